@@ -51,6 +51,32 @@ def test_submit_prints_the_job_id(up: Any, job_file: Any) -> None:
     assert (output.code, output.out, output.err) == (0, "submitted job-1\n", "")
 
 
+def test_submit_after_other_jobs_shows_what_it_waits_for(
+    up: Any, job_file: Any, pair: str, controller: Any
+) -> None:
+    later = up("submit", job_file("{run: x}"), "--after", pair, "-o", "json")
+    view = up("get", later.json["id"], "-o", "json").json
+    assert (view["state"], view["after"]) == ("queued", [pair])
+    assert view["reason"].startswith(f"WaitsForJobs(waits for {pair} (RUNNING")
+    text = up("get", later.json["id"]).out
+    assert f"after    {pair}\n" in text
+    assert f"waits for {pair} (RUNNING); starts when it has finished" in text
+    for task in (0, 1):
+        controller.end(pair, task, b"")
+    assert up("get", later.json["id"], "-o", "json").json["state"] == "active"
+
+
+def test_get_shows_the_limit_of_running_tasks_and_what_it_holds_back(
+    up: Any, job_file: Any
+) -> None:
+    job = up("submit", job_file("{tasks: {run: x, count: 3, max_running: 1}}"), "-o", "json").json
+    text = up("get", job["id"]).out
+    assert "tasks    3: 2 held, 1 running (max_running 1)\n" in text
+    assert "why      held back by max_running (1 of 1 running); starts as these finish\n" in text
+    held = up("get", job["id"], "--task", "2", "-o", "json").json["task_list"][0]
+    assert (held["state"], held["reason"][:11]) == ("held", "MaxRunning(")
+
+
 def test_a_dry_run_submits_nothing(up: Any, job_file: Any) -> None:
     output = up("submit", job_file(PAIR), "--dry-run")
     assert (output.code, output.out) == (0, "would be submitted as job-1\n")

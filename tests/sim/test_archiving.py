@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -17,6 +18,7 @@ from headgate.protocol import (
     Command,
     Event,
     JobsArchived,
+    JobSubmitted,
     LaunchGang,
     LaunchTask,
     PlanAdmitted,
@@ -33,13 +35,19 @@ BY_FLOW = ("headgate", "fs", "fsp", "fsu")
 
 
 class Archiving(SimulatedWorld):
-    """A simulated world that archives some of the jobs that have ended, now and then."""
+    """A simulated world that archives some of the jobs that have ended, now and then.
+
+    Those that a job comes after stay until it is submitted.
+    """
 
     engine: Engine
     rng: Random
+    submitted: set[str]
+    ahead: dict[str, set[str]]  # by job: those after it
 
     def events(self) -> Iterator[tuple[Event, ...]]:
         for batch in super().events():
+            self.submitted |= {e.job.id for e in batch if isinstance(e, JobSubmitted)}
             yield batch
             state = self.engine.state
             ended = [
@@ -47,8 +55,9 @@ class Archiving(SimulatedWorld):
                 for row, at in enumerate(state.jobs.state.array().tolist())
                 if at in ENDED and not state.jobs.archived[row] and self.rng.random() < 0.5
             ]
-            if ended:
-                yield (JobsArchived(at=self.now(), jobs=tuple(ended)),)
+            settled = tuple(job for job in ended if not self.ahead[job] - self.submitted)
+            if settled:
+                yield (JobsArchived(at=self.now(), jobs=settled),)
 
 
 class Seen:
@@ -88,6 +97,10 @@ def ride(seed: int, name: str, *, archiving: bool) -> tuple[Engine, Seen]:
     )
     if isinstance(world, Archiving):
         world.engine, world.rng = engine, stream(seed, "archiving")
+        world.submitted, world.ahead = set(), defaultdict(set)
+        for fact in weather.facts:
+            for before in fact.job.after if isinstance(fact, JobSubmitted) else ():
+                world.ahead[before].add(fact.job.id)
     seen = Seen(engine)
     drive(engine, world, observe=(seen,))
     return engine, seen

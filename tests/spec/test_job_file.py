@@ -172,6 +172,30 @@ def test_a_job_file_is_read_from_a_path(tmp_path: Path) -> None:
     assert load_job(file) == load_job("run: ls\n")
 
 
+def test_job_comes_after_one_job_or_several() -> None:
+    assert expanded("run: x\nafter: a-1\n").after == ("a-1",)
+    assert expanded("run: x\nafter: [a-1, b-2]\n").after == ("a-1", "b-2")
+    assert expanded("run: x\n").after == ()
+
+
+def test_running_limit_of_tasks_leaves_out_those_of_the_reduce() -> None:
+    tasks = "tasks: {for_each: ints, run: 'x {shards}', max_running: 2%s}\n"
+    data = "data: {ints: {from: my-ints}}\n"
+    alone, reduced, repeated = (
+        expanded(data + text)
+        for text in (
+            tasks % "",
+            tasks % "" + "reduce: {run: 'x {shards}', tasks: 2}\n",
+            tasks % ", iterations: 2"
+            + "update: {run: 'x {shards}'}\nreduce: {run: 'x {shards}'}\n",
+        )
+    )
+    assert (alone.max_running, alone.limited_tasks) == (2, None)
+    assert (reduced.max_running, reduced.limited_tasks) == (2, 3)
+    assert (repeated.max_running, repeated.limited_tasks) == (2, 8)
+    assert expanded("run: x\n").max_running is None
+
+
 # The schema says the same as the models.
 
 

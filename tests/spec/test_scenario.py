@@ -241,3 +241,17 @@ def test_a_policy_given_beside_the_file_has_its_own_parameters(tmp_path: Path) -
     assert parameters() == parameters(policy="fs") == {"alpha1": 2.5}
     assert parameters(policy="fs", parameters={"alpha1": 3.0}) == {"alpha1": 3.0}
     assert parameters(policy="fifo") == {}
+
+
+def test_job_comes_after_others_and_limits_its_tasks_but_not_those_that_reduce(
+    tmp_path: Path,
+) -> None:
+    form = "for_each: {count: 5, size_bytes: 1, compute_s: 1, reduce: {tasks: 2, compute_s: 1}}"
+    text = (
+        ONE + "  - {name: two, submit_s: 3, after: one, max_running: 3, tasks: [{compute_s: 1}]}\n"
+    )
+    text += f"  - {{name: three, submit_s: 3, after: [two, one], max_running: 2, {form}}}\n"
+    _, two, three = (job for _, job in with_jobs(tmp_path, text).submissions)
+    assert (two.after, two.max_running, two.limited_tasks) == (("one",), 3, None)
+    assert (three.after, three.max_running, three.limited_tasks) == (("two", "one"), 2, 5)
+    assert [three.is_limited(ordinal) for ordinal in range(7)] == [True] * 5 + [False] * 2

@@ -171,7 +171,7 @@ def _gang(view: dict[str, Any]) -> str:
 
 def _limit(view: dict[str, Any]) -> str:
     most = view.get("max_running")  # not in views archived by older releases
-    return "" if most is None else f", at most {most} running"
+    return "" if most is None else f" (max_running {most})"
 
 
 def _results(kept: dict[str, Any]) -> str | None:

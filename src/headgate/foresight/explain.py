@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.base.column import Array
+from headgate.planning.estimates import Estimates
 from headgate.protocol import Reason
 from headgate.protocol.reasons import (
     JobsInFlightLimit,
@@ -20,7 +21,7 @@ from headgate.protocol.reasons import (
     WaitsForJobs,
     WaitsForTasks,
 )
-from headgate.state import JobState, TaskState
+from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.life import ENDED, HOLDING
 from headgate.state.view import View
 
@@ -50,12 +51,14 @@ class ExplanationContext:
     O(the last round's refusals), and O(jobs) when one of them is queued.
     """
 
-    def __init__(self, view: View, jobs: Collection[int]) -> None:
+    def __init__(self, view: State | Snapshot, jobs: Collection[int]) -> None:
         """`jobs` are the rows of the jobs to explain."""
         self._view, self._jobs = view, jobs
         self._queued: dict[int, tuple[Array, Array, Array]] = {}
         self._named: dict[int, list[Reason]] | None = None
         self._others: list[Reason] = []
+        self._estimates: Estimates | None = None
+        self._ends: dict[int, float] = {}  # by job
 
     def refusals(self, job: int) -> tuple[list[Reason], list[Reason]]:
         """Return the reasons of refusals for a job, and of those for all jobs."""
@@ -67,6 +70,24 @@ class ExplanationContext:
                     if named in self._named:
                         self._named[named].append(refusal.reason)
         return self._named[job], self._others
+
+    def expected_end(self, job: int) -> float:
+        """Return when a job is expected to end if all that is left of it runs, else `inf`.
+
+        O(its tasks), the first time.
+        """
+        view, jobs = self._view, self._view.jobs
+        runs = jobs.running[job] + jobs.running_cpu[job]
+        if jobs.state[job] != JobState.ACTIVE or jobs.unfinished[job] > runs:
+            return math.inf
+        if job not in self._ends:
+            if self._estimates is None:
+                self._estimates = Estimates(view if isinstance(view, Snapshot) else view.freeze())
+            rows = view.tasks_of(job)
+            held = np.isin(view.tasks.state.span(rows.start, rows.stop), HOLDING)
+            ends = self._estimates.end_at(np.flatnonzero(held) + rows.start)
+            self._ends[job] = float(ends.max())
+        return self._ends[job]
 
     def queued(self, queue: int) -> tuple[Array, Array, Array]:
         """Return the rows of a queue's queued jobs, ascending, their users and priorities.
@@ -83,7 +104,7 @@ class ExplanationContext:
 
 
 def explain(
-    view: View,
+    view: State | Snapshot,
     job: int,
     now: float,
     task: int | None = None,
@@ -126,7 +147,7 @@ def _reason(
 ) -> Reason:
     if view.jobs.state[job] == JobState.QUEUED:
         awaited = view.awaited_jobs(job)
-        return _awaited(view, awaited, now) if awaited else _held_back(view, job, context)
+        return _awaited(view, awaited, context, now) if awaited else _held_back(view, job, context)
     at = None if task is None else view.tasks.state[task]
     if task is not None and at == TaskState.BLOCKED:
         return WaitsForTasks(unfinished=view.tasks.blockers[task])
@@ -148,12 +169,14 @@ def held_by_limit(view: View, job: int) -> MaxRunning:
     return MaxRunning(running=running, max_running=view.job(job).max_running or 0)
 
 
-def _awaited(view: View, awaited: list[int], now: float) -> WaitsForJobs:
+def _awaited(
+    view: View, awaited: list[int], context: ExplanationContext, now: float
+) -> WaitsForJobs:
     """Return the reason of a job that waits for others: the one that is expected to end last.
 
     One of which no end is known comes first.
     """
-    jobs, ends = view.jobs, [_expected_end(view, job, now) for job in awaited]
+    jobs, ends = view.jobs, [context.expected_end(job) for job in awaited]
     end, job = max(zip(ends, [-job for job in awaited], strict=True))
     runs = jobs.running[-job] + jobs.running_cpu[-job] > 0
     state = "RUNNING" if runs else "PENDING"
@@ -164,20 +187,9 @@ def _awaited(view: View, awaited: list[int], now: float) -> WaitsForJobs:
         job=view.job(-job).id,
         state=state,
         ends_at=end if known else None,
-        ahead_s=end - now if known else None,
+        ahead_s=max(0.0, end - now) if known else None,
         others=len(awaited) - 1,
     )
-
-
-def _expected_end(view: View, job: int, now: float) -> float:
-    """Return when a job whose unfinished tasks all run is expected to end, else `inf`; O(tasks)."""
-    jobs = view.jobs
-    if jobs.unfinished[job] > jobs.running[job] + jobs.running_cpu[job]:
-        return math.inf
-    rows = view.tasks_of(job)
-    runs = np.isin(view.tasks.state.span(rows.start, rows.stop), HOLDING)
-    ends = [view.expected_end(rows.start + run) for run in np.flatnonzero(runs).tolist()]
-    return math.inf if any(map(math.isnan, ends)) else max(now, *ends)
 
 
 def _held_back(view: View, job: int, context: ExplanationContext) -> JobsInFlightLimit:

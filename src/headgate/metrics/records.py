@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.base.column import Array
+from headgate.model import Job
 from headgate.planning.timetable import RESERVED_AT
 from headgate.protocol import (
     Command,
@@ -82,6 +83,7 @@ class JobRecorder:
         self._state = state
         self._arrived = 0
         self._arrivals: dict[str, int] = {}  # order of jobs that have not ended
+        self._later: dict[str, None] = {}  # those of them that come after others
         # Not grown, which would copy them again and again, and leave gaps in memory.
         every = _COLUMNS | _MEMOS
         self._columns = {name: np.zeros(jobs, code) for name, code in every.items()}
@@ -94,7 +96,7 @@ class JobRecorder:
                 case TaskFinished() | TaskFailed() | TaskStopped():
                     self._look(event.run.job)
                 case JobSubmitted():
-                    self._arrive(event.job.id)
+                    self._arrive(event.job)
                 case JobCancelled():
                     self._look(event.job)
                 case NodeLost() | NodeJoined():  # what a job that is ending still ran may be gone
@@ -111,21 +113,34 @@ class JobRecorder:
             **{name: column[: self._arrived] for name, column in self._columns.items()}
         )
 
-    def _arrive(self, job: str) -> None:
-        self._arrivals[job] = self._arrived
+    def _arrive(self, job: Job) -> None:
+        self._arrivals[job.id] = self._arrived
         self._arrived += 1
+        if job.after:
+            self._later[job.id] = None
+            self._look(job.id)
 
     def _look(self, job: str) -> None:
-        """Keep the record of a job if it has ended."""
-        if job not in self._arrivals:
-            return
-        if self._state.jobs.state[self._state.names.job_rows[job]] in ENDED:
-            self._note(job)
-            del self._arrivals[job]
-            self.ended.append(job)
+        """Keep the record of a job if it has ended, and of those that ended with it."""
+        if self._ended(job) and self._state.jobs.state[self._row(job)] != JobState.FINISHED:
+            for later in [*self._later]:
+                self._ended(later)
+
+    def _ended(self, job: str) -> bool:
+        """Keep the record of a job if it has ended since the last look; return whether it has."""
+        if job not in self._arrivals or self._state.jobs.state[self._row(job)] not in ENDED:
+            return False
+        self._note(job)
+        del self._arrivals[job]
+        self._later.pop(job, None)
+        self.ended.append(job)
+        return True
+
+    def _row(self, job: str) -> int:
+        return self._state.names.job_rows[job]
 
     def _note(self, job: str) -> None:
-        number, row = self._arrivals[job], self._state.names.job_rows[job]
+        number, row = self._arrivals[job], self._row(job)
         for name in _COLUMNS:
             self._columns[name][number] = getattr(self._state.jobs, name)[row]
         for name in _MEMOS:

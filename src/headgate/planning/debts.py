@@ -11,7 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.base.order import floats_in_order
+from headgate.model import WHOLE
 from headgate.planning.census import index_of
+from headgate.planning.held_back import held_back
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
 from headgate.planning.work import IdleTasks, RunsByGpu
@@ -89,16 +91,18 @@ class FairFinish:
 def remaining_gpu_s(now: Standing, runs: RunsByGpu, idle: IdleTasks) -> Floats:
     """Return the GPU seconds that each job of `now.jobs` will still take, `[jobs]`.
 
-    Each unfinished task is expected to take as long as earlier runs of its runtime class, or the
-    mean of the other tasks if that has none, less its checkpointed work and the time of its current
-    run, on as many GPUs as it needs. O(GPUs + jobs x runtime classes).
+    Each unfinished task, one that `max_running` holds back too, is expected to take as long as
+    earlier runs of its runtime class, or the mean of the other tasks if that has none, less its
+    checkpointed work and the time of its current run, on as many GPUs as it needs.
+    O(GPUs + jobs x runtime classes + tasks held back).
     """
     snapshot, tasks = now.snapshot, now.snapshot.tasks
     gpus = np.flatnonzero((runs.task >= 0) & ~runs.stopping)
     run_s = snapshot.now - runs.launched_at[gpus] + runs.progress_s[gpus]
-    saved_s, begun = tasks.progress_s.take(idle.begun), idle.gpus_of(snapshot, idle.begun)
-    job = np.concatenate([idle.job, tasks.job.take(idle.begun), runs.job[gpus]])
-    begun_class, run_class = tasks.runtime_class.take(idle.begun), runs.runtime_class[gpus]
+    later = np.concatenate([idle.begun, held_back(snapshot, now.jobs)])
+    saved_s, begun = tasks.progress_s.take(later), idle.gpus_of(snapshot, later)
+    job = np.concatenate([idle.job, tasks.job.take(later), runs.job[gpus]])
+    begun_class, run_class = tasks.runtime_class.take(later), runs.runtime_class[gpus]
     runtime_class = np.concatenate([idle.runtime_class, begun_class, run_class])
     count = np.concatenate([idle.gpus, begun, np.ones(len(gpus))])
     done_s = np.concatenate([np.zeros(len(idle.job)), saved_s, run_s])
@@ -127,6 +131,16 @@ def estimated_gpu_s(now: Standing, run_s: Floats, running: Ints, left_s: Floats)
     mean_s = known.mean() if len(known) else 1.0
     some_s = np.where(np.isfinite(run_s), run_s, mean_s)
     left_s = np.where(left_s < _UNKNOWN_S, left_s, mean_s)
-    idle = np.maximum(now.unfinished.sum(axis=1) - now.held, 0)
+    idle = np.maximum(now.unfinished.sum(axis=1) - now.held, 0) + _held_gpus(now)
     gpu_s: Floats = np.bincount(running, left_s, len(run_s)) + idle * some_s
     return gpu_s
+
+
+def _held_gpus(now: Standing) -> Floats:
+    """Return the GPUs that the tasks need which `max_running` holds back, `[jobs]`."""
+    snapshot, held = now.snapshot, held_back(now.snapshot, now.jobs)
+    index = index_of(now.jobs, len(snapshot.jobs.state))[snapshot.tasks.job.take(held)]
+    milli = np.array([demand.gpus_milli for demand in snapshot.names.demands], np.int64)
+    weights = milli[snapshot.tasks.demand.take(held)] / WHOLE
+    gpus: Floats = np.bincount(index, weights, len(now.jobs)).astype(np.float64)
+    return gpus

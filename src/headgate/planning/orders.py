@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from headgate.model import WHOLE, Job
+from headgate.planning.census import Bools
 from headgate.planning.estimates import Estimates
 from headgate.planning.shares import NO_CEILING, Floats, Hierarchy, Ints, fair_shares
 from headgate.state import JobState, Snapshot, TaskState
@@ -73,8 +74,8 @@ class FairFinish:
             return jobs
         unfinished = rows.unfinished.array() > 0
         active = np.flatnonzero(unfinished & (rows.state.array() == JobState.ACTIVE))
-        job, gpus, left_s = _unfinished(snapshot, active)
-        wanted = np.ceil(np.bincount(job, gpus, len(active))).astype(np.int64)
+        job, gpus, left_s, eligible = _unfinished(snapshot, active)
+        wanted = np.ceil(np.bincount(job, gpus * eligible, len(active))).astype(np.int64)
         share = self._shares(snapshot, active, wanted)
         left_gpu_s = np.bincount(job, gpus * left_s, len(active))
         key = np.full(len(rows.state), np.inf)
@@ -169,8 +170,11 @@ def _computed_gpu_s(snapshot: Snapshot, jobs: Ints) -> Floats:
     return _sum_gpu_s(snapshot, jobs, reading=False)
 
 
-def _unfinished(snapshot: Snapshot, jobs: Ints) -> tuple[Ints, Floats, Floats]:
-    """Return the unfinished tasks on GPUs: indices of their jobs, GPUs, expected seconds left."""
+def _unfinished(snapshot: Snapshot, jobs: Ints) -> tuple[Ints, Floats, Floats, Bools]:
+    """Return the unfinished tasks on GPUs: indices of their jobs, GPUs, expected seconds left.
+
+    And whether each counts for its job's share: all but those that `max_running` holds back.
+    """
     every, job = _tasks_of(snapshot, jobs)
     state = snapshot.tasks.state.take(every)
     some = np.flatnonzero((state != TaskState.FINISHED) & (snapshot.tasks.gpus.take(every) > 0))
@@ -180,7 +184,7 @@ def _unfinished(snapshot: Snapshot, jobs: Ints) -> tuple[Ints, Floats, Floats]:
     left_s[~held] = estimates.run_s(task[~held])
     known = np.isfinite(left_s)
     left_s[~known] = left_s[known].mean() if known.any() else 1.0
-    return job[some], _gpus_of(snapshot, task), left_s
+    return job[some], _gpus_of(snapshot, task), left_s, state[some] != TaskState.HELD
 
 
 def _tasks_of(snapshot: Snapshot, jobs: Ints) -> tuple[Ints, Ints]:

@@ -65,7 +65,8 @@ class Submissions(Protocol):
 class Simulation:
     """The input of a simulation: a cluster, its replicas, submissions with times, and faults.
 
-    `submissions` are in order of time, or a tuple in any order. The n-th launch is
+    `submissions` are in order of time, or a tuple in any order; only in a tuple jobs come after
+    others. The n-th launch is
     delayed by the n-th of `launch_delays_s`, one after a task's first also by `resume_s`; see
     `SimulatedWorld`.
     """
@@ -198,7 +199,7 @@ def run(
     observers: list[Observer] = [_plan_checker(policy), busy, recorder, *observe]
     if forecasts is not None:
         observers.append(partial(forecasts.observe, engine))
-    drive(engine, world, observe=(*observers, _archivist(recorder, world)))
+    drive(engine, world, observe=(*observers, _archivist(recorder, world, _awaited(simulation))))
     records = recorder.records()
     node, rack, cluster = world.network.moved_bytes
     latency_s = simulation.decision_latency_s if world.decisions else 0.0
@@ -233,13 +234,23 @@ def _trace_figures(simulation: Simulation, records: JobRecords) -> dict[str, Any
     }
 
 
-def _archivist(recorder: JobRecorder, world: SimulatedWorld) -> Observer:
-    """Return an observer that archives ended jobs in world and engine, many at a time."""
+def _awaited(simulation: Simulation) -> frozenset[str]:
+    """Return the jobs that others come after; those of a stream come after none."""
+    if not isinstance(simulation.submissions, tuple):
+        return frozenset()
+    return frozenset(name for _, job in simulation.submissions for name in job.after)
+
+
+def _archivist(recorder: JobRecorder, world: SimulatedWorld, awaited: frozenset[str]) -> Observer:
+    """Return an observer that archives ended jobs in world and engine, many at a time.
+
+    Those that others come after stay: a later job may name them.
+    """
 
     def see(batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         del batch, commands
         if len(recorder.ended) >= ARCHIVED_TOGETHER:
-            world.archive(tuple(recorder.ended))
+            world.archive(tuple(job for job in recorder.ended if job not in awaited))
             recorder.ended.clear()
 
     return see
@@ -321,7 +332,8 @@ def ideal_times_s(
             continue
         widest = sum(t.gpus for t in job.tasks) if job.gang else max(t.gpus for t in job.tasks)
         queue = Queue(name=job.queue, max_gpus=max(share, widest))
-        alone = replace(simulation, queues=(queue,), submissions=((0.0, job),), faults=())
+        first = ((0.0, replace(job, after=())),)
+        alone = replace(simulation, queues=(queue,), submissions=first, faults=())
         ideal_s |= run_times_s(alone, run(alone, policy))
         step(job.id)
     return ideal_s

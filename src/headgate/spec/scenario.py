@@ -110,6 +110,7 @@ def load_scenario(
     )
     for number, job in enumerate(shape.jobs or ()):
         builder.add(job, ("jobs", number))
+    builder.check_order()
     document.raise_problems()
     if cluster is None:
         raise AssertionError("unreachable: a scenario without a cluster has a problem")

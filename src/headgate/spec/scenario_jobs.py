@@ -14,9 +14,10 @@ from headgate.base.errors import nearest
 from headgate.base.rng import stream
 from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
 from headgate.planning.fit import infeasible_demand, infeasible_gang, members_that_fit
-from headgate.spec.document import Document, Place
+from headgate.spec.document import Document, Place, clipped
 from headgate.spec.needs import Needs
 from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of, tasks_of
+from headgate.spec.sequence import After, MaxRunning, check_after, check_max_running
 from headgate.spec.shape import (
     Count,
     Name,
@@ -68,6 +69,8 @@ class JobShape(Shape):
     retries: Count = 2
     estimated_s: RunSeconds = None
     time_limit_s: RunSeconds = None
+    max_running: MaxRunning = None
+    after: After
     tasks: list[Any] | None = None
     for_each: Any = None
     wavefront: Any = None
@@ -88,6 +91,7 @@ class JobsBuilder:
     _shards: dict[str, Shard] = field(default_factory=dict)
     _known: dict[str, None] = field(init=False)
     _misfits: dict[Demand, str] = field(default_factory=dict)
+    _ordered: list[tuple[Place, Job, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._known = {node.id: None for node in self.nodes}
@@ -103,12 +107,15 @@ class JobsBuilder:
         if shape.queue not in self.queues:
             hint = partial(nearest, shape.queue, self.queues)
             document.add((*place, "queue"), f"unknown queue '{shape.queue}'", hint)
-        names, tasks = self._tasks(shape, raw, place)
+        names, tasks, last = self._tasks(shape, raw, place)
         if "num_nodes" in raw:
             names, tasks = self._processes(shape, raw, tasks, place)
         self.task_names[shape.name] = names
-        if shape.gang or shape.num_nodes is not None:
+        gang = shape.gang or shape.num_nodes is not None
+        if gang:
             self._check_gang(shape, tasks, place)
+        check_max_running(document, raw, place, gang=gang)
+        check_after(document, shape.after, (*place, "after"))
         reads = dict.fromkeys(shard for task in tasks for shard in task.reads)
         job = Job(
             id=shape.name,
@@ -118,21 +125,45 @@ class JobsBuilder:
             tasks=tasks,
             shards=tuple(self._shards[shard] for shard in reads if shard in self._shards),
             priority=shape.priority,
-            gang=shape.gang or shape.num_nodes is not None,
+            gang=gang,
             distinct_nodes=shape.num_nodes is not None,
             retries=shape.retries,
             runtime_class=shape.kind,
             estimated_s=shape.estimated_s,
             time_limit_s=shape.time_limit_s,
+            after=tuple(shape.after),
+            max_running=shape.max_running,
+            limited_tasks=len(tasks) - last if shape.max_running is not None and last else None,
         )
         self.submissions.append((shape.submit_s, job))
+        if job.after:
+            self._ordered.append(((*place, "after"), job, shape.submit_s))
+
+    def check_order(self) -> None:
+        """Check, once all jobs are built, that each is submitted after those it comes after."""
+        number = {job.id: n for n, (_, job) in enumerate(self.submissions)}
+        for place, job, submit_s in self._ordered:
+            for position, name in enumerate(job.after):
+                at = (*place, position)
+                if name == job.id:
+                    self.document.add(at, "a job cannot come after itself")
+                elif name not in number:
+                    named = partial(nearest, name, number)
+                    self.document.add(at, f"unknown job '{clipped(name)}'", named)
+                elif (self.submissions[number[name]][0], number[name]) > (submit_s, number[job.id]):
+                    problem = f"'{name}' is submitted later: nothing is known of it yet"
+                    hint = "submit it earlier; of jobs submitted together, list it first"
+                    self.document.add(at, problem, hint)
 
     # Tasks.
 
     def _tasks(
         self, shape: JobShape, raw: Any, place: Place
-    ) -> tuple[tuple[str, ...], tuple[Task, ...]]:
-        """Return the names and tasks of a job, which it gives in exactly one form."""
+    ) -> tuple[tuple[str, ...], tuple[Task, ...], int]:
+        """Return the names and tasks of a job, which it gives in exactly one form.
+
+        The last number is that of the reduce tasks, which come last.
+        """
         given = [key for key in ("tasks", *FORMS) if key in raw]
         if not given:
             hint = "a job has tasks, or for_each or wavefront to make them"
@@ -143,7 +174,7 @@ class JobsBuilder:
         for key in given:
             if key in FORMS:
                 return self._formed(shape, key, (*place, key))
-        return self._listed(shape, (*place, "tasks"))
+        return *self._listed(shape, (*place, "tasks")), 0
 
     def _listed(self, shape: JobShape, at: Place) -> tuple[tuple[str, ...], tuple[Task, ...]]:
         """Return the names and tasks of a job that lists its tasks."""
@@ -307,17 +338,20 @@ class JobsBuilder:
 
     def _formed(
         self, shape: JobShape, key: str, at: Place
-    ) -> tuple[tuple[str, ...], tuple[Task, ...]]:
-        """Return names and tasks of a form; nodes of replicas are drawn from the seed."""
+    ) -> tuple[tuple[str, ...], tuple[Task, ...], int]:
+        """Return names and tasks of a form, and how many of these reduce.
+
+        The nodes of replicas are drawn from the seed.
+        """
         form = parse_form(self.document, key, getattr(shape, key), at)
         if form is None:
-            return (), ()
+            return (), (), 0
         replicas = form.shape.replicas
         if replicas > len(self._known):
             if self.document.is_clean(("cluster",)):
                 problem = f"{replicas} replicas do not fit on {len(self._known)} nodes"
                 self.document.add((*at, "replicas"), problem)
-            return (), ()
+            return (), (), 0
         rng = stream(self.seed, "replicas", shape.name)
         nodes = list(self._known)
         shards = shards_of(form, shape.name)
@@ -326,7 +360,8 @@ class JobsBuilder:
             for node in rng.sample(nodes, replicas):
                 self.replicas[(shard.id, node)] = shard
         tasks = tasks_of(form, shape.name, shards, self._task)
-        return tuple(f"{shape.name}/{number}" for number in range(len(tasks))), tasks
+        names = tuple(f"{shape.name}/{number}" for number in range(len(tasks)))
+        return names, tasks, form.reduce.tasks if form.reduce is not None else 0
 
 
 def _nearest_task(ref: str, names: list[str]) -> str:
