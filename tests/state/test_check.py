@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -113,7 +115,24 @@ def gpu_uses_less_than_nothing(state: State) -> None:
     state.gpus.utilisation_milli[0] = -2
 
 
+def job_is(job: int, **fields: Any) -> Callable[[State], None]:
+    def plant(state: State) -> None:
+        state.names.jobs[job] = replace(state.names.jobs[job], **fields)
+
+    plant.__name__ = f"job {job} is {fields}"
+    return plant
+
+
+def queued_job_is_unknown_to_the_one_before(state: State) -> None:
+    job_is(1, after=("j0",))(state)
+    state.queued_jobs[0] = QueuedJobs()
+
+
 FAULTS = [
+    (job_is(0, max_running=2), "at most `max_running` tasks are in flight"),
+    (job_is(1, after=("j0",)), "queued jobs are in order of arrival"),
+    (job_is(3, after=("j0",)), "jobs in flight come after jobs that have finished"),
+    (queued_job_is_unknown_to_the_one_before, "awaited jobs know it"),
     (put("gpus", "task", 0, -1), "GPUs know their holders"),
     (put("gpus", "task", 2, 2), "GPUs know their holders"),
     (put("gpus", "task", 4, -1), "GPUs know their holders"),

@@ -16,7 +16,8 @@ def unblock(state: State, task: int) -> None:
 
     `release_held` then moves on as many as there is room for.
     """
-    held = state.job(state.tasks.job[task]).is_limited(state.ordinal(task))
+    job = state.job(state.tasks.job[task])
+    held = job.max_running is not None and job.is_limited(state.ordinal(task))
     to = TaskState.HELD if held else TaskState.WAITING
     if state.tasks.state[task] != to:
         state.move_task(task, to)

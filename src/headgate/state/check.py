@@ -21,7 +21,7 @@ def check(state: State) -> None:
     _check_jobs(state)
     _check_queues(state)
     _check_order(state)
-    _check_running_limits(state)
+    _check_jobs_in_flight(state)
     _check_data(state)
     _check_reports(state)
 
@@ -201,10 +201,12 @@ def _check_order(state: State) -> None:
         _require("blocked exactly when something blocks", blocked == (before > 0), task=task)
 
 
-def _check_running_limits(state: State) -> None:
-    """Check that no job has more tasks in flight than it may, and holds back none below that."""
+def _check_jobs_in_flight(state: State) -> None:
+    """Check that no job began early, and that as many tasks are in flight as it allows."""
     states, jobs = state.tasks.state.array(), state.jobs
     for job in np.flatnonzero(jobs.state.array() == JobState.ACTIVE).tolist():
+        started_early = state.awaited_jobs(job)
+        _require("jobs in flight come after jobs that have finished", not started_early, job=job)
         spec, rows = state.job(job), state.tasks_of(job)
         own = states[rows.start : rows.stop]
         held = own == TaskState.HELD
