@@ -223,6 +223,21 @@ def test_limits_hold_and_why_names_them_with_numbers(headgate: Headgate, gates: 
         headgate.ends(job)
 
 
+def test_array_keeps_its_limit_and_the_job_after_it_starts_when_it_has_finished(
+    headgate: Headgate, gates: Gates
+) -> None:
+    tasks = {"count": 3, "max_running": 1, "run": gates.command()}
+    array = headgate.submit(json.dumps({"name": "array", "tasks": tasks}))
+    later = headgate.submit(json.dumps({"run": "true"}), after=[array])
+    headgate.running(array, 1)
+    assert _reason(headgate, array, "MaxRunning") == {"running": 1, "max_running": 1}
+    assert _reason(headgate, later, "WaitsForJobs")["job"] == array
+    gates.open(0, 1, 2)
+    started_at = headgate.ends(later)["started_at"]
+    view = headgate.ends(array)
+    assert (view["gpus"]["peak"], view["ended_at"] <= started_at) == (1, True)
+
+
 def test_why_names_shares_and_full_clusters(headgate: Headgate, gates: Gates) -> None:
     first = headgate.submit(_job(gates.command(name="a"), GPUS + 1, name="first"))
     headgate.running(first, GPUS)

@@ -75,8 +75,8 @@ class Submissions:
         """Submit a job file and return the job's id, once it is durable and handled.
 
         The job is public if the file or `public` makes it so; it comes after the jobs that the file
-        or `after` names. For a key that the user has used
-        before, the result is the job submitted then, or the outcome of the submission in progress.
+        or `after` names. For a key that the user has used before, the result is the job submitted
+        then, or the outcome of the submission in progress.
         SpecError and WorldError as of `JobReader.read`; SpecError for a job that can never run.
         """
         if not key:

@@ -31,7 +31,7 @@ def release_held(state: State, job: int) -> None:
     limit = state.job(job).max_running
     if limit is None or state.jobs.state[job] != JobState.ACTIVE:
         return
-    room = limit - in_flight(state, job)
+    room = limit - _in_flight(state, job)
     if room <= 0:
         return
     rows = state.tasks_of(job)
@@ -40,7 +40,7 @@ def release_held(state: State, job: int) -> None:
         state.move_task(rows.start + task, TaskState.WAITING)
 
 
-def in_flight(state: State, job: int) -> int:
+def _in_flight(state: State, job: int) -> int:
     """Return how many tasks of a job wait for a placement or hold one."""
     jobs = state.jobs
     columns = (jobs.waiting, jobs.waiting_cpu, jobs.running, jobs.running_cpu)
