@@ -53,6 +53,7 @@ def test_figures_of_three_jobs_by_hand() -> None:
         "makespan_s": 32.0,
         "jobs_finished": 2,
         "jobs_failed": 1,
+        "jobs_cancelled": 0,
         "jobs_unfinished": 0,
         "mean_jct_s": 20.0,
         "median_jct_s": 20.0,

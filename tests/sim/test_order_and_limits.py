@@ -55,10 +55,10 @@ def test_jobs_start_when_those_before_them_have_finished(tmp_path: Path) -> None
 def test_job_after_one_that_exceeds_its_time_limit_is_cancelled_and_recorded(
     tmp_path: Path,
 ) -> None:
-    records = run(
-        simulated(tmp_path, CHAIN.replace("{name: a,", "{name: a, time_limit_s: 2,")),
-        FirstInFirstOut(),
-    ).jobs
+    text = CHAIN.replace("{name: a,", "{name: a, time_limit_s: 2,")
+    outcome = run(simulated(tmp_path, text), FirstInFirstOut())
+    records, figures = outcome.jobs, outcome.figures
+    assert (figures["jobs_failed"], figures["jobs_cancelled"]) == (1, 2)
     assert records.state.tolist() == [JobState.FAILED, JobState.CANCELLED, JobState.CANCELLED]
     assert records.ended_at.tolist() == [2, 2, 2]
 

@@ -308,7 +308,7 @@ def _print(figures: dict[str, Any], *, as_json: bool) -> None:
 
 def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "makespan", format_seconds(figures["makespan_s"])
-    for key in ("finished", "failed", "unfinished", "rejected"):
+    for key in ("finished", "failed", "cancelled", "unfinished", "rejected"):
         yield f"jobs {key}", str(figures[f"jobs_{key}"])
     for code, count in figures["rejected"].items():
         yield f"  {code}", str(count)

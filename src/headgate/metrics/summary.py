@@ -33,6 +33,7 @@ def summary(jobs: JobRecords, *, busy_gpu_s: float, gpus: int) -> dict[str, Any]
         "makespan_s": makespan_s,
         "jobs_finished": int(finished.sum()),
         "jobs_failed": int((jobs.state == JobState.FAILED).sum()),
+        "jobs_cancelled": int((jobs.state == JobState.CANCELLED).sum()),
         "jobs_unfinished": int((~over).sum()),
         "mean_jct_s": _or_none(np.mean, jct_s),
         "median_jct_s": _or_none(np.median, jct_s),
