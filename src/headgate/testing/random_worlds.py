@@ -63,7 +63,7 @@ def random_job(
 ) -> Job:
     """Return a job of at most five tasks: a gang, or a DAG with tasks on GPUs and on CPU slots.
 
-    Half of the jobs have `max_running`.
+    A third of the jobs have `max_running`.
     """
     gang = rng.random() < 0.3
     tasks: list[Task] = []
@@ -97,7 +97,7 @@ def random_job(
         distinct_nodes=gang and rng.random() < 0.5,
         retries=rng.randint(0, 2),
         estimated_s=stream(0, job_id, repr(tasks)).choice((None, None, 0.5, 3.0)),
-        max_running=stream(0, job_id, repr(tasks), "limit").choice((None, None, 1, 2)),
+        max_running=stream(0, job_id, repr(tasks), "limit").choice((None, None, None, None, 1, 2)),
     )
     return _of_any_kind(job) if every_kind else job
 

@@ -284,7 +284,7 @@ class Bookings:
             self._rebook(others)
             self._booked_milli[queue] -= milli
             if self._has_room(job, milli) and self._start(job, each.unit, milli):
-                self.reservations = others
+                self.reservations[:] = others  # in place: `_all_reservations` may be this list
             else:
                 self._booked_milli[queue] += milli
                 self._rebook(self.reservations)
