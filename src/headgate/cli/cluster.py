@@ -48,6 +48,7 @@ def start_cluster(
     probe_period_s: float | None = None,
     keep_results_s: float | None = None,
     retain_s: float | None = None,
+    log_limit_bytes: int | None = None,
     show_progress: ShowProgress = lambda _: None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
@@ -78,6 +79,7 @@ def start_cluster(
         probe_period_s=probe_period_s,
         keep_results_s=keep_results_s,
         retain_s=retain_s,
+        log_limit_bytes=log_limit_bytes,
     )
     members = _members(state, given)
     with private_files():
