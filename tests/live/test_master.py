@@ -33,7 +33,7 @@ class _Executor:
     def __init__(self) -> None:
         self.ends: dict[int, asyncio.Future[OutcomeRecord]] = {}
         self.stops: list[list[int]] = []
-        self.at_once: list[bool] = []  # of each stop, whether it was without notice
+        self.without_notice: list[bool] = []  # of each stop, whether it was without notice
         self.failures: dict[str, list[BaseException]] = {}  # by method: raised before it works
         self.expired = asyncio.Event()  # its runs were given notice
         self.over = False
@@ -57,7 +57,7 @@ class _Executor:
 
     async def _stop(self, runs: list[RunId], now: bool = False) -> None:
         self.stops.append([run.ordinal for run in runs])
-        self.at_once.append(now)
+        self.without_notice.append(now)
         for run in runs:
             self.finish(run.ordinal, OutcomeKind.STOPPED)
 
@@ -285,13 +285,13 @@ def test_stop_without_notice_reaches_a_run_in_its_grace_period(
     import ray
 
     executor = bed.executors[0]
-    stop_at_once = executor._stop
+    stop_now = executor._stop
 
     async def stop(runs: list[RunId], now: bool) -> None:
         if now:
-            await stop_at_once(runs, now)
+            await stop_now(runs, now)
         else:
-            executor.at_once.append(now)  # it has notice
+            executor.without_notice.append(now)  # it has notice
 
     monkeypatch.setattr(executor, "stop", Method(stop))
     monkeypatch.setattr(ray, "get_actor", lambda *_, **__: executor)
@@ -303,13 +303,13 @@ def test_stop_without_notice_reaches_a_run_in_its_grace_period(
         else:
             await executor._begin([launch_of(1, (0,))])
         await bed.stop(1)
-        while not executor.at_once:  # noqa: ASYNC110  # the scenario is bounded
+        while not executor.without_notice:  # noqa: ASYNC110  # the scenario is bounded
             await asyncio.sleep(0.001)
         await bed.stop(1, now=True)
         return await bed.end(1)
 
     assert _run(scenario()).kind is OutcomeKind.STOPPED
-    assert executor.at_once[-1]
+    assert executor.without_notice[-1]
     assert executor.stops == [[1]]
 
 
@@ -440,7 +440,7 @@ def test_unknown_runs_are_stopped_although_the_actors_could_not_be_listed_before
 
     assert _run(scenario()).kind is OutcomeKind.STOPPED
     assert executor.stops == [[1]]
-    assert executor.at_once == [True], "nothing waits for runs that the engine does not know"
+    assert executor.without_notice == [True], "nothing waits for runs that the engine does not know"
 
 
 # ------------------------------------------------------------------------- time limits of gangs

@@ -85,20 +85,15 @@ class Controller:
 
         `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users` is
         as of `Membership`, `check_users` as of `Submissions`. `keep_results_s` (seconds) applies to
-        jobs without a retention of their own. `retain_s` and `record_of` are as of `Archivist`,
-        `log_limit_bytes` as of `LiveWorld`.
+        jobs without a retention of their own. The others are as of `Archivist` and `LiveWorld`.
         """
-        self._state, self._facts, self._policies = state, facts, policies
+        self._state, self._policies = state, policies
         self._durable = DurableEngine(state / "journal.db")
         self.archive = self._open_archive()
         self._engine = self._durable.engine
-        self._log_limit_bytes = log_limit_bytes
-        self.world = LiveWorld(
-            policy=policies(None),
-            seed=seed,
-            root=state / "nodes",
-            log_limit_bytes=log_limit_bytes,
-        )
+        limits = {"log_limit_bytes": log_limit_bytes}
+        self._facts = {**facts, **limits}
+        self.world = LiveWorld(policy=policies(None), seed=seed, root=state / "nodes", **limits)
         token = secret(state / "shard-token")
         self._changed = threading.Condition()
         self._published = self._engine.snapshot()
@@ -272,7 +267,6 @@ class Controller:
             "bandwidth": asdict(self._published.bandwidth),
             "keep_results_s": None if math.isinf(self._keep_results_s) else self._keep_results_s,
             "retain_s": None if math.isinf(self._retain_s) else self._retain_s,
-            "log_limit_bytes": self._log_limit_bytes,
         }
 
     def snapshot(self) -> Snapshot:
