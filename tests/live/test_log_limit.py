@@ -112,8 +112,8 @@ def test_log_on_a_file_system_without_holes_keeps_its_first_part(
 
 
 def test_program_that_writes_without_end_fills_no_disk(tmp_path: Path) -> None:
-    size = 64 * LIMIT
-    script = f"import os\nfor n in range({size // 65536}):\n    os.write(1, b'%04d\\n' % n * 13107)"
+    size = 60 * LIMIT
+    script = f"import os\nfor n in range({size // 65000}):\n    os.write(1, b'%04d\\n' % n * 13107)"
     (tmp_path / "writes.py").write_text(script + "\nos.write(1, b'the end\\n')")
     program = command(f"echo begin; {sys.executable} {tmp_path}/writes.py; echo last")
 
