@@ -209,41 +209,32 @@ class Executor:
             else:
                 run.timed_out = True
         if not work.done() and not run.killing.is_set():
-            await self._notify(launch, run, partial(first, timeout=launch.grace_s), (work, kill))
+            await self._notify(launch, run, partial(first, (work, kill), timeout=launch.grace_s))
         for task in (stop, kill, expired):
             task.cancel()
 
     async def _notify(
-        self,
-        launch: LaunchRecord,
-        run: _Run,
-        first: Callable[..., Awaitable[Any]],
-        ends: tuple[asyncio.Task[Any], ...],
+        self, launch: LaunchRecord, run: _Run, grace: Callable[[], Awaitable[Any]]
     ) -> None:
-        """Give a run with a program notice, and its grace period until the first of its `ends`.
+        """Give a run with a program notice, and its grace period until its end.
 
-        A run that stands by gets no notice itself: the first member's program ends what it has
-        started there.
+        What the first member's program has started in a run that stands by gets no notice here:
+        that program ends it.
         """
-        worker = run.worker
         if run.computed:  # only its result is still to be stored
-            await first(ends)
-        elif worker is None:
+            await grace()
+        elif run.worker is None:
             run.notice = "its program had not started"
         elif not launch.grace_s:
             run.notice = "it was killed without notice"
         else:
             run.notice = "it ended after the notice"
-            alone = asyncio.create_task(worker.emptied()) if _stands_by(launch) else None
-            if alone is None:
-                await worker.notify()
-            done, _ = await first(ends if alone is None else (*ends, alone))
+            await run.worker.notify(worker_alone=_stands_by(launch))
+            done, _ = await grace()
             if not done:
                 run.notice = f"it was killed {format_seconds(launch.grace_s)} after the notice"
             elif run.killing.is_set():
                 run.notice = "it was killed in its grace period"
-            if alone is not None:
-                alone.cancel()
 
     async def _read_and_run(
         self, launch: LaunchRecord, run: _Run, directory: Path
