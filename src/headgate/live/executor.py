@@ -362,7 +362,7 @@ class Executor:
             worker = run.worker = await self._worker_for(launch, account, log)
             try:
                 error = await worker.run(request, log)
-                if run.notice:
+                if run.notice and not _stands_by(launch):
                     await worker.emptied()
             except BaseException:  # it is stopped, or its response is invalid
                 await worker.end()
