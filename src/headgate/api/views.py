@@ -21,10 +21,11 @@ from headgate.foresight.explain import (
     held_by_limit,
 )
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, Shard, amount_of, result_ids
-from headgate.protocol import Reason
+from headgate.protocol import Reason, RunStop
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
 from headgate.state.lookup import known_shard, task_row
+from headgate.state.stops import preemption
 from headgate.state.tables import GPU_IN_PART
 
 View = dict[str, Any]
@@ -116,6 +117,7 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         "time_limit_s": job.time_limit_s,
         "max_running": job.max_running,
         "after": list(job.after),
+        "grace_s": job.grace_s,
         "submitted_at": jobs.submitted_at[row],
         "started_at": _time(jobs.started_at[row]),
         "ended_at": _time(jobs.ended_at[row]),
@@ -216,10 +218,24 @@ def task_view(snapshot: Snapshot, row: int) -> View:
         "gpus": list(snapshot.held_gpus(row)),
         "attempts": tasks.attempts[row],
         "failures": tasks.failures[row],
-        "preempted": snapshot.preempted.get(row),
         "reason": str(held_by_limit(snapshot, job)) if held_in_flight else None,
+        "preempted": preemption(snapshot, row),
+        "stops": [stop_view(stop) for stop in snapshot.stops.get(row, ())],
         "started_at": _time(tasks.started_at[row]),
         "ended_at": _time(tasks.ended_at[row]),
+    }
+
+
+def stop_view(stop: RunStop) -> View:
+    """Return why a run was stopped: for which job, or by which user; and how it ended then."""
+    return {
+        "attempt": stop.attempt,
+        "at": stop.at,
+        "kind": stop.cause.kind.value,
+        "reason": stop.cause.text,
+        "for_job": stop.cause.job or None,
+        "by_user": stop.cause.by or None,
+        "end": stop.end or None,
     }
 
 

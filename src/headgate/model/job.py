@@ -11,6 +11,9 @@ from headgate.model.data import FILE_PREFIX, Shard
 from headgate.model.program import NO_PROGRAM, Program, TaskProgram
 from headgate.model.resources import WHOLE, Demand
 
+GRACE_S = 30.0
+"""Default seconds between the notice that a run gets before it is stopped and its end."""
+
 _RESULT = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
@@ -71,7 +74,8 @@ class Job:
 
     Each of its tasks is expected to compute for `estimated_s` seconds, as its user declares; None
     leaves that to what is learnt from earlier runs. A run that takes longer than `time_limit_s`
-    seconds from its start, reading included, is stopped, and the job fails; None is no limit.
+    seconds from its start, reading included, is stopped, and the job fails; None is no limit. A
+    live world gives a run notice before it is stopped, and `grace_s` seconds to end.
 
     It waits until all jobs `after` (ids) have finished. Of its first `limited_tasks` tasks (None:
     of all), at most `max_running` are in flight; None is no limit, and so has any gang.
@@ -104,6 +108,7 @@ class Job:
     after: tuple[str, ...] = ()
     max_running: int | None = None
     limited_tasks: int | None = None
+    grace_s: float = GRACE_S
 
     def is_limited(self, ordinal: int) -> bool:
         """Return whether `max_running` applies to one of its tasks."""

@@ -20,7 +20,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError, nearest
-from headgate.model import FILE_PREFIX, Job, Launch, Program, ProgramType, Shard, Stage, Task
+from headgate.model import (
+    FILE_PREFIX,
+    GRACE_S,
+    Job,
+    Launch,
+    Program,
+    ProgramType,
+    Shard,
+    Stage,
+    Task,
+)
 from headgate.spec.document import clipped
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
@@ -79,6 +89,7 @@ def expand(
         after=tuple(job_file.after),
         max_running=stage.max_running,
         limited_tasks=None if stage.max_running is None or reduce is None else first,
+        grace_s=GRACE_S if job_file.grace is None else job_file.grace,
     )
 
 

@@ -15,6 +15,7 @@ from headgate.base.errors import nearest
 from headgate.base.units import MOST_SECONDS
 from headgate.spec.document import Document, Place, clipped, read_document
 from headgate.spec.forms import excess
+from headgate.spec.grace import Grace
 from headgate.spec.needs import Gpus, Needs
 from headgate.spec.sequence import After, MaxRunning, check_after, check_max_running
 from headgate.spec.shape import (
@@ -214,6 +215,9 @@ class JobFile(Shape):
         RunTime, Field(description="time after which a run is stopped, and the job fails")
     ] = None
     after: After
+    grace: Annotated[
+        Grace, Field(description="time between notice (SIGTERM) and kill when a run is stopped")
+    ] = None
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
 
 
