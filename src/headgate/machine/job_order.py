@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from headgate.state import JobState, State
+from headgate.state import JobState, State, TaskState
 
 _FAILED = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}
 
@@ -15,18 +15,43 @@ def never_starts(state: State, job: int) -> str | None:
         row = state.names.job_rows.get(name, job)
         if row >= job:
             return f"there is no job {name}: this job can never start"
-        if (reason := prevents(state, row)) is not None:
+        if (reason := _prevents(state, row)) is not None:
             return reason
     return None
 
 
-def prevents(state: State, job: int) -> str | None:
+def cancel_queued(state: State, job: int, message: str) -> None:
+    """Cancel a queued job and all its tasks."""
+    for task in state.tasks_of(job):
+        state.move_task(task, TaskState.CANCELLED)
+    state.move_job(job, JobState.CANCELLED, message)
+
+
+def release_followers(state: State, job: int) -> Iterable[int]:
+    """Enqueue the jobs that waited for an ended one alone, or cancel those that can never start.
+
+    Return the queues in which jobs may be activated now.
+    """
+    ended, queues = [job], {state.jobs.queue[job]: None}
+    for before in ended:  # grows
+        reason = _prevents(state, before)
+        for row in _pop_followers(state, before):
+            if reason is not None:
+                cancel_queued(state, row, reason)
+                ended.append(row)
+            elif not state.awaited_jobs(row):
+                state.enqueue(row)
+                queues[state.jobs.queue[row]] = None
+    return queues
+
+
+def _prevents(state: State, job: int) -> str | None:
     """Return why the jobs after one can never start, None if they can."""
     how = _FAILED.get(JobState(state.jobs.state[job]))
     return None if how is None else f"{state.job(job).id} {how}: this job can never start"
 
 
-def pop_followers(state: State, job: int) -> Iterator[int]:
+def _pop_followers(state: State, job: int) -> Iterator[int]:
     """Remove an ended job from those that others wait for; yield these, in order of arrival."""
     for row in sorted(set(state.followers.pop(job, ()))):
         if state.jobs.state[row] == JobState.QUEUED:

@@ -19,7 +19,7 @@ from typing import Any
 
 from headgate.base.units import format_seconds
 from headgate.machine import lineage
-from headgate.machine.job_order import never_starts, pop_followers, prevents
+from headgate.machine.job_order import cancel_queued, never_starts, release_followers
 from headgate.machine.outstanding import gang_launch, launch_of, stop_of
 from headgate.machine.running_limit import release_held, unblock
 from headgate.model import SHARED, RunId, Shard, task_of_result
@@ -121,7 +121,7 @@ class _Transition:
     def job_submitted(self, event: JobSubmitted) -> None:
         row = self.state.add_job(event.job)
         if (reason := never_starts(self.state, row)) is not None:
-            self._cancel_queued(row, reason)
+            cancel_queued(self.state, row, reason)
             self._job_ended(row)
         self._activate(self.state.jobs.queue[row])
 
@@ -168,7 +168,7 @@ class _Transition:
         state = self.state
         self.effects.decide = True
         if state.jobs.state[row] == JobState.QUEUED:
-            self._cancel_queued(row, message)
+            cancel_queued(self.state, row, message)
             self._job_ended(row)
             return
         state.move_job(row, JobState.STOPPING, message)
@@ -180,25 +180,9 @@ class _Transition:
                 self._stop(task, cause, now=now)
         self._settle(row)
 
-    def _cancel_queued(self, row: int, message: str) -> None:
-        for task in self.state.tasks_of(row):
-            self.state.move_task(task, TaskState.CANCELLED)
-        self.state.move_job(row, JobState.CANCELLED, message)
-
     def _job_ended(self, row: int) -> None:
         """Activate queued jobs after the end of one; cancel those that can never start now."""
-        state, ended = self.state, [row]
-        queues = {state.jobs.queue[row]: None}
-        for before in ended:  # grows
-            reason = prevents(state, before)
-            for job in pop_followers(state, before):
-                if reason is not None:
-                    self._cancel_queued(job, reason)
-                    ended.append(job)
-                elif not state.awaited_jobs(job):
-                    state.enqueue(job)
-                    queues[state.jobs.queue[job]] = None
-        for queue in queues:
+        for queue in release_followers(self.state, row):
             self._activate(queue)
 
     def _settle(self, row: int) -> None:
