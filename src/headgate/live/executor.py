@@ -31,6 +31,7 @@ from headgate.live.hub import GangPlace
 from headgate.live.log_limit import kept_within
 from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable, remove_tree
 from headgate.live.process import WorkerProcess
+from headgate.live.ray_run import ray_place
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
 from headgate.live.rendezvous import RendezvousMaker
 from headgate.live.shared import find_shared
@@ -258,17 +259,14 @@ class Executor:
             params=program.stage.params,
             gpus=launch.gpus,
             shards=[str(shard) for shard in shards],
-            files=[
-                read.shard.id.removeprefix(FILE_PREFIX)
-                for read in launch.reads
-                if read.shard.id.startswith(FILE_PREFIX)
-            ],
+            files=_files(launch),
             output=str(output),
             outputs=[str(part) for part in outputs],
             directory=str(directory),
             checkpoint=str(_checkpoint(launch) or ""),
             first=launch.run.attempt == 1,
             gang=_gang_place(launch),
+            ray=ray_place(launch),
         )
         await self._run_in_worker(launch, run, account, request, log)
         results = result_ids(launch.run.job, launch.run.ordinal, program.parts)
@@ -359,7 +357,7 @@ class Executor:
     ) -> tuple[WorkerProcess, str]:
         """Run the program in a worker, which is returned, with the error or ''."""
         try:
-            worker = run.worker = await self._worker_for(launch, account, log)
+            worker = run.worker = await self._worker_for(launch, account, request, log)
             try:
                 error = await worker.run(request, log)
                 if run.notice and not _stands_by(launch):
@@ -372,7 +370,9 @@ class Executor:
         run.computed = not run.notice
         return worker, error
 
-    async def _worker_for(self, launch: LaunchRecord, account: Account, log: int) -> WorkerProcess:
+    async def _worker_for(
+        self, launch: LaunchRecord, account: Account, request: Request, log: int
+    ) -> WorkerProcess:
         """Return an idle worker with the same GPUs and environment, or a new one.
 
         Idle workers that use any of these GPUs in another environment have ended by then.
@@ -387,7 +387,8 @@ class Executor:
         conflicting = [end for w, end in self._ending.items() if set(w.gpus) & set(gpus)]
         if conflicting:  # `wait` does not cancel them when this run is stopped meanwhile
             await asyncio.wait(conflicting)
-        return await WorkerProcess.start(account, gpus, envs, log)
+        directory = "" if request.ray is None else request.ray.directory
+        return await WorkerProcess.start(account, gpus, envs, log, directory=directory)
 
     def _end_idle(self, worker: WorkerProcess, runs: int) -> None:
         if worker in self._idle and worker.runs == runs:
@@ -446,6 +447,15 @@ def _gang_place(launch: LaunchRecord) -> GangPlace | None:
         hub_port=gang.rendezvous.hub_port,
         token=gang.rendezvous.token,
     )
+
+
+def _files(launch: LaunchRecord) -> list[str]:
+    """Return the paths, given by the user, that a run needs to read."""
+    script = [launch.program.stage.run] if launch.program.ray is not None else []
+    ids = (read.shard.id for read in launch.reads)
+    return script + [
+        shard.removeprefix(FILE_PREFIX) for shard in ids if shard.startswith(FILE_PREFIX)
+    ]
 
 
 async def _stopped_early(run: RunId) -> OutcomeRecord:

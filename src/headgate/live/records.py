@@ -45,6 +45,7 @@ class LaunchRecord:
     has another one. `addresses` are (host, port) of the shard services of the sources, by node.
     The executor enforces `time_limit_s`, and gives notice `grace_s` seconds before it kills a run.
     Of a log of more than `log_limit_bytes` the middle is dropped; 0 is no limit.
+    `node_cpus` and `node_gpus` are all that its node has.
     """
 
     run: RunId
@@ -59,6 +60,8 @@ class LaunchRecord:
     time_limit_s: float | None = None
     grace_s: float = GRACE_S
     log_limit_bytes: int = 0
+    node_cpus: int = 0
+    node_gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,16 @@ from headgate.model.job import (
     result_ids,
     task_of_result,
 )
-from headgate.model.program import NO_PROGRAM, Launch, Program, ProgramType, Stage, TaskProgram
+from headgate.model.program import (
+    NO_PROGRAM,
+    Launch,
+    Program,
+    ProgramType,
+    RayMode,
+    RayProgram,
+    Stage,
+    TaskProgram,
+)
 from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 
 __all__ = [
@@ -38,6 +47,8 @@ __all__ = [
     "Program",
     "ProgramType",
     "Queue",
+    "RayMode",
+    "RayProgram",
     "Read",
     "RunId",
     "Shard",
