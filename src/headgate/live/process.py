@@ -23,6 +23,7 @@ from headgate.live.worker import Request, how_it_ended
 _LONGEST_RESPONSE = 1 << 16
 _END_S = 10.0
 _LOOK_S = 0.2  # between two looks at what a notified worker has left
+_SOON_S = 0.02
 
 
 class WorkerProcess:
@@ -116,7 +117,8 @@ class WorkerProcess:
 
         A worker that runs a command survives it; one that runs a function passes it on to that.
         """
-        processes = await asyncio.to_thread(self._descendants)
+        while not (processes := await asyncio.to_thread(self._descendants)) and self.alive:
+            await asyncio.sleep(_SOON_S)  # its guard is about to start it
         for process in processes[:1] if worker_alone else processes:
             with suppress(psutil.Error):  # it has ended
                 process.terminate()
