@@ -94,7 +94,7 @@ class Oracle:
 @pytest.mark.parametrize("policy", [Capacity(), Fair()], ids=lambda p: p.name)
 def test_plan_equals_the_oracles(policy: Capacity | Fair) -> None:
     levels: Counter[int] = Counter()
-    for seed in range(800):
+    for seed in range(1000):
         snapshot = random_state(seed, is_narrow).freeze()
         plan = policy.decide(snapshot, Random(0))
         oracle = Oracle(snapshot, evenly=isinstance(policy, Fair))
