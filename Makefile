@@ -6,7 +6,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 TORCH ?= torch
-RAY_LIBRARIES := "pandas>=2.2,<4" "pyarrow>=18,<27" "fsspec>=2024.2" "pydantic>=2.10,<3" "numpy>=2.0,<3"
+RAY_LIBRARIES := "pandas>=2.2,<4" "pyarrow>=18,<27" "fsspec>=2024.2" "pydantic>=2.10,<3"
 BIN := .venv/bin
 STAMP := .venv/.installed
 NATIVE := build/native
