@@ -1,4 +1,4 @@
-"""Ray's libraries in Ray programs: each example of `examples/ray`, on two nodes with a GPU each.
+"""Ray's libraries in Ray programs: the examples, on two nodes with a GPU each.
 
 HEADGATE_TEST_RAY_LIBRARIES names the directory of the programs of a Python with what the libraries
 need: `make test-ray`.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,12 +23,17 @@ pytestmark = [
     pytest.mark.skipif(PROGRAMS is None, reason="needs Ray's libraries: make test-ray"),
 ]
 EXAMPLES = Path(__file__).parents[2] / "examples"
-MARK = "/tmp/hgr-"  # where the files of Ray programs' own clusters are
+MARK = re.compile("/tmp/hgr-[0-9a-f]{8}")  # the files of a Ray program's own cluster
 PRINTED = {
-    "data_pipeline": [f"station {n}: {50.9 + 1.8 * n:.2f} F" for n in range(5)],
-    "tune_search": ["8 trials, 0 errors", "best: rate 0.3, momentum 0.0"],
-    "train_loop": ["rank 0 of 2 on GPU 0", "rank 1 of 2 on GPU 0", "weights: [0.0, 1.0, 2.0, 3.0]"],
-    "process_pool": ["5133 primes below 50,000; powers [1024, 243]"],
+    "ray_program.py": ["8 trials on 2 GPUs", "GPU 0 of n0", "GPU 0 of n1", "best rate: 0.5"],
+    "ray/data_pipeline.py": [f"station {n}: {50.9 + 1.8 * n:.2f} F" for n in range(5)],
+    "ray/tune_search.py": ["8 trials, 0 errors", "best: rate 0.3, momentum 0.0"],
+    "ray/train_loop.py": [
+        "rank 0 of 2 on GPU 0",
+        "rank 1 of 2 on GPU 0",
+        "weights: [0.0, 1.0, 2.0, 3.0]",
+    ],
+    "ray/process_pool.py": ["5133 primes below 50,000; powers [1024, 243]"],
 }
 
 
@@ -42,7 +48,7 @@ def test_library_runs_in_a_grant_and_leaves_nothing(
     headgate: Headgate, tmp_path: Path, program: str
 ) -> None:
     before = remains()
-    log = run(headgate, EXAMPLES / "ray" / f"{program}.py", str(tmp_path))
+    log = run(headgate, EXAMPLES / program, str(tmp_path))
     assert [line for line in PRINTED[program] if line not in log] == [], log
     assert "headgate: " not in log, log  # detached actors of the libraries are not the user's
     headgate.until(lambda: remains() <= before, "nothing of it is left")
@@ -74,13 +80,12 @@ def log_of(headgate: Headgate, job: str) -> str:
 
 
 def remains() -> set[str]:
-    """Return the directories and processes of Ray programs' own clusters."""
-    found = {str(path) for path in Path(MARK).parent.glob(f"{Path(MARK).name}*")}
+    """Return the directories of Ray programs' own clusters that exist, or that a process uses."""
+    found = {str(path) for path in Path("/tmp").glob("hgr-*") if MARK.fullmatch(str(path))}
     for process in psutil.process_iter():
         try:
             text = " ".join([*process.cmdline(), *process.environ().values()])
         except (OSError, psutil.Error):
             continue
-        if MARK in text and process.is_running():
-            found.add(str(process.pid))
+        found.update(MARK.findall(text))
     return found
