@@ -6,6 +6,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 TORCH ?= torch
+RAY ?= ray>=2.58,<2.60
 RAY_LIBRARIES := "pandas>=2.2,<4" "pyarrow>=18,<27" "fsspec>=2024.2" "pydantic>=2.10,<3"
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -20,7 +21,7 @@ help:
 	@echo "make demo      several jobs on a small local cluster, then the same in the simulator"
 	@echo "make test      all checks and tests"
 	@echo "make test-torch PyTorch on several nodes; installs it in build/torch (TORCH=... for a version)"
-	@echo "make test-ray  Ray Data, Tune, Train and Pool in Ray programs; installs them in build/ray"
+	@echo "make test-ray  Ray's libraries in Ray programs; installs them in build/ray (RAY=... for a version)"
 	@echo "make bench     the measurements in bench/"
 	@echo "make sanitize  the tests of what is compiled, with assertions and sanitizers"
 	@echo "make fuzz      the flow core against other solvers, and storms under all policies, on many random cases"
@@ -105,11 +106,10 @@ test-torch: install
 	@build/torch/bin/pip install --quiet --no-input --disable-pip-version-check "$(TORCH)" numpy
 	@HEADGATE_TEST_TORCH=$(abspath build/torch/bin) $(BIN)/pytest -m live tests/live/test_system_torch.py
 
-# Headgate's own Ray, with the least that its libraries need.
+# A Ray other than Headgate's, with the least that its libraries need.
 test-ray: install
 	@test -x build/ray/bin/pip || $(PYTHON) -m venv build/ray
-	@ray=$$($(BIN)/python -c 'import importlib.metadata as m; print(m.version("ray"))'); \
-	build/ray/bin/pip install --quiet --no-input --disable-pip-version-check "ray==$$ray" $(RAY_LIBRARIES)
+	@build/ray/bin/pip install --quiet --no-input --disable-pip-version-check "$(RAY)" $(RAY_LIBRARIES)
 	@HEADGATE_TEST_RAY_LIBRARIES=$(abspath build/ray/bin) $(BIN)/pytest -m live \
 	  tests/live/test_system_ray_libraries.py
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import venv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,10 +151,11 @@ def test_two_programs_at_the_same_time_see_only_their_grants(
     for job in jobs:
         headgate.ends(job)
     first, second = (seen(headgate, job) for job in jobs)
-    tasks = [headgate.client.tasks(job)[0] for job in jobs]
-    for found, task in zip((first, second), tasks, strict=True):
-        assert (found["GPU"], found["here"]) == (1, [[str(task["gpus"][0])]])
-        assert found["CPU"] == 2  # of the node's 4
+    for found in (first, second):
+        assert (found["GPU"], found["CPU"]) == (1, 2)  # of its node's 2 and 4
+        assert found["here"] in ([["0"]], [["1"]])
+    nodes = [headgate.client.tasks(job)[0]["node"] for job in jobs]
+    assert (nodes[0], first["here"]) != (nodes[1], second["here"])
     assert first["address"] != second["address"]
     assert first["status"] != 0
     assert "token" in first["error"].lower()
@@ -215,7 +217,18 @@ def test_program_ends_when_its_ray_node_on_another_node_is_lost(
 
 
 def other_directory(head: str) -> str:
-    """Return the directory of the other Ray node of the program that runs alone."""
-    others = [str(path) for path in Path(head).parent.glob("hgr-*") if str(path) != head]
-    assert len(others) == 1
-    return others[0]
+    """Return the directory of the other Ray node of a program: it has the same token."""
+    token = Path(head, "token").read_text()
+    tokens = [path for path in Path(head).parent.glob("hgr-*/token") if path.read_text() == token]
+    (other,) = [str(path.parent) for path in tokens if str(path.parent) != head]
+    return other
+
+
+def test_program_whose_python_has_no_ray_fails_with_the_path_of_that_python(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    venv.create(tmp_path / "venv")
+    envs = {"PATH": f"{tmp_path}/venv/bin:/usr/bin:/bin"}
+    job = submit(headgate, tmp_path, TRUTH, envs=envs, resources={"gpus": 0})
+    view = headgate.ends(job, "failed")
+    assert f"{tmp_path}/venv/bin/python3, the Python of the program, has no Ray" in view["message"]
