@@ -45,6 +45,8 @@ _CGROUP = Path("/sys/fs/cgroup/memory.max")
 _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_prestart_worker_first_driver": "0",  # workers start when they are needed
+    # No API server runs. Without an address, Ray Train waits 40 s for one; this one refuses.
+    "RAY_API_SERVER_ADDRESS": "http://127.0.0.1:9",
 }
 
 
@@ -233,7 +235,8 @@ def command(node: RayNode, address: str, host: str, *, head: bool) -> str:
     words = [
         *("env", *(f"{name}={value}" for name, value in variables(node, address).items())),
         *(node.python, ray_start.__file__, _socket(node) if head else ""),
-        *(f"--node-ip-address={host}", f"--temp-dir={node.directory}"),
+        *(f"--node-ip-address={host}", f"--node-name={node.node}"),
+        f"--temp-dir={node.directory}",
         *(f"--num-gpus={len(node.gpus)}", f"--num-cpus={node.cpus}"),
         *(f"--memory={node.memory_bytes}", f"--object-store-memory={node.store_bytes}"),
         *("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"),

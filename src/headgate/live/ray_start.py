@@ -3,7 +3,7 @@
 `python ray_start.py SOCKET ARGUMENTS...` does what `ray start --block ARGUMENTS...` does, without
 the parts that only a dashboard or a Ray client needs, which take time and fixed ports. With a
 SOCKET (a path, or ''), a connection there is answered with the names of the detached actors, as a
-JSON list. It ends with the process that started it.
+JSON list, without those of Ray's own libraries. It ends with the process that started it.
 
 The script uses the standard library and Ray alone, as Headgate may be missing in that Python.
 """
@@ -70,14 +70,28 @@ def _answer(server: socket.socket) -> None:
 
 
 def _detached_actors() -> list[str]:
-    """Return the named actors: those that are not detached have ended with the program."""
+    """Return the detached actors that are left, by name or class, but those of Ray's libraries."""
     import ray
-    from ray.util import list_named_actors
 
     address = os.environ["RAY_ADDRESS"]
     ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    found: list[Any] = list_named_actors(all_namespaces=True)
-    return sorted(str(actor["name"]) for actor in found)
+    actors = [actor for actor in _actors() if actor.is_detached]
+    return sorted(actor.name or actor.class_name for actor in actors if not _is_of_ray(actor))
+
+
+def _actors() -> list[Any]:
+    """Return Ray's table of the running actors, whose public form shows less."""
+    from ray._private.state import state
+    from ray.core.generated.gcs_pb2 import ActorTableData  # type: ignore[attr-defined]  # generated
+
+    accessor = state._connect_and_get_accessor()  # noqa: SLF001  # the table is not public
+    table = accessor.get_actor_table(None, "ALIVE")
+    return [ActorTableData.FromString(row) for row in table]
+
+
+def _is_of_ray(actor: Any) -> bool:
+    module: str = actor.function_descriptor.python_function_descriptor.module_name
+    return module.partition(".")[0] == "ray"
 
 
 def _fail(problem: str) -> NoReturn:
