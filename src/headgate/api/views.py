@@ -297,6 +297,7 @@ def _gpu_view(snapshot: Snapshot, row: int, index: int) -> View:
         "memory_bytes": spec.memory_bytes,
         "model": spec.model,
         "task": _holder(snapshot, gpu),
+        "withheld": bool(gpus.withheld[gpu]),
         "granted_share": share,
         "granted_memory_bytes": held_bytes,
         "actual_memory_bytes": None if used_bytes < 0 else used_bytes,
@@ -355,14 +356,13 @@ def counts_view(snapshot: Snapshot) -> View:
     states = np.bincount(snapshot.jobs.state.array()[here], minlength=len(JobState))
     jobs = {s.name.lower(): int(states[s]) for s in JobState if states[s]}
     alive = snapshot.live_nodes()
-    total = sum(snapshot.nodes.gpu_count[n] for n in alive)
     free = sum(snapshot.nodes.free_gpus[n] for n in alive)
     return {
         "version": snapshot.version,
         "now": snapshot.now,
         "jobs": jobs,
         "waiting_tasks": snapshot.waiting_tasks,
-        "gpus": {"total": total, "free": free},
+        "gpus": {"total": snapshot.gpu_count(), "free": free},
         "nodes": len(alive),
     }
 

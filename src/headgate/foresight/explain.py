@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headgate.base.column import Array
+from headgate.model import Node
+from headgate.planning.fit import infeasible_demand, infeasible_gang
 from headgate.protocol import Reason
 from headgate.protocol.reasons import (
     JobsInFlightLimit,
     NoFittingNode,
     Shortage,
     Undecided,
+    UsedElsewhere,
     WaitsForTasks,
 )
 from headgate.state import JobState, TaskState
@@ -122,7 +125,29 @@ def _reason(
     if task is not None:  # one without a GPU waits for other reasons than one with
         on_cpus = not view.tasks.gpus[task]
         named = sorted(named, key=lambda reason: isinstance(reason, _OTHER) != on_cpus)
-    return next(itertools.chain(named, others), Undecided())
+    found = next(itertools.chain(named, others), Undecided())
+    return _used_elsewhere(view, job) or found
+
+
+def _used_elsewhere(view: View, job: int) -> UsedElsewhere | None:
+    """Return that a job needs GPUs that other programs use, if so; O(GPUs + its tasks)."""
+    withheld = {row: view.withheld_gpus_of(row) for row in view.live_nodes()}
+    used = {view.node(row).id: len(gpus) for row, gpus in withheld.items() if gpus}
+    if not used:
+        return None
+    available = [_without(view.node(row), gpus) for row, gpus in withheld.items()]
+    spec = view.job(job)
+    tasks = [spec.tasks[view.ordinal(row)] for row in view.waiting_of(job).tolist()]
+    demands = {task.demand for task in tasks if task.gpus}
+    if not any(infeasible_demand(demand, available) for demand in demands):
+        distinct = spec.distinct_nodes
+        if not spec.gang or not infeasible_gang(tasks, available, distinct_nodes=distinct):
+            return None
+    return UsedElsewhere(gpus=sum(used.values()), nodes=tuple(used))
+
+
+def _without(node: Node, gpus: Collection[int]) -> Node:
+    return replace(node, gpus=tuple(gpu for n, gpu in enumerate(node.gpus) if n not in gpus))
 
 
 def _held_back(view: View, job: int, context: ExplanationContext) -> JobsInFlightLimit:

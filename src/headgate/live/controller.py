@@ -28,6 +28,7 @@ from headgate.live.config import PROBE_PERIOD_S, RETAIN_S
 from headgate.live.datasets import DatasetUploads
 from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
+from headgate.live.holders import Holders
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.outputs import Outputs
@@ -75,15 +76,17 @@ class Controller:
         record_of: Callable[[Snapshot, int], Record],
         separate_users: bool = False,
         check_users: bool = False,
+        holders: Holders | None = None,
         probe_period_s: float = PROBE_PERIOD_S,
         keep_results_s: float = math.inf,
         retain_s: float = RETAIN_S,
     ) -> None:
         """Open the journal in `state` and rebuild the engine; WorldError as of `DurableEngine`.
 
-        `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users` is
-        as of `Membership`, `check_users` as of `Submissions`. `keep_results_s` (seconds) applies to
-        jobs without a retention of their own. `retain_s` and `record_of` are as of `Archivist`.
+        `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users`
+        and `holders` are as of `Membership`, `check_users` as of `Submissions`. `keep_results_s`
+        (seconds) applies to jobs without a retention of their own. `retain_s` and `record_of` are
+        as of `Archivist`.
         """
         self._state, self._facts, self._policies = state, facts, policies
         self._durable = DurableEngine(state / "journal.db")
@@ -102,6 +105,7 @@ class Controller:
             **engine,
             token=token,
             separate_users=separate_users,
+            holders=holders,
             probe_period_s=probe_period_s,
         )
         self._keep_results_s, self._retain_s = keep_results_s, retain_s
