@@ -12,7 +12,16 @@ from headgate.model.job import (
     result_ids,
     task_of_result,
 )
-from headgate.model.program import NO_PROGRAM, Launch, Program, ProgramType, Stage, TaskProgram
+from headgate.model.program import (
+    NO_PROGRAM,
+    Launch,
+    Program,
+    ProgramType,
+    RayMode,
+    RayProgram,
+    Stage,
+    TaskProgram,
+)
 from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 
 __all__ = [
@@ -36,6 +45,8 @@ __all__ = [
     "Program",
     "ProgramType",
     "Queue",
+    "RayMode",
+    "RayProgram",
     "Read",
     "RunId",
     "Shard",
