@@ -43,7 +43,7 @@ class LaunchRecord:
 
     `ray_id` is the Ray id of the node at the time of the command: a node that returned meanwhile
     has another one. `addresses` are (host, port) of the shard services of the sources, by node.
-    The executor enforces `time_limit_s`.
+    The executor enforces `time_limit_s`. `node_cpus` and `node_gpus` are all that its node has.
     """
 
     run: RunId
@@ -56,6 +56,8 @@ class LaunchRecord:
     program: TaskProgram
     gang: GangRecord | None = None
     time_limit_s: float | None = None
+    node_cpus: int = 0
+    node_gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
