@@ -20,7 +20,7 @@ from headgate.protocol import Reason
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
 from headgate.state.lookup import known_shard, task_row
-from headgate.state.tables import GPU_IN_PART
+from headgate.state.tables import GPU_GONE, GPU_IN_PART
 
 View = dict[str, Any]
 
@@ -297,7 +297,7 @@ def _gpu_view(snapshot: Snapshot, row: int, index: int) -> View:
         "memory_bytes": spec.memory_bytes,
         "model": spec.model,
         "task": _holder(snapshot, gpu),
-        "withheld": bool(gpus.withheld[gpu]),
+        "withheld": holder == GPU_GONE and bool(gpus.withheld[gpu]),
         "granted_share": share,
         "granted_memory_bytes": held_bytes,
         "actual_memory_bytes": None if used_bytes < 0 else used_bytes,

@@ -131,7 +131,7 @@ def _reason(
 
 def _used_elsewhere(view: View, job: int) -> UsedElsewhere | None:
     """Return that a job needs GPUs that other programs use, if so; O(GPUs + its tasks)."""
-    withheld = {row: view.withheld_gpus_of(row) for row in view.live_nodes()}
+    withheld = {row: view.unavailable_gpus_of(row) for row in view.live_nodes()}
     used = {view.node(row).id: len(gpus) for row, gpus in withheld.items() if gpus}
     if not used:
         return None

@@ -12,8 +12,9 @@ import os
 import pwd
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,8 @@ class Controller:
             holders=holders,
             probe_period_s=probe_period_s,
         )
+        if holders is not None:
+            self.world.lend = self.membership.lend
         self._keep_results_s, self._retain_s = keep_results_s, retain_s
         self._outputs = self._make_outputs(token)
         self._uploads = DatasetUploads(self.membership, token=token)
@@ -119,6 +122,11 @@ class Controller:
             handle=self._handle,
             may_read=self.may_read,
             check_users=check_users,
+            shared_mode=partial(
+                _shared_mode,
+                joined=holders is not None,
+                trusted=self.admins if separate_users else None,
+            ),
             archive=self.archive,
             **view,
         )
@@ -394,6 +402,22 @@ class Controller:
             if any(shard.id in shards for shard in job.shards):
                 text = f"dataset {dataset.name} is read by {job.id}, which has not ended"
                 raise SpecError([Problem(path=dataset.name, problem=text)], code="in_use")
+
+
+def _shared_mode(user: str, *, joined: bool, trusted: Collection[str] | None) -> Problem | None:
+    """Return why a user's Ray program cannot run on the Ray cluster of the nodes, if so.
+
+    It has the rights of the nodes' account there; without `trusted` every user's jobs have.
+    """
+    path, private = "ray.mode", "use 'private', a Ray cluster of its own"
+    if not joined:
+        text = "'shared' needs a Ray cluster that Headgate has joined (headgate up --address)"
+        return Problem(path=path, problem=text, hint=private)
+    if trusted is not None and user not in trusted:
+        text = "'shared' runs programs with the rights of the nodes' own account, not as their user"
+        hint = f"{private}, or ask an administrator for headgate up --shared-account"
+        return Problem(path=path, problem=text, hint=hint)
+    return None
 
 
 def _not_handled(full: WorldError | None) -> WorldError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _HOLDER = "headgate-gpu:"
 _SETTLE_S = 8.0  # a holder of a free GPU has started by then, as a rule
 _RETRY_S = 1.0
+_LEND_S = 5.0  # until the grant of a GPU that is lent is in the state
 
 
 class Holder:
@@ -52,11 +53,16 @@ def _inherited(name: str) -> str:
 
 @dataclass(slots=True)
 class _NodeHolders:
-    """The holders of one node: work that keeps each alive, and the GPU of each that has one."""
+    """The holders of one node: work that keeps each alive, and the GPU of each that has one.
+
+    `lent` are GPUs whose holders have ended for a shared program, and since when.
+    """
 
     keepers: list[asyncio.Task[None]] = field(default_factory=list)
     gpus: dict[int, int] = field(default_factory=dict)  # number of the holder -> index
+    lent: dict[int, float] = field(default_factory=dict)  # index -> time of the event loop
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    returned: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Holders:
@@ -89,8 +95,31 @@ class Holders:
     def withheld(self, member: Member) -> tuple[int, ...]:
         """Return the indices of the GPUs of a node that are not held, ascending."""
         holders = self._nodes.get(member.ray_id)
-        held = set() if holders is None else set(holders.gpus.values())
+        held = set() if holders is None else {*holders.gpus.values()} - {*holders.lent}
         return tuple(gpu for gpu in range(member.gpus) if gpu not in held)
+
+    def lent(self, member: Member) -> frozenset[int]:
+        """Return the indices of the GPUs of a node whose holders have ended for shared programs."""
+        holders = self._nodes.get(member.ray_id)
+        return frozenset() if holders is None else frozenset(holders.lent)
+
+    async def lend(self, member: Member, gpus: Collection[int]) -> None:
+        """End the holders of these GPUs of a node, until `take_back`: Ray may give them out."""
+        holders = self._nodes.get(member.ray_id)
+        held = {} if holders is None else {gpu: n for n, gpu in holders.gpus.items() if gpu in gpus}
+        if holders is None or not held:
+            return
+        holders.lent.update(dict.fromkeys(held, asyncio.get_running_loop().time()))
+        names = [_name(member.ray_id, number) for number in held.values()]
+        await asyncio.to_thread(_end, names)
+
+    def take_back(self, member: Member, used: Collection[int]) -> None:
+        """Hold the lent GPUs of a node again, except those in `used`, and those just lent."""
+        holders, now = self._nodes.get(member.ray_id), asyncio.get_running_loop().time()
+        for gpu, since in () if holders is None else tuple(holders.lent.items()):
+            if holders is not None and gpu not in used and now > since + _LEND_S:
+                del holders.lent[gpu]
+                holders.returned.set()
 
     def drop(self, ray_id: str) -> None:
         """Forget a node that Ray has lost, with its holders."""
@@ -104,16 +133,21 @@ async def _keep(member: Member, number: int, holders: _NodeHolders) -> None:
     from ray.exceptions import RayError
 
     while True:
+        gpu = None
         try:
             holder = await asyncio.to_thread(_start, member, number)
-            holders.gpus[number] = await holder.gpu.remote()  # waits until Ray has a free one
+            gpu = holders.gpus[number] = await holder.gpu.remote()  # waits until one is free
             holders.changed.set()
             await holder.ended.remote()
         except (RayError, ValueError) as error:  # ValueError: a dying holder has the name
-            log.info("a holder of GPUs of %s has ended: %s", member.name, error)
+            if gpu not in holders.lent:
+                log.info("a holder of a GPU of %s has ended: %s", member.name, error)
         finally:
             holders.gpus.pop(number, None)
         await asyncio.sleep(_RETRY_S)
+        while gpu in holders.lent:
+            holders.returned.clear()
+            await holders.returned.wait()
 
 
 def _name(ray_id: str, number: int) -> str:
@@ -158,8 +192,12 @@ def _named() -> Iterator[str]:
 
 def end_holders() -> None:
     """End all holders of the cluster: Ray gives out their GPUs again."""
+    _end(_named())
+
+
+def _end(names: Iterable[str]) -> None:
     import ray
 
-    for name in _named():
+    for name in names:
         with suppress(ValueError):  # it has ended meanwhile
             ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)

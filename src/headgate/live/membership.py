@@ -29,8 +29,16 @@ from headgate.live.ray_nodes import Member, members
 from headgate.live.supervise import supervise
 from headgate.live.sweep import leftovers, unknown_jobs
 from headgate.live.usage import node_reported
-from headgate.model import Gpu, Node, RunId, Shard, task_of_result
-from headgate.protocol import Event, GpusWithheld, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
+from headgate.model import Gpu, Node, RayMode, RunId, Shard, task_of_result
+from headgate.protocol import (
+    Event,
+    GpusWithheld,
+    LaunchTask,
+    NodeJoined,
+    NodeLost,
+    ReplicaAdded,
+    ReplicaLost,
+)
 from headgate.state import Snapshot, TaskState
 from headgate.state.lookup import known_row, known_shard
 
@@ -143,8 +151,27 @@ class Membership:
             if self._reachable.members.get(name) != member or name not in self.agents
         ]
         joined = await asyncio.gather(*(self._add_member(member) for member in fresh))
+        self._take_back()
         await self._post_withheld()
         return any(joined)
+
+    async def lend(self, launches: Sequence[LaunchTask]) -> None:
+        """Let the programs of these runs have their GPUs from Ray, until they have ended."""
+        for launch in launches:
+            member = self._reachable.members.get(launch.node)
+            if member is not None and self._holders is not None:
+                await self._holders.lend(member, launch.gpus)
+        await self._post_withheld()
+
+    def _take_back(self) -> None:
+        """Hold the GPUs of shared programs that have ended again."""
+        view = self._snapshot()
+        for member in self._reachable.members.values() if self._holders else ():
+            row = view.names.node_rows.get(member.name)
+            if self._holders is not None and row is not None and self._holders.lent(member):
+                tasks = [task for task in view.holding() if view.tasks.node[task] == row]
+                used = [gpu for t in tasks if _is_shared(view, t) for gpu in view.held_gpus(t)]
+                self._holders.take_back(member, used)
 
     async def _post_withheld(self) -> None:
         """Post which GPUs are withheld, of the nodes that are up, where that has changed."""
@@ -163,7 +190,8 @@ class Membership:
         """Yield the event that other GPUs of a node are withheld than before, if so; log it."""
         if self._holders is None or (gpus := self._holders.withheld(member)) == tuple(before):
             return
-        if lost := [gpu for gpu in gpus if gpu not in before]:
+        lent = self._holders.lent(member)
+        if lost := [gpu for gpu in gpus if gpu not in before and gpu not in lent]:
             log.warning("%s", used_elsewhere(member.name, lost))
         for gpu in (gpu for gpu in before if gpu not in gpus):
             log.info("%s: GPU %s is available to jobs now", member.name, gpu)
@@ -327,6 +355,12 @@ class Membership:
         if report.corrupt:  # the agent has dropped them: their loss is posted like any other
             log.warning("corrupt on %s: %s", name, ", ".join(report.corrupt))
         return report
+
+
+def _is_shared(view: Snapshot, task: int) -> bool:
+    """Return whether a task is of a program on the Ray cluster that Headgate has joined."""
+    ray = view.job(view.tasks.job[task]).program.ray
+    return ray is not None and ray.mode is RayMode.SHARED
 
 
 def _replicas_by_node(view: Snapshot) -> dict[str, list[str]]:

@@ -16,7 +16,7 @@ from headgate.journal import Archive
 from headgate.live.account import Account, account_for, file_sizes, unusable, why_unusable
 from headgate.live.claims import DatasetClaims
 from headgate.live.reader import JobReader
-from headgate.model import Dataset, Job
+from headgate.model import Dataset, Job, RayMode
 from headgate.planning.ray_cpus import with_cpus_of_gpus
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
@@ -39,18 +39,20 @@ class Submissions:
         handle: Callable[[Sequence[Event]], None],
         now: Callable[[], float],
         may_read: Callable[[Dataset, str], bool],
+        shared_mode: Callable[[str], Problem | None],
         archive: Archive,
         check_users: bool = False,
     ) -> None:
         """`handle` posts events and returns once they are durable and in `snapshot`.
 
         The submission keys and numbers of jobs in `archive` are not used again. `may_read` returns
-        whether a user may read a dataset. With `check_users` tasks run on this machine, so that it
+        whether a user may read a dataset, `shared_mode` why a user's Ray program cannot run on the
+        Ray cluster of the nodes, if so. With `check_users` tasks run on this machine, so that it
         is checked whether a user can run them.
         """
         self._claims, self._policy = claims, policy
         self._snapshot, self._handle, self._now = snapshot, handle, now
-        self._may_read = may_read
+        self._may_read, self._shared_mode = may_read, shared_mode
         self._check_users, self._able_users = check_users, set[str]()
         self._reader = JobReader()
         self._lock = threading.Lock()
@@ -159,6 +161,8 @@ class Submissions:
         )
         if job_file.ray is not None:
             _reject_missing(account, job_file.ray.script)
+            if job_file.ray.mode == RayMode.SHARED and (why := self._shared_mode(user)):
+                raise SpecError([why], code="forbidden")
         if job.results_path and not Path(job.results_path).is_dir():
             problem = f"there is no directory '{clipped(job.results_path)}'"
             hint = "create it on a path that all nodes share"

@@ -234,6 +234,12 @@ class View:
         withheld = self.gpus.withheld.span(first, first + self.nodes.gpu_count[node])
         return tuple(withheld.nonzero()[0].tolist())
 
+    def unavailable_gpus_of(self, node: int) -> tuple[int, ...]:
+        """Return the indices of a node's GPUs that are withheld and no run holds, ascending."""
+        first = self.nodes.first_gpu[node]
+        gone = self.gpus.task.span(first, first + self.nodes.gpu_count[node]) == GPU_GONE
+        return tuple(gone.nonzero()[0].tolist())
+
     def gpu_count(self) -> int:
         """Return the GPUs that are capacity: of nodes that are up, and not withheld."""
         return int((self.gpus.task.array() != GPU_GONE).sum())
