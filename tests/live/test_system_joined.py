@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -56,6 +57,11 @@ class Joined(Headgate):
         """Start a plain program beside Headgate."""
         self.programs.append(Program(self.joined, folder))
         return self.programs[-1]
+
+    def held(self) -> int:
+        """Return how many GPUs are available to jobs, all of them free."""
+        (node,) = self.client.nodes()
+        return int(node["free_gpus"])
 
     def withheld(self) -> list[int]:
         """Return the GPUs of the node that other programs use."""
@@ -165,3 +171,83 @@ def _why(headgate: Headgate, job: str) -> str:
 
     found = headgate.until(reason, f"{job} waits")
     return str(found)
+
+
+SHARED = """
+import os, sys, time
+from pathlib import Path
+import ray
+folder = Path(sys.argv[1])
+ray.init()
+ray.shutdown()
+ray.init(num_cpus=99)
+
+@ray.remote(num_gpus=1, num_cpus=0)
+def gpu():
+    time.sleep(1)
+    return ray.get_gpu_ids()[0], os.environ["GREETING"]
+
+@ray.remote(num_cpus=0)
+class Left:
+    def ready(self):
+        return os.getpid()
+
+print("gpus", sorted(set(ray.get([gpu.remote() for _ in range(4)]))))
+left = Left.options(name="left", lifetime="detached").remote()
+(folder / "left").write_text(str(ray.get(left.ready.remote())))
+try:
+    ray.init(address="10.0.0.9:6379")
+except ConnectionError as error:
+    print(error)
+if sys.argv[2] == "wait":
+    (folder / "waits").write_text(str(os.getpid()))
+    time.sleep(600)
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def _shared(script: Path, *args: str, gpus: int = 2) -> str:
+    ray = {"script": str(script), "args": [str(script.parent), *args], "mode": "shared"}
+    text = {
+        "name": "plain",
+        "ray": {**ray, "retries": 0, "resources": {"gpus": gpus}},
+        "envs": {"GREETING": "hello"},
+    }
+    return json.dumps(text)
+
+
+def _log(headgate: Headgate, job: str) -> str:
+    return str(headgate.client.log(job, 0, attempt=None, offset=0)["text"])
+
+
+def test_shared_program_has_its_grant_alone_and_leaves_nothing(folder: Path) -> None:
+    script, headgate = folder / "plain.py", Joined()
+    script.write_text(SHARED)
+    with headgate:
+        waiting = headgate.submit(_shared(script, "wait"))
+        headgate.until((folder / "waits").exists, "the program waits")
+        granted = sorted(gpu for task in headgate.client.tasks(waiting) for gpu in task["gpus"])
+        log = _log(headgate, waiting)
+        assert f"gpus {[(gpu, 'hello') for gpu in granted]}" in log
+        assert "cannot connect to 10.0.0.9:6379" in log
+        assert headgate.withheld() == []
+        program, left = (int((folder / name).read_text()) for name in ("waits", "left"))
+        headgate.call("cancel", waiting)
+        headgate.ends(waiting, "cancelled")
+        headgate.until(lambda: not _any_runs(program, left), "nothing of it runs")
+
+        other = headgate.program(folder / "other")  # it gets a GPU as soon as Headgate holds none
+        job = headgate.submit(_shared(script, "3", gpus=GPUS))
+        headgate.until(other.given, "the other program was faster")
+        headgate.until(headgate.withheld, "the job waits for its GPU")
+        assert "1 GPU is in use by other Ray programs (on n0)" in _why(headgate, job)
+        other.end()
+        view = headgate.ends(job, "failed")
+        assert "the program ended with exit status 3" in view["message"]
+        assert "1 detached actor removed: left" in _log(headgate, job)
+        headgate.until(lambda: not _any_runs(int((folder / "left").read_text())), "it is removed")
+        headgate.until(lambda: headgate.held() == GPUS, "the GPUs are held again")
+
+
+def _any_runs(*pids: int) -> bool:
+    return any(psutil.pid_exists(pid) for pid in pids)
