@@ -22,38 +22,45 @@ if TYPE_CHECKING:
 _OUTCOMES = {"finished": OK, "failed": FAILED, "cancelled": CANCELLED}
 _RESTART_TIMEOUT_S = 60.0  # of waiting for a controller to be restarted
 
+ArgumentsOption = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILE | -- ARGS", help="A job file (YAML); with --ray the script's arguments."
+    ),
+]
+RayOption = Annotated[
+    Path | None,
+    typer.Option(metavar="SCRIPT", help="Run a plain Ray program on a Ray cluster of its own."),
+]
+GpusOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="With --ray: GPUs in all, over any nodes; with --num-nodes on each (default 1).",
+    ),
+]
+CpusOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="The same of CPUs (default: the GPUs' part of a node's CPUs)."
+    ),
+]
+MemoryOption = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="The same of main memory, such as 16GiB.")
+]
+NumNodesOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="With --ray: use this many nodes.")
+]
+
 
 def submit(
-    arguments: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILE | -- ARGS", help="A job file (YAML); with --ray the script's arguments."
-        ),
-    ] = None,
-    ray: Annotated[
-        Path | None,
-        typer.Option(metavar="SCRIPT", help="Run a plain Ray program on a Ray cluster of its own."),
-    ] = None,
-    gpus: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=0,
-            help="With --ray: GPUs in all, over any nodes; with --num-nodes on each (default 1).",
-        ),
-    ] = None,
-    cpus: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N", min=1, help="The same of CPUs (default: the GPUs' part of a node's CPUs)."
-        ),
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The same of main memory, such as 16GiB.")
-    ] = None,
-    num_nodes: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="With --ray: use this many nodes.")
-    ] = None,
+    arguments: ArgumentsOption = None,
+    ray: RayOption = None,
+    gpus: GpusOption = None,
+    cpus: CpusOption = None,
+    memory: MemoryOption = None,
+    num_nodes: NumNodesOption = None,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Wait for the job's end; the exit code shows its outcome."),

@@ -32,6 +32,7 @@ def main() -> None:
     _check_version()
     _leave_out("start_api_server")
     _leave_out("start_ray_client_server")
+    _leave_out("_register_shutdown_hooks")  # its processes end with it: a stop takes no seconds
     if ask:
         server = socket.socket(socket.AF_UNIX)
         server.bind(ask)
