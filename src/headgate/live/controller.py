@@ -12,7 +12,7 @@ import os
 import pwd
 import threading
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -95,8 +95,7 @@ class Controller:
         self._engine = self._durable.engine
         self.world = LiveWorld(policy=policies(None), seed=seed, root=state / "nodes")
         token = secret(state / "shard-token")
-        self._changed = threading.Condition()
-        self._published = self._engine.snapshot()
+        self._changed, self._published = threading.Condition(), self._engine.snapshot()
         view: dict[str, Any] = {"now": self.world.now, "snapshot": self.snapshot}
         engine = {**view, "post": self.world.inbox.post}
         self.membership = Membership(
@@ -109,8 +108,7 @@ class Controller:
             holders=holders,
             probe_period_s=probe_period_s,
         )
-        if holders is not None:
-            self.world.lend = self.membership.lend
+        self.world.lend = self.membership.lend
         self._keep_results_s, self._retain_s = keep_results_s, retain_s
         self._outputs = self._make_outputs(token)
         self._uploads = DatasetUploads(self.membership, token=token)
@@ -122,16 +120,11 @@ class Controller:
             handle=self._handle,
             may_read=self.may_read,
             check_users=check_users,
-            shared_mode=partial(
-                _shared_mode,
-                joined=holders is not None,
-                trusted=self.admins if separate_users else None,
-            ),
+            shared_mode=partial(self._why_not_shared, holders is not None, separate_users),
             archive=self.archive,
             **view,
         )
-        self._works = self._background(record_of, engine)
-        self._queues = queues
+        self._works, self._queues = self._background(record_of, engine), queues
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
     def _make_outputs(self, token: str) -> Outputs:
@@ -315,6 +308,21 @@ class Controller:
         """Return whether a user may read a job's results and logs, or a dataset."""
         return owned.public or user == owned.user or user in self.admins
 
+    def _why_not_shared(self, joined: bool, separate_users: bool, user: str) -> Problem | None:
+        """Return why a user's Ray program cannot run on the Ray cluster of the nodes, if so.
+
+        There it has the rights of the nodes' own account, which other jobs of the user may not.
+        """
+        private = "use 'private', a Ray cluster of its own"
+        if not joined:
+            text = "'shared' needs a Ray cluster that Headgate has joined (headgate up --address)"
+            return Problem(path="ray.mode", problem=text, hint=private)
+        if separate_users and user not in self.admins:
+            text = "'shared' gives a program the rights of the nodes' own account"
+            hint = f"{private}, or ask an administrator for headgate up --shared-account"
+            return Problem(path="ray.mode", problem=text, hint=hint)
+        return None
+
     def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
         """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`."""
         view = self._published
@@ -402,22 +410,6 @@ class Controller:
             if any(shard.id in shards for shard in job.shards):
                 text = f"dataset {dataset.name} is read by {job.id}, which has not ended"
                 raise SpecError([Problem(path=dataset.name, problem=text)], code="in_use")
-
-
-def _shared_mode(user: str, *, joined: bool, trusted: Collection[str] | None) -> Problem | None:
-    """Return why a user's Ray program cannot run on the Ray cluster of the nodes, if so.
-
-    It has the rights of the nodes' account there; without `trusted` every user's jobs have.
-    """
-    path, private = "ray.mode", "use 'private', a Ray cluster of its own"
-    if not joined:
-        text = "'shared' needs a Ray cluster that Headgate has joined (headgate up --address)"
-        return Problem(path=path, problem=text, hint=private)
-    if trusted is not None and user not in trusted:
-        text = "'shared' runs programs with the rights of the nodes' own account, not as their user"
-        hint = f"{private}, or ask an administrator for headgate up --shared-account"
-        return Problem(path=path, problem=text, hint=hint)
-    return None
 
 
 def _not_handled(full: WorldError | None) -> WorldError:
