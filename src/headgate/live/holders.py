@@ -27,6 +27,7 @@ _HOLDER = "headgate-gpu:"
 _SETTLE_S = 8.0  # a holder of a free GPU has started by then, as a rule
 _RETRY_S = 1.0
 _LEND_S = 5.0  # until the grant of a GPU that is lent is in the state
+_PLACE_S = 20.0  # a shared program has its placement group by then, as a rule
 
 
 class Holder:
@@ -55,12 +56,15 @@ def _inherited(name: str) -> str:
 class _NodeHolders:
     """The holders of one node: work that keeps each alive, and the GPU of each that has one.
 
-    `lent` are GPUs whose holders have ended for a shared program, and since when.
+    `lent` are GPUs whose holders have ended for a shared program, and since when. No holder starts
+    before `paused_until`: one that waits for a GPU would get it instead of the program. Times are
+    those of the event loop.
     """
 
     keepers: list[asyncio.Task[None]] = field(default_factory=list)
     gpus: dict[int, int] = field(default_factory=dict)  # number of the holder -> index
-    lent: dict[int, float] = field(default_factory=dict)  # index -> time of the event loop
+    lent: dict[int, float] = field(default_factory=dict)  # index -> time
+    paused_until: float = 0.0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     returned: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -109,8 +113,11 @@ class Holders:
         held = {} if holders is None else {gpu: n for n, gpu in holders.gpus.items() if gpu in gpus}
         if holders is None or not held:
             return
-        holders.lent.update(dict.fromkeys(held, asyncio.get_running_loop().time()))
-        names = [_name(member.ray_id, number) for number in held.values()]
+        now = asyncio.get_running_loop().time()
+        holders.lent.update(dict.fromkeys(held, now))
+        holders.paused_until = now + _PLACE_S
+        waiting = [number for number in range(member.gpus) if number not in holders.gpus]
+        names = [_name(member.ray_id, number) for number in (*waiting, *held.values())]
         await asyncio.to_thread(_end, names)
 
     def take_back(self, member: Member, used: Collection[int]) -> None:
@@ -134,13 +141,17 @@ async def _keep(member: Member, number: int, holders: _NodeHolders) -> None:
 
     while True:
         gpu = None
+        while (  # noqa: ASYNC110  # until a time that may move
+            pause_s := holders.paused_until - asyncio.get_running_loop().time()
+        ) > 0:
+            await asyncio.sleep(pause_s)
         try:
             holder = await asyncio.to_thread(_start, member, number)
             gpu = holders.gpus[number] = await holder.gpu.remote()  # waits until one is free
             holders.changed.set()
             await holder.ended.remote()
         except (RayError, ValueError) as error:  # ValueError: a dying holder has the name
-            if gpu not in holders.lent:
+            if gpu is not None and gpu not in holders.lent:
                 log.info("a holder of a GPU of %s has ended: %s", member.name, error)
         finally:
             holders.gpus.pop(number, None)
