@@ -29,6 +29,7 @@ def offer(node: str, gpu: int | None, **fields: Any) -> Offer:
         "cpus": None,
         "memory_bytes": 0,
         "machine_bytes": 64 * GIB,
+        "shm_bytes": 32 * GIB,
         "custom": {},
         "node_cpus": 11,
         "node_gpus": 4,
@@ -55,6 +56,14 @@ def test_named_amounts_add_up_to_those_of_the_ray_node() -> None:
 def test_ray_node_has_one_cpu_per_gpu_at_least() -> None:
     (node,) = ray_nodes({rank: offer("a", rank, node_cpus=2) for rank in range(4)})
     assert node.cpus == 4
+
+
+def test_object_store_fits_into_the_shared_memory() -> None:
+    (node,) = ray_nodes({0: offer("a", 0, memory_bytes=10 * GIB, shm_bytes=GIB)})
+    assert node.store_bytes == int(0.95 * GIB)
+    assert node.memory_bytes + node.store_bytes == 10 * GIB
+    (small,) = ray_nodes({0: offer("a", 0, memory_bytes=10 * GIB, shm_bytes=0)})
+    assert small.store_bytes == 80_000_000  # the least that Ray accepts, on a disk
 
 
 def test_ray_node_without_gpus_has_its_part_of_the_memory_by_cpus() -> None:

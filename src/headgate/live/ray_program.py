@@ -41,6 +41,8 @@ _ASK_S = 10.0
 _TAIL_LINES = 30
 _STORE_PART = 0.3  # of the memory, as in other Ray clusters; it is taken when it is used
 _STORE_LEAST = 80_000_000  # bytes; Ray requires 75 MiB
+_SHM_PART = 0.95
+_SHM = "/dev/shm"
 _LEAST = 1_000_000
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 _SETTINGS = {
@@ -85,6 +87,7 @@ class Offer:
     cpus: int | None
     memory_bytes: int
     machine_bytes: int
+    shm_bytes: int
     custom: Mapping[str, int]
     node_cpus: int
     node_gpus: int
@@ -191,6 +194,7 @@ def _offer(place: RayPlace) -> Offer:
         cpus=place.cpus,
         memory_bytes=place.memory_bytes,
         machine_bytes=_machine_bytes(),
+        shm_bytes=_shm_bytes(),
         custom=place.custom,
         node_cpus=place.node_cpus,
         node_gpus=place.node_gpus,
@@ -204,6 +208,15 @@ def _machine_bytes() -> int:
     with suppress(OSError, ValueError):  # no limit
         return min(size_bytes, int(_CGROUP.read_text()))
     return size_bytes
+
+
+def _shm_bytes() -> int:
+    """Return the free shared memory; Ray puts a larger object store on a disk."""
+    try:
+        found = os.statvfs(_SHM)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize
 
 
 def ray_nodes(offers: Mapping[int, Offer]) -> list[RayNode]:
@@ -228,7 +241,8 @@ def _joined(rank: int, offers: Sequence[Offer]) -> RayNode:
     if not memory_bytes:
         held, of = (len(gpus), first.node_gpus) if gpus else (cpus, first.node_cpus)
         memory_bytes = first.machine_bytes * min(held, of) // max(1, of)
-    store_bytes = max(_STORE_LEAST, int(memory_bytes * _STORE_PART))
+    store_bytes = int(min(memory_bytes * _STORE_PART, first.shm_bytes * _SHM_PART))
+    store_bytes = max(_STORE_LEAST, store_bytes)
     custom: dict[str, int] = {}
     for offer in offers:
         for name, amount in offer.custom.items():
