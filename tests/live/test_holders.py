@@ -13,6 +13,7 @@ from tests.live.conftest import Method
 from headgate.live import holders as module
 from headgate.live.holders import Holders
 from headgate.live.ray_nodes import Member
+from headgate.live.submission import why_not_shared
 
 MEMBER = Member(name="n0", ray_id="r", rack="r0", address="a", gpus=3, cpus=1, gpu_memory_bytes=1)
 
@@ -142,3 +143,20 @@ def test_lent_gpu_goes_to_the_program_though_a_holder_waits_for_another(
         assert not holders.lent(MEMBER)
 
     _run(scenario, ray)
+
+
+@pytest.mark.parametrize(
+    ("joined", "trusted", "problem"),
+    [
+        (False, None, "needs a Ray cluster that Headgate has joined"),
+        (True, frozenset({"root"}), "gives a program the rights of the nodes' own account"),
+        (True, frozenset({"ada"}), ""),
+        (True, None, ""),
+    ],
+)
+def test_shared_programs_are_for_joined_clusters_and_users_with_the_rights_of_their_nodes(
+    joined: bool, trusted: frozenset[str] | None, problem: str
+) -> None:
+    why = why_not_shared("ada", joined=joined, trusted=trusted)
+    assert (why is None) == (not problem)
+    assert why is None or problem in why.problem

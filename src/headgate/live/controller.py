@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +110,7 @@ class Controller:
         self.world.lend = self.membership.lend
         self._keep_results_s, self._retain_s = keep_results_s, retain_s
         self._outputs = self._make_outputs(token)
-        self._uploads = DatasetUploads(self.membership, token=token)
-        self._claims = DatasetClaims()
+        self._uploads, self._claims = DatasetUploads(self.membership, token=token), DatasetClaims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
         self._submissions = Submissions(
             claims=self._claims,
@@ -120,7 +118,8 @@ class Controller:
             handle=self._handle,
             may_read=self.may_read,
             check_users=check_users,
-            shared_mode=partial(self._why_not_shared, holders is not None, separate_users),
+            joined=holders is not None,
+            trusted=self.admins if separate_users else None,
             archive=self.archive,
             **view,
         )
@@ -307,21 +306,6 @@ class Controller:
     def may_read(self, owned: Job | Dataset, user: str) -> bool:
         """Return whether a user may read a job's results and logs, or a dataset."""
         return owned.public or user == owned.user or user in self.admins
-
-    def _why_not_shared(self, joined: bool, separate_users: bool, user: str) -> Problem | None:
-        """Return why a user's Ray program cannot run on the Ray cluster of the nodes, if so.
-
-        There it has the rights of the nodes' own account, which other jobs of the user may not.
-        """
-        private = "use 'private', a Ray cluster of its own"
-        if not joined:
-            text = "'shared' needs a Ray cluster that Headgate has joined (headgate up --address)"
-            return Problem(path="ray.mode", problem=text, hint=private)
-        if separate_users and user not in self.admins:
-            text = "'shared' gives a program the rights of the nodes' own account"
-            hint = f"{private}, or ask an administrator for headgate up --shared-account"
-            return Problem(path="ray.mode", problem=text, hint=hint)
-        return None
 
     def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
         """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`."""
