@@ -82,8 +82,8 @@ class Holders:
         """
         if member.ray_id in self._nodes or not member.gpus:
             return
-        holders = self._nodes[member.ray_id] = _NodeHolders()
         wanted = min(member.gpus, await asyncio.to_thread(_holdable, member))
+        holders = self._nodes[member.ray_id] = _NodeHolders()
         holders.keepers = [
             asyncio.create_task(
                 supervise(f"holding {member.name}", partial(_keep, member, number, holders))
@@ -152,7 +152,8 @@ async def _keep(member: Member, number: int, holders: _NodeHolders) -> None:
             await holder.ended.remote()
         except (RayError, ValueError) as error:  # ValueError: a dying holder has the name
             if gpu is not None and gpu not in holders.lent:
-                log.info("a holder of a GPU of %s has ended: %s", member.name, error)
+                what = type(error).__name__
+                log.warning("the holder of GPU %d of %s has ended: %s", gpu, member.name, what)
         finally:
             holders.gpus.pop(number, None)
         await asyncio.sleep(_RETRY_S)
