@@ -49,6 +49,7 @@ def run_controller(state: Path) -> None:
     from headgate.live.config import load_config, save_config
     from headgate.live.controller import Controller
     from headgate.live.head import ensure_head, restart_process, watch_head
+    from headgate.live.holders import Holders
     from headgate.live.private import PRIVATE_UMASK
     from headgate.live.ray_nodes import connect
 
@@ -77,6 +78,7 @@ def run_controller(state: Path) -> None:
         facts={"state": str(state), "ray_address": config.ray_address, "seed": config.seed},
         separate_users=config.group is not None and not config.shared_account,
         check_users=not config.foreign,
+        holders=Holders() if config.foreign else None,
         probe_period_s=config.probe_period_s,
         keep_results_s=config.keep_results_s,
         log_limit_bytes=config.log_limit_bytes,

@@ -130,8 +130,9 @@ def test_nodes_have_the_documented_vectors_and_fields_of_gpus(
     assert (found["actual"], found["runs"]) == (None, ["fpga-1/0"])
     assert found["gpus"] == [
         {
-            "index": 0, "memory_bytes": 1 << 30, "model": "", "task": None, "granted_share": 0.0,
-            "granted_memory_bytes": 0, "actual_memory_bytes": None, "utilisation": None,
+            "index": 0, "memory_bytes": 1 << 30, "model": "", "task": None, "withheld": False,
+            "granted_share": 0.0, "granted_memory_bytes": 0, "actual_memory_bytes": None,
+            "utilisation": None,
         }
     ]  # fmt: skip
 

@@ -92,7 +92,7 @@ def test_up_reports_a_running_headgate(up: Any, state: Path) -> None:
     assert output.code == 0
     assert output.json == {
         "state": str(state), "pid": os.getpid(), "policy": "fifo", "nodes": 2,
-        "already_running": True,
+        "notes": [], "already_running": True,
     }  # fmt: skip
 
 

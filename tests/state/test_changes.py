@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.state import Snapshot, thaw
+from headgate.state.tables import GPU_GONE
 from headgate.testing.random_worlds import random_state, random_walk
 
 SEED = st.integers(0, 10**6)
@@ -24,7 +25,7 @@ UNSEEN = {
     },
     "queues": {"in_flight", "queued"},
     "nodes": {"free_gpus", "free", "spec", "actual", "reported_at"},
-    "gpus": {"actual_bytes", "utilisation_milli"},
+    "gpus": {"actual_bytes", "utilisation_milli", "withheld"},
     "shards": {"away"},
     "runtime_classes": {"count", "log_mean", "log_var", "within_count", "within_var"},
 }  # fmt: skip
@@ -34,10 +35,16 @@ def rows_of(snapshot: Snapshot, table: str) -> list[str]:
     """Return a table row by row, without the columns that changes ignore."""
     columns = getattr(snapshot, table)
     seen = [name for name in columns.__slots__ if name not in UNSEEN.get(table, ())]
-    return [
-        repr(row)
-        for row in zip(*(getattr(columns, name).array().tolist() for name in seen), strict=True)
-    ]
+    values = [getattr(columns, name).array().tolist() for name in seen]
+    if table == "nodes":
+        values.append([capacity_of(snapshot, node) for node in range(len(columns.alive))])
+    return [repr(row) for row in zip(*values, strict=True)]
+
+
+def capacity_of(snapshot: Snapshot, node: int) -> list[bool]:
+    """Return for each GPU of a node whether it is capacity."""
+    first, count = snapshot.nodes.first_gpu[node], snapshot.nodes.gpu_count[node]
+    return [task != GPU_GONE for task in snapshot.gpus.task.span(first, first + count).tolist()]
 
 
 @settings(max_examples=60)

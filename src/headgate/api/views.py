@@ -26,7 +26,7 @@ from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
 from headgate.state.lookup import known_shard, task_row
 from headgate.state.stops import preemption
-from headgate.state.tables import GPU_IN_PART
+from headgate.state.tables import GPU_GONE, GPU_IN_PART
 
 View = dict[str, Any]
 _HELD_IN_FLIGHT = (TaskState.HELD, JobState.ACTIVE)
@@ -323,6 +323,7 @@ def _gpu_view(snapshot: Snapshot, row: int, index: int) -> View:
         "memory_bytes": spec.memory_bytes,
         "model": spec.model,
         "task": _holder(snapshot, gpu),
+        "withheld": holder == GPU_GONE and bool(gpus.withheld[gpu]),
         "granted_share": share,
         "granted_memory_bytes": held_bytes,
         "actual_memory_bytes": None if used_bytes < 0 else used_bytes,
@@ -381,14 +382,13 @@ def counts_view(snapshot: Snapshot) -> View:
     states = np.bincount(snapshot.jobs.state.array()[here], minlength=len(JobState))
     jobs = {s.name.lower(): int(states[s]) for s in JobState if states[s]}
     alive = snapshot.live_nodes()
-    total = sum(snapshot.nodes.gpu_count[n] for n in alive)
     free = sum(snapshot.nodes.free_gpus[n] for n in alive)
     return {
         "version": snapshot.version,
         "now": snapshot.now,
         "jobs": jobs,
         "waiting_tasks": snapshot.waiting_tasks,
-        "gpus": {"total": total, "free": free},
+        "gpus": {"total": snapshot.gpu_count(), "free": free},
         "nodes": len(alive),
     }
 

@@ -58,6 +58,15 @@ def enumerated(words: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def used_elsewhere(node: str, gpus: Sequence[int]) -> str:
+    """Return the sentence that other Ray programs use GPUs of a node, by index."""
+    if len(gpus) == 1:
+        are, free = f"GPU {gpus[0]} is", "it is"
+    else:
+        are, free = f"GPUs {enumerated([str(gpu) for gpu in gpus])} are", "they are"
+    return f"{node}: {are} in use by other Ray programs; available to jobs when {free} free"
+
+
 def indented(text: str) -> str:
     """Return text whose further lines are indented, so that none looks like a line of its own."""
     return text.replace("\n", "\n  ")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, nearest
-from headgate.cli import in_force, joining, process
+from headgate.cli import in_force, joining, process, show
 from headgate.cli.in_force import config_of
 from headgate.cli.settings import client_of
 from headgate.model import Gpu, Node, Queue
@@ -244,6 +244,7 @@ def _facts(state: Path) -> dict[str, Any]:
         "pid": info["pid"],
         "policy": info["policy"],
         "nodes": sum(node["state"] == "up" for node in nodes),
+        "notes": show.in_use_elsewhere(nodes),
     }
 
 

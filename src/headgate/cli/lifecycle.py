@@ -166,7 +166,8 @@ def up(
         )
     verb = "runs already" if facts["already_running"] else "is up"
     text = f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
-    output.print_result(facts, f"{text}\nstate: {settings.state}", as_json=settings.as_json)
+    lines = [text, f"state: {settings.state}", *facts["notes"]]
+    output.print_result(facts, "\n".join(lines), as_json=settings.as_json)
 
 
 def _memory_bytes(text: str, settings: Settings) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from headgate.base.text import used_elsewhere
 from headgate.base.units import format_size
 from headgate.cli import output
 from headgate.cli.settings import FormatOption, StateOption, settle
@@ -22,12 +23,22 @@ def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
         ("NODE", "RACK", "STATE", "FREE GPUS", "GPU MEMORY", "CPUS", "MEMORY", "RUNS"),
         map(_node_cells, found),
     )
+    for line in in_use_elsewhere(found):
+        output.print_text(line)
     output.print_text(
         "a transfer can expect"
         f" {format_size(bandwidth['disk_bytes_per_s'])}/s from a disk,"
         f" {format_size(bandwidth['rack_bytes_per_s'])}/s within a rack,"
         f" {format_size(bandwidth['cluster_bytes_per_s'])}/s across racks"
     )
+
+
+def in_use_elsewhere(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each node that has GPUs which other Ray programs use."""
+    withheld = {
+        node["id"]: [gpu["index"] for gpu in node["gpus"] if gpu.get("withheld")] for node in nodes
+    }
+    return [used_elsewhere(node, gpus) for node, gpus in withheld.items() if gpus]
 
 
 def _node_cells(node: dict[str, Any]) -> tuple[object, ...]:

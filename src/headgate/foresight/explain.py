@@ -5,12 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headgate.base.column import Array
+from headgate.model import Node
 from headgate.planning.estimates import Estimates
+from headgate.planning.fit import infeasible_demand, infeasible_gang
 from headgate.protocol import Reason
 from headgate.protocol.reasons import (
     JobsInFlightLimit,
@@ -18,6 +20,7 @@ from headgate.protocol.reasons import (
     NoFittingNode,
     Shortage,
     Undecided,
+    UsedElsewhere,
     WaitsForJobs,
     WaitsForTasks,
 )
@@ -59,6 +62,7 @@ class ExplanationContext:
         self._others: list[Reason] = []
         self._estimates: Estimates | None = None
         self._ends: dict[int, float] = {}  # by job
+        self._unavailable: dict[int, tuple[int, ...]] | None = None
 
     def refusals(self, job: int) -> tuple[list[Reason], list[Reason]]:
         """Return the reasons of refusals for a job, and of those for all jobs."""
@@ -70,6 +74,13 @@ class ExplanationContext:
                     if named in self._named:
                         self._named[named].append(refusal.reason)
         return self._named[job], self._others
+
+    def unavailable(self) -> dict[int, tuple[int, ...]]:
+        """Return the GPUs that other programs use, by node; O(GPUs) the first time."""
+        if self._unavailable is None:
+            found = {row: self._view.unavailable_gpus_of(row) for row in self._view.live_nodes()}
+            self._unavailable = {row: gpus for row, gpus in found.items() if gpus}
+        return self._unavailable
 
     def expected_end(self, job: int) -> float:
         """Return when a job is expected to end if all that is left of it runs, else `inf`.
@@ -160,7 +171,30 @@ def _reason(
     if task is not None:  # one without a GPU waits for other reasons than one with
         on_cpus = not view.tasks.gpus[task]
         named = sorted(named, key=lambda reason: isinstance(reason, _OTHER) != on_cpus)
-    return next(itertools.chain(named, others), Undecided())
+    found = next(itertools.chain(named, others), Undecided())
+    return _used_elsewhere(view, job, context.unavailable()) or found
+
+
+def _used_elsewhere(
+    view: View, job: int, unavailable: dict[int, tuple[int, ...]]
+) -> UsedElsewhere | None:
+    """Return that a job needs GPUs that other programs use, if so; O(nodes + its tasks)."""
+    if not unavailable:
+        return None
+    used = {view.node(row).id: len(gpus) for row, gpus in unavailable.items()}
+    available = [_without(view.node(row), unavailable.get(row, ())) for row in view.live_nodes()]
+    spec = view.job(job)
+    tasks = [spec.tasks[view.ordinal(row)] for row in view.waiting_of(job).tolist()]
+    demands = {task.demand for task in tasks if task.gpus}
+    if not any(infeasible_demand(demand, available) for demand in demands):
+        distinct = spec.distinct_nodes
+        if not spec.gang or not infeasible_gang(tasks, available, distinct_nodes=distinct):
+            return None
+    return UsedElsewhere(gpus=sum(used.values()), nodes=tuple(used))
+
+
+def _without(node: Node, gpus: Collection[int]) -> Node:
+    return replace(node, gpus=tuple(gpu for n, gpu in enumerate(node.gpus) if n not in gpus))
 
 
 def held_by_limit(view: View, job: int) -> MaxRunning:

@@ -168,7 +168,7 @@ def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node
     return Outlook(
         policy=policy.name,
         nodes=len(up),
-        gpus=sum(state.nodes.gpu_count[n] for n in up),
+        gpus=state.gpu_count(),
         free_gpus=sum(state.nodes.free_gpus[n] for n in up),
         rounds=rounds,
         settled=settled,

@@ -84,8 +84,8 @@ def _arriving_load(snapshot: Snapshot, now: float, within_s: float) -> float:
     ):
         takes_s[some] = end_at(rows[some]) - launched_at[some]
     takes_s[~np.isfinite(takes_s)] = 0.0
-    gpus: int = sum(snapshot.nodes.gpu_count[node] for node in snapshot.live_nodes())
-    load = float(takes_s @ tasks.gpus.take(rows)) / (max(gpus, 1) * within_s)
+    gpus = max(snapshot.gpu_count(), 1)
+    load = float(takes_s @ tasks.gpus.take(rows)) / (gpus * within_s)
     return min(load, _MOST_LOAD)
 
 

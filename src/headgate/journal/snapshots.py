@@ -70,6 +70,9 @@ _ADAPTER = TypeAdapter(tuple[_Rest], config=ConfigDict(ser_json_inf_nan="constan
 _OBJECTS = {("jobs", "message"): "messages", ("grants", "gpus"): "granted",
             ("queues", "spec"): "queues", ("nodes", "spec"): "nodes"}  # fmt: skip
 
+_LATER = {"gpus.withheld": "gpus.node"}
+"""Columns that earlier releases did not store, all rows blank then; one of as many rows each."""
+
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
     """Return a snapshot as bytes; in any thread, while the engine continues. O(state)."""
@@ -215,6 +218,8 @@ def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
         elif (name, each.name) in _OBJECTS:
             for value in getattr(rest, _OBJECTS[name, each.name]):
                 column.append(value)
+        elif key in _LATER and key not in arrays:
+            column.grow(len(arrays[_LATER[key]]))
         else:
             column.extend(arrays[key], len(arrays[key]))
     return freeze(table)

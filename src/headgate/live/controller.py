@@ -28,6 +28,7 @@ from headgate.live.config import PROBE_PERIOD_S, RETAIN_S
 from headgate.live.datasets import DatasetUploads
 from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
+from headgate.live.holders import Holders
 from headgate.live.log_limit import LOG_LIMIT_BYTES
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
@@ -76,6 +77,7 @@ class Controller:
         record_of: Callable[[Snapshot, int], Record],
         separate_users: bool = False,
         check_users: bool = False,
+        holders: Holders | None = None,
         probe_period_s: float = PROBE_PERIOD_S,
         keep_results_s: float = math.inf,
         retain_s: float = RETAIN_S,
@@ -83,9 +85,10 @@ class Controller:
     ) -> None:
         """Open the journal in `state` and rebuild the engine; WorldError as of `DurableEngine`.
 
-        `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users` is
-        as of `Membership`, `check_users` as of `Submissions`. `keep_results_s` (seconds) applies to
-        jobs without a retention of their own. The others are as of `Archivist` and `LiveWorld`.
+        `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users`
+        and `holders` are as of `Membership`, `check_users` as of `Submissions`. `keep_results_s`
+        (seconds) applies to jobs without a retention of their own. The others are as of `Archivist`
+        and `LiveWorld`.
         """
         self._state, self._policies = state, policies
         self._durable = DurableEngine(state / "journal.db")
@@ -95,8 +98,7 @@ class Controller:
         self._facts = {**facts, **limits}
         self.world = LiveWorld(policy=policies(None), seed=seed, root=state / "nodes", **limits)
         token = secret(state / "shard-token")
-        self._changed = threading.Condition()
-        self._published = self._engine.snapshot()
+        self._changed, self._published = threading.Condition(), self._engine.snapshot()
         view: dict[str, Any] = {"now": self.world.now, "snapshot": self.snapshot}
         engine = {**view, "post": self.world.inbox.post}
         self.membership = Membership(
@@ -106,12 +108,13 @@ class Controller:
             **engine,
             token=token,
             separate_users=separate_users,
+            holders=holders,
             probe_period_s=probe_period_s,
         )
+        self.world.lend = self.membership.lend
         self._keep_results_s, self._retain_s = keep_results_s, retain_s
         self._outputs = self._make_outputs(token)
-        self._uploads = DatasetUploads(self.membership, token=token)
-        self._claims = DatasetClaims()
+        self._uploads, self._claims = DatasetUploads(self.membership, token=token), DatasetClaims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
         self._submissions = Submissions(
             claims=self._claims,
@@ -119,11 +122,12 @@ class Controller:
             handle=self._handle,
             may_read=self.may_read,
             check_users=check_users,
+            joined=holders is not None,
+            trusted=self.admins if separate_users else None,
             archive=self.archive,
             **view,
         )
-        self._works = self._background(record_of, engine)
-        self._queues = queues
+        self._works, self._queues = self._background(record_of, engine), queues
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
     def _make_outputs(self, token: str) -> Outputs:

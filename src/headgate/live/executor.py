@@ -31,6 +31,7 @@ from headgate.live.hub import GangPlace
 from headgate.live.log_limit import kept_within
 from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable, remove_tree
 from headgate.live.process import WorkerProcess
+from headgate.live.ray_program import GIVEN_OUT
 from headgate.live.ray_run import ray_place
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
 from headgate.live.rendezvous import RendezvousMaker
@@ -345,7 +346,8 @@ class Executor:
             raise _RunError(run.notice, FailureKind.TIMED_OUT)
         if error:
             await worker.end()  # with all processes that the failed run has left
-            raise _RunError(f"{error}\n{_tail(log)}".strip(), FailureKind.ERROR)
+            failure = FailureKind.LOST if error == GIVEN_OUT else FailureKind.ERROR
+            raise _RunError(f"{error}\n{_tail(log)}".strip(), failure)
         if launch.program.per_node is not None:  # no other run has its environment
             await worker.end()  # with all daemons that MPI has left
             return

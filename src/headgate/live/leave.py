@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from headgate.live.agent import end_agents
+from headgate.live.holders import end_holders
 from headgate.live.master import end_job, jobs_with_actors
 from headgate.live.ray_nodes import connect
 
 
 def leave(address: str, *, token: str | None = None) -> None:
-    """End all job masters, executors and node agents; WorldError if no cluster responds."""
+    """End all actors of Headgate; WorldError if no cluster responds."""
     connect(address, token=token)
     import ray
 
@@ -16,5 +17,6 @@ def leave(address: str, *, token: str | None = None) -> None:
         for job in jobs_with_actors():
             end_job(job)
         end_agents()
+        end_holders()
     finally:
         ray.shutdown()

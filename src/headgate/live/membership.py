@@ -18,17 +18,27 @@ from typing import Any
 
 from headgate.base.errors import WorldError
 from headgate.base.lists import FrozenLists
+from headgate.base.text import used_elsewhere
 from headgate.journal import Archive
 from headgate.live.agent import AgentReport, start_agent
 from headgate.live.config import PROBE_PERIOD_S
+from headgate.live.holders import Holders
 from headgate.live.link import ReachableNodes
 from headgate.live.prober import Prober
 from headgate.live.ray_nodes import Member, members
 from headgate.live.supervise import supervise
 from headgate.live.sweep import leftovers, unknown_jobs
 from headgate.live.usage import node_reported
-from headgate.model import Gpu, Node, RunId, Shard, task_of_result
-from headgate.protocol import Event, NodeJoined, NodeLost, ReplicaAdded, ReplicaLost
+from headgate.model import Gpu, Node, RayMode, RunId, Shard, task_of_result
+from headgate.protocol import (
+    Event,
+    GpusWithheld,
+    LaunchTask,
+    NodeJoined,
+    NodeLost,
+    ReplicaAdded,
+    ReplicaLost,
+)
 from headgate.state import Snapshot, TaskState
 from headgate.state.lookup import known_row, known_shard
 
@@ -57,11 +67,14 @@ class Membership:
         token: str,
         archive: Archive,
         separate_users: bool = False,
+        holders: Holders | None = None,
         probe_period_s: float = PROBE_PERIOD_S,
     ) -> None:
         """Agents serve shards to processes with the token.
 
         With `separate_users` only nodes join where Headgate runs as root and can run as each user.
+        With `holders`, other programs may be given GPUs by Ray: those that are not held are
+        withheld from the jobs.
         """
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
@@ -71,6 +84,7 @@ class Membership:
         self._token = token
         self._separate_users = separate_users
         self._left_out: set[str] = set()
+        self._holders = holders
         self._reachable = reachable
         reachable.refresh_nodes = self.refresh_nodes
         self._post = post
@@ -137,7 +151,51 @@ class Membership:
             if self._reachable.members.get(name) != member or name not in self.agents
         ]
         joined = await asyncio.gather(*(self._add_member(member) for member in fresh))
+        self._take_back()
+        await self._post_withheld()
         return any(joined)
+
+    async def lend(self, launches: Sequence[LaunchTask]) -> None:
+        """Let the programs of these runs have their GPUs from Ray, until they have ended."""
+        for launch in launches:
+            member = self._reachable.members.get(launch.node)
+            if member is not None and self._holders is not None:
+                await self._holders.lend(member, launch.gpus)
+        await self._post_withheld()
+
+    def _take_back(self) -> None:
+        """Hold the GPUs of shared programs that have ended again."""
+        view = self._snapshot()
+        for member in self._reachable.members.values() if self._holders else ():
+            row = view.names.node_rows.get(member.name)
+            if self._holders is not None and row is not None and self._holders.lent(member):
+                tasks = [task for task in view.holding() if view.tasks.node[task] == row]
+                used = [gpu for t in tasks if _is_shared(view, t) for gpu in view.held_gpus(t)]
+                self._holders.take_back(member, used)
+
+    async def _post_withheld(self) -> None:
+        """Post which GPUs are withheld, of the nodes that are up, where that has changed."""
+        view, members = self._snapshot(), self._reachable.members
+        rows = {view.node(row).id: row for row in view.live_nodes()} if self._holders else {}
+        events = [
+            event
+            for name, row in rows.items()
+            if name in members
+            for event in self._withheld(members[name], view.withheld_gpus_of(row))
+        ]
+        if events:
+            await asyncio.wrap_future(self._post(events))
+
+    def _withheld(self, member: Member, before: Collection[int]) -> Iterator[GpusWithheld]:
+        """Yield the event that other GPUs of a node are withheld than before, if so; log it."""
+        if self._holders is None or (gpus := self._holders.withheld(member)) == tuple(before):
+            return
+        lent = self._holders.lent(member)
+        if lost := [gpu for gpu in gpus if gpu not in before and gpu not in lent]:
+            log.warning("%s", used_elsewhere(member.name, lost))
+        for gpu in (gpu for gpu in before if gpu not in gpus):
+            log.info("%s: GPU %s is available to jobs now", member.name, gpu)
+        yield GpusWithheld(at=self._now(), node=member.name, incarnation=member.ray_id, gpus=gpus)
 
     def _nodes_in_state(self) -> dict[str, str]:
         """Return the incarnations of the nodes that are up in the state, by name."""
@@ -150,7 +208,9 @@ class Membership:
         await asyncio.wrap_future(self._post([NodeLost(at=self._now(), node=name)]))
 
     def _drop(self, name: str) -> None:
-        self._reachable.members.pop(name, None)
+        member = self._reachable.members.pop(name, None)
+        if member is not None and self._holders is not None:
+            self._holders.drop(member.ray_id)
         self._reachable.addresses.pop(name, None)
         self.agents.pop(name, None)
         self.reports.pop(name, None)
@@ -182,6 +242,8 @@ class Membership:
                 log.error(_SHARED, member.name, report.uid)
                 self._left_out.add(member.ray_id)
             return False
+        if self._holders is not None:
+            await self._holders.hold(member)
         self._reachable.members[member.name] = member
         self._reachable.addresses[member.name] = (report.host, report.port)
         self.agents[member.name] = agent
@@ -190,7 +252,7 @@ class Membership:
         joins = self._nodes_in_state().get(member.name) != member.ray_id
         events: list[Event]
         if joins:
-            events = [self._joined(member, report)]
+            events = [self._joined(member, report), *self._withheld(member, ())]
         else:
             events = [*self._found_replicas(report), *self._missing_replicas(report, before)]
         if events:
@@ -293,6 +355,12 @@ class Membership:
         if report.corrupt:  # the agent has dropped them: their loss is posted like any other
             log.warning("corrupt on %s: %s", name, ", ".join(report.corrupt))
         return report
+
+
+def _is_shared(view: Snapshot, task: int) -> bool:
+    """Return whether a task is of a program on the Ray cluster that Headgate has joined."""
+    ray = view.job(view.tasks.job[task]).program.ray
+    return ray is not None and ray.mode is RayMode.SHARED
 
 
 def _replicas_by_node(view: Snapshot) -> dict[str, list[str]]:

@@ -28,9 +28,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from headgate.live import ray_start
+from headgate.live import ray_shared, ray_start
 from headgate.live.exit_status import how_it_ended
 from headgate.live.hub import Channel, GangPlace, Hub, serve
+
+GIVEN_OUT = "other Ray programs were faster to use what it was granted of the Ray cluster"
+"""The error of a shared program that does not run for no fault of its own."""
 
 _STARTED = "Ray runtime started"
 _START_S = 180.0
@@ -57,7 +60,8 @@ class RayPlace:
     The Ray cluster listens on `port` of the first member's address. `directory`, on this node, is
     for the Ray node's files and is removed after the run. `cpus` of None are the GPUs' part of the
     `node_cpus`; `memory_bytes` of 0 the GPUs' part of the node's memory. `custom` are in
-    thousandths.
+    thousandths. `shared` is set for a program on the Ray cluster of the node, whose Ray id is
+    `ray_id`: the `env` of a driver, the `versions` there, and the `envs` of the program.
     """
 
     args: Sequence[str]
@@ -70,6 +74,8 @@ class RayPlace:
     custom: Mapping[str, int]
     node_cpus: int
     node_gpus: int
+    ray_id: str = ""
+    shared: Mapping[str, Mapping[str, str]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +93,7 @@ class Offer:
     custom: Mapping[str, int]
     node_cpus: int
     node_gpus: int
+    ray_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +132,48 @@ def run_ray(script: str, output: str, place: RayPlace, gang: GangPlace) -> str:
         offers = {0: offer}
         for rank, fields in hub.wait_for_members().items():
             offers[rank] = Offer(**fields)
+        if place.shared is not None:
+            return _run_shared(script, output, place, offers)
         address = f"{gang.hosts[0]}:{place.port}"
         cluster = _Cluster(hub, gang.hosts, address, ray_nodes(offers))
         try:
             return cluster.start() or cluster.run([script, *place.args], output)
         finally:
             cluster.end()
+
+
+def _run_shared(script: str, output: str, place: RayPlace, offers: Mapping[int, Offer]) -> str:
+    """Run the program on the Ray cluster of its nodes; return the error, or ''."""
+    signal.signal(signal.SIGTERM, lambda *_: None)  # a notice is for the program
+    shared = place.shared or {}
+    settings = {
+        "script": script,
+        "args": list(place.args),
+        "bundles": [(offers[node.rank].ray_id, _bundle(node)) for node in ray_nodes(offers)],
+        "versions": shared["versions"],
+        "envs": {**shared["envs"], "HEADGATE_OUTPUT": output},
+        "directory": place.directory,
+    }
+    file = Path(place.directory, "settings")
+    file.touch(mode=0o600)
+    file.write_text(json.dumps(settings))
+    status = subprocess.run(
+        [program_python(), ray_shared.__file__, str(file)],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **shared["env"]},
+    ).returncode
+    if Path(place.directory, ray_shared.REFUSED).exists():
+        return GIVEN_OUT
+    return how_it_ended("the program", status) if status else ""
+
+
+def _bundle(node: RayNode) -> dict[str, float]:
+    """Return what a program holds of a node as Ray's resources; never nothing."""
+    amounts = {"GPU": len(node.gpus), "CPU": node.cpus}
+    custom = {name: amount / 1000 for name, amount in node.custom.items()}
+    held = {name: float(amount) for name, amount in {**amounts, **custom}.items() if amount}
+    return held or {"CPU": 1.0}
 
 
 def program_python() -> str:
@@ -156,6 +199,7 @@ def _offer(place: RayPlace) -> Offer:
         custom=place.custom,
         node_cpus=place.node_cpus,
         node_gpus=place.node_gpus,
+        ray_id=place.ray_id,
     )
 
 

@@ -8,6 +8,7 @@ environment.
 from __future__ import annotations
 
 import os
+import platform
 import secrets
 import shutil
 import time
@@ -16,12 +17,14 @@ from pathlib import Path
 
 import psutil
 
+from headgate.live.environment import environment_of
 from headgate.live.ray_program import RayPlace
 from headgate.live.records import LaunchRecord
-from headgate.model import WHOLE
+from headgate.model import WHOLE, RayMode
 
 _PREFIX = "/tmp/hgr-"  # short: the paths of Ray's sockets are longer by 80, and 107 is the most
 _PAUSE_S = 0.1
+_TOKEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
 def ray_place(launch: LaunchRecord) -> RayPlace | None:
@@ -40,7 +43,23 @@ def ray_place(launch: LaunchRecord) -> RayPlace | None:
         custom=dict(holds.custom),
         node_cpus=launch.node_cpus,
         node_gpus=launch.node_gpus,
+        ray_id=launch.ray_id,
+        shared=_shared(launch) if ray.mode is RayMode.SHARED else None,
     )
+
+
+def _shared(launch: LaunchRecord) -> dict[str, dict[str, str]]:
+    """Return how a shared program reaches the Ray cluster that this process, an actor, is of."""
+    import ray
+
+    hidden = ("CUDA_VISIBLE_DEVICES",)  # Ray sets it for each task and actor
+    address = ray.get_runtime_context().gcs_address
+    return {
+        "env": {name: os.environ[name] for name in _TOKEN if name in os.environ}
+        | {"RAY_ADDRESS": address, "RAY_USAGE_STATS_ENABLED": "0"},
+        "versions": {"Ray": ray.__version__, "Python": platform.python_version()},
+        "envs": {n: v for n, v in environment_of(launch).items() if n not in hidden},
+    }
 
 
 def remove_remains(directory: str) -> None:

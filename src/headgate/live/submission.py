@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +18,7 @@ from headgate.live.account import Account, account_for, file_sizes, unusable, wh
 from headgate.live.claims import DatasetClaims
 from headgate.live.earlier_jobs import unfinished
 from headgate.live.reader import JobReader
-from headgate.model import Dataset, Job
+from headgate.model import Dataset, Job, RayMode
 from headgate.planning.ray_cpus import with_cpus_of_gpus
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
@@ -41,18 +41,20 @@ class Submissions:
         handle: Callable[[Sequence[Event]], None],
         now: Callable[[], float],
         may_read: Callable[[Dataset, str], bool],
+        joined: bool,
+        trusted: Collection[str] | None,
         archive: Archive,
         check_users: bool = False,
     ) -> None:
         """`handle` posts events and returns once they are durable and in `snapshot`.
 
         The submission keys and numbers of jobs in `archive` are not used again. `may_read` returns
-        whether a user may read a dataset. With `check_users` tasks run on this machine, so that it
-        is checked whether a user can run them.
+        whether a user may read a dataset; `joined` and `trusted` are as of `why_not_shared`. With
+        `check_users` tasks run on this machine, so that it is checked whether a user can run them.
         """
         self._claims, self._policy = claims, policy
         self._snapshot, self._handle, self._now = snapshot, handle, now
-        self._may_read = may_read
+        self._may_read, self._joined, self._trusted = may_read, joined, trusted
         self._check_users, self._able_users = check_users, set[str]()
         self._reader = JobReader()
         self._lock = threading.Lock()
@@ -172,6 +174,10 @@ class Submissions:
         )
         if job_file.ray is not None:
             _reject_missing(account, job_file.ray.script)
+            if job_file.ray.mode == RayMode.SHARED:
+                why = why_not_shared(user, joined=self._joined, trusted=self._trusted)
+                if why is not None:
+                    raise SpecError([why], code="forbidden")
         if job.results_path and not Path(job.results_path).is_dir():
             problem = f"there is no directory '{clipped(job.results_path)}'"
             hint = "create it on a path that all nodes share"
@@ -205,6 +211,23 @@ class Submissions:
                 problems.append(Problem(path=f"data.{name}.from", problem=text, hint=hint))
         if problems:
             raise SpecError(problems, code="forbidden")
+
+
+def why_not_shared(user: str, *, joined: bool, trusted: Collection[str] | None) -> Problem | None:
+    """Return why a user's Ray program cannot run on the Ray cluster of the nodes, if so.
+
+    Only a `joined` cluster has room for it. It has the rights of the nodes' own account there,
+    which other jobs have only of users in `trusted`; None: of all users.
+    """
+    private = "use 'private', a Ray cluster of its own"
+    if not joined:
+        text = "'shared' needs a Ray cluster that Headgate has joined (headgate up --address)"
+        return Problem(path="ray.mode", problem=text, hint=private)
+    if trusted is not None and user not in trusted:
+        text = "'shared' gives a program the rights of the nodes' own account"
+        hint = f"{private}, or ask an administrator for headgate up --shared-account"
+        return Problem(path="ray.mode", problem=text, hint=hint)
+    return None
 
 
 def _reject_missing(account: Account, script: str) -> None:

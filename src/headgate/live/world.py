@@ -24,6 +24,7 @@ from headgate.live.link import JobLink, ReachableNodes
 from headgate.live.master import end_job, jobs_with_actors
 from headgate.live.policy_thread import DEADLINE_S, PolicyThread
 from headgate.live.supervise import Backoff, supervise
+from headgate.model import RayMode
 from headgate.ports import Policy
 from headgate.protocol import (
     Command,
@@ -64,10 +65,12 @@ class LiveWorld:
         self.policy = policy
         self._root = root
         self._links: dict[str, tuple[JobLink, asyncio.Task[None]]] = {}
-        self._ends: set[asyncio.Task[None]] = set()
+        self._works: set[asyncio.Task[None]] = set()
         self._deciding = PolicyThread(
             policy, seed=seed, post=self.inbox.post, now=self.now, deadline_s=decide_s
         )
+        # called with the launches of a job that runs on the Ray cluster of its nodes
+        self.lend: Callable[[Sequence[LaunchTask]], Coroutine[Any, Any, None]] | None = None
         self._closing = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="ray", daemon=True)
@@ -184,6 +187,10 @@ class LiveWorld:
 
     def _launch(self, launches: Sequence[LaunchTask], gang: tuple[str, ...]) -> None:
         self._link(launches[0].run.job).launch(launches, gang=gang)
+        program = launches[0].program
+        ray = None if program is None else program.ray
+        if self.lend is not None and ray is not None and ray.mode is RayMode.SHARED:
+            self._supervised("lending GPUs to a Ray program", partial(self.lend, launches))
 
     def _stop(self, command: StopTask) -> None:
         link = self._links.get(command.run.job)
@@ -220,9 +227,12 @@ class LiveWorld:
         if link is not None:
             link[1].cancel()
         end = partial(asyncio.to_thread, end_job, job)
-        task = self._loop.create_task(supervise(f"ending the actors of job {job}", end))
-        self._ends.add(task)
-        task.add_done_callback(self._ends.discard)
+        self._supervised(f"ending the actors of job {job}", end)
+
+    def _supervised(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self._loop.create_task(supervise(what, work))
+        self._works.add(task)
+        task.add_done_callback(self._works.discard)
 
 
 def _log_failure(done: Future[None]) -> None:

@@ -31,6 +31,7 @@ from headgate.protocol import (
     DatasetRemoved,
     Event,
     FailureKind,
+    GpusWithheld,
     JobCancelled,
     JobsArchived,
     JobSubmitted,
@@ -223,6 +224,15 @@ class _Transition:
         row = self._live_node(event.node)
         if row is not None:
             self._lose_node(row)
+
+    def gpus_withheld(self, event: GpusWithheld) -> None:
+        row = self._live_node(event.node)
+        if row is None:
+            return
+        if self.state.node(row).incarnation != event.incarnation:
+            self._stale()  # observed before the node was lost and returned
+        elif self.state.ledger.withhold(row, frozenset(event.gpus)):
+            self.effects.decide = True
 
     def node_reported(self, event: NodeReported) -> None:
         """Update the actual book; no policy reads it, so no decision is requested."""
@@ -568,6 +578,7 @@ _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     QueueChanged: _Transition.queue_changed,
     NodeJoined: _Transition.node_joined,
     NodeLost: _Transition.node_lost,
+    GpusWithheld: _Transition.gpus_withheld,
     NodeReported: _Transition.node_reported,
     BandwidthMeasured: _Transition.bandwidth_measured,
     ReplicaAdded: _Transition.replica_added,

@@ -63,6 +63,19 @@ class NodeLost(Event):
     node: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpusWithheld(Event):
+    """Which GPUs of a node, by index, other programs use; all its others are available.
+
+    A run that holds one of them keeps it until its end; no other starts there. A node joins with
+    none; the event counts only for the `incarnation` of the node that it was observed on.
+    """
+
+    node: str
+    incarnation: str
+    gpus: tuple[int, ...] = ()
+
+
 class GpuUse(NamedTuple):
     """The measured use of a GPU; None where its driver does not report it, as of a virtual GPU."""
 

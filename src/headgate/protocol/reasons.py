@@ -474,6 +474,22 @@ class NothingFits(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsedElsewhere(Reason):
+    """Other programs of a joined Ray cluster use `gpus` of `nodes`; all others are too few."""
+
+    gpus: int
+    nodes: tuple[str, ...]
+
+    def cause(self) -> str:
+        are = "1 GPU is" if self.gpus == 1 else f"{self.gpus} GPUs are"
+        where = enumerated(self.nodes)
+        return f"{are} in use by other Ray programs (on {where}), and the others do not suffice"
+
+    def way_out(self) -> str:
+        return "starts when enough of them are free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRefuses(Reason):
     """The policy in force does not support the job."""
 

@@ -44,7 +44,10 @@ class RayScript(Shape):
         str,
         BeforeValidator(_mode),
         WithJsonSchema({"enum": list(_MODES)}),
-        Field(description="`private`: a Ray cluster of its own inside its grant"),
+        Field(
+            description="`private`: a Ray cluster of its own inside its grant; `shared`: the Ray "
+            "cluster that Headgate has joined"
+        ),
     ] = "private"
     retries: Annotated[Count, Field(description="times the program is run again if it fails")] = 2
 
@@ -62,9 +65,6 @@ def check_ray(
         document.add(("envs", name), "is set for every Ray program, to its own Ray cluster")
     if ray is None:
         return
-    if ray.mode == RayMode.SHARED:
-        hint = "remove it: the program then has a Ray cluster of its own inside its grant"
-        document.add(("ray", "mode"), "'shared' is not available", hint)
     for place, text in _texts(ray):
         if "\0" in text:
             document.add(place, "must not hold a zero character")

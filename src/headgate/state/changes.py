@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from headgate.base.lists import Ints
+from headgate.state.tables import GPU_GONE
 from headgate.state.view import View
 
 
@@ -44,8 +45,13 @@ class Changes:
 
     @cached_property
     def nodes(self) -> Ints:
-        """Nodes that joined, were lost, or returned with other GPUs."""
-        return self._rows("nodes", "alive", "rack", "first_gpu", "gpu_count")
+        """Nodes that joined, were lost, or have other GPUs than before: returned, or withheld."""
+        moved = self._rows("nodes", "alive", "rack", "first_gpu", "gpu_count")
+        before, after = self.before.gpus, self._after.gpus
+        known = self.gpus[: np.searchsorted(self.gpus, len(before.task))]
+        was_gone, is_gone = (table.task.take(known) == GPU_GONE for table in (before, after))
+        known = known[was_gone != is_gone]
+        return np.union1d(moved, after.node.take(known)) if len(known) else moved
 
     @cached_property
     def gpus(self) -> Ints:

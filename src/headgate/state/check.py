@@ -70,12 +70,16 @@ def _check_gpus(state: State) -> None:
             milli[gpu] -= demand.gpu_milli
             bytes_left[gpu] -= demand.part_bytes(size)
             _require("no GPU is held twice", min(milli[gpu], bytes_left[gpu]) >= 0, task=task)
+    withdrawn = (expected == GPU_FREE) & (state.gpus.withheld.array() > 0)
+    expected[withdrawn], milli[withdrawn], bytes_left[withdrawn] = GPU_GONE, 0, 0
     _require("GPUs know their holders", expected == holder, gpus=np.flatnonzero(expected != holder))
     for law, stored, counted in (
         ("free shares of GPUs are counted", state.gpus.free_milli, milli),
         ("free memory of GPUs is counted", state.gpus.free_bytes, bytes_left),
     ):
         _require(law, stored.array() == counted, counted=counted)
+    withheld = state.gpus.withheld.array() > 0
+    _require("only nodes that are up have withheld GPUs", alive[nodes[withheld]] > 0)
     free = np.bincount(nodes[holder == GPU_FREE], minlength=len(alive))
     _require("free GPUs are counted", free == state.nodes.free_gpus.array(), free=free)
     _check_amounts(state, held)
@@ -240,7 +244,8 @@ def _check_reports(state: State) -> None:
     _require("a node that is down has no report", none[down], nodes=np.flatnonzero(down & ~none))
     _require("nothing is used of a node without a report", kinds[none] == 0, nodes=none)
     _require("what is used is not negative", kinds >= 0, used=kinds)
-    silent = none[gpus.node.array()] | (gpus.task.array() == GPU_GONE)
+    lost = (gpus.task.array() == GPU_GONE) & (gpus.withheld.array() == 0)
+    silent = none[gpus.node.array()] | lost
     for column in (gpus.actual_bytes.array(), gpus.utilisation_milli.array()):
         _require("GPUs of nodes without a report have none", column[silent] == -1, used=column)
         _require("what is used of a GPU is not negative", column >= -1, used=column)

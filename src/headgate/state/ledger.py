@@ -7,7 +7,7 @@ tentative ones, made from a snapshot, in which attempts can be rolled back.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -166,6 +166,7 @@ class Ledger:
         """Return whether a GPU (row) that no run holds whole has a part free for a demand."""
         return (
             self.gpus.task[gpu] in (GPU_FREE, GPU_IN_PART)
+            and not self.gpus.withheld[gpu]
             and self.gpus.free_milli[gpu] >= spec.gpu_milli
             and self.gpus.free_bytes[gpu] >= spec.part_bytes(self.gpus.memory_bytes[gpu])
         )
@@ -250,6 +251,8 @@ class Ledger:
                 )
             self.gpus.task[gpu] = holder
         self.nodes.free_gpus[node] += sign * len(gpus)
+        if sign > 0:
+            self._withdraw_free(node, [first + index for index in gpus])
 
     def _book_part(self, spec: Demand, node: int, gpu: int, sign: int) -> None:
         gpus = self.gpus
@@ -261,6 +264,31 @@ class Ledger:
         if free != was_free:
             gpus.task[gpu] = GPU_FREE if free else GPU_IN_PART
             self.nodes.free_gpus[node] += 1 if free else -1
+            self._withdraw_free(node, (gpu,))
+
+    def _withdraw_free(self, node: int, gpus: Sequence[int]) -> None:
+        """Take those of these GPUs (rows) out of the capacity that are free and withheld."""
+        for gpu in gpus:
+            if self.gpus.withheld[gpu] and self.gpus.task[gpu] == GPU_FREE:
+                self.gpus.task[gpu] = GPU_GONE
+                self.gpus.free_milli[gpu] = self.gpus.free_bytes[gpu] = 0
+                self.nodes.free_gpus[node] -= 1
+
+    def withhold(self, row: int, gpus: Collection[int]) -> bool:
+        """Withhold these GPUs of a node, by index, and no others; return whether any has changed.
+
+        One that a run holds, at least in part, stays capacity until nothing holds any of it.
+        """
+        first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
+        changed = [g for g in range(count) if bool(self.gpus.withheld[first + g]) != (g in gpus)]
+        for gpu in (first + index for index in changed):
+            self.gpus.withheld[gpu] = 1 - self.gpus.withheld[gpu]
+            if not self.gpus.withheld[gpu] and self.gpus.task[gpu] == GPU_GONE:
+                self.gpus.task[gpu], self.gpus.free_milli[gpu] = GPU_FREE, WHOLE
+                self.gpus.free_bytes[gpu] = self.gpus.memory_bytes[gpu]
+                self.nodes.free_gpus[row] += 1
+        self._withdraw_free(row, [first + index for index in changed])
+        return bool(changed)
 
     def add_node(self, row: int, node: Node) -> None:
         """Add a node's capacity, all of it free; its GPUs get new rows."""
@@ -290,13 +318,14 @@ class Ledger:
     def remove_node(self, row: int) -> None:
         """Remove a node's capacity; InvariantBroken while a grant holds any of it."""
         first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
-        held = [t for t in self.gpus.task.span(first, first + count).tolist() if t != GPU_FREE]
+        holders = self.gpus.task.span(first, first + count).tolist()
+        held = [task for task in holders if task not in (GPU_FREE, GPU_GONE)]
         if held or self.nodes.free[row] != self.nodes.total[row]:
             raise InvariantBroken(
                 f"node {self.nodes.spec[row].id} is removed while runs hold some of it"
             )
         for gpu in range(first, first + count):
-            self.gpus.task[gpu] = GPU_GONE
+            self.gpus.task[gpu], self.gpus.withheld[gpu] = GPU_GONE, 0
             self.gpus.free_milli[gpu] = self.gpus.free_bytes[gpu] = 0
             self.gpus.actual_bytes[gpu] = self.gpus.utilisation_milli[gpu] = -1
         self.nodes.total[row] = self.nodes.free[row] = ()

@@ -115,6 +115,7 @@ class GpuTable(Generic[C]):
     node: C  # row
     memory_bytes: C
     task: C  # row of the task that holds it whole, or one of GPU_FREE, GPU_GONE, GPU_IN_PART
+    withheld: C  # u1: 1 where its node is up, and other programs use it: no run may start on it
     free_milli: C  # thousandths that no run holds in part; all where one holds it whole
     free_bytes: C  # bytes of its memory that no run holds in part, likewise
     actual_bytes: C  # of its memory, measured use as last reported; -1 if unknown
@@ -167,10 +168,13 @@ class RuntimeClassTable(Generic[C]):
 
 
 GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
-"""In place of a holder: no run holds any of it, its node is lost, runs hold parts of it."""
+"""In place of a holder: no run holds any of it, it is no capacity, runs hold parts of it.
+
+A GPU is no capacity while its node is lost, or while it is withheld and no run holds any of it.
+"""
 
 _DTYPES: dict[str, str] = {
-    "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1",
+    "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1", "withheld": "u1",
     "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "actual_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",

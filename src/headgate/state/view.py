@@ -31,6 +31,7 @@ from headgate.protocol import Refusal, RunStop
 from headgate.state.life import HOLDING, JobState, TaskState
 from headgate.state.tables import (
     GPU_FREE,
+    GPU_GONE,
     GpuTable,
     GrantTable,
     InputTable,
@@ -235,6 +236,22 @@ class View:
         holders = self.gpus.task.span(first, first + self.nodes.gpu_count[node])
         indices: Array = (holders == GPU_FREE).nonzero()[0]
         return indices
+
+    def withheld_gpus_of(self, node: int) -> tuple[int, ...]:
+        """Return the indices of a node's GPUs that other programs use, ascending."""
+        first = self.nodes.first_gpu[node]
+        withheld = self.gpus.withheld.span(first, first + self.nodes.gpu_count[node])
+        return tuple(withheld.nonzero()[0].tolist())
+
+    def unavailable_gpus_of(self, node: int) -> tuple[int, ...]:
+        """Return the indices of a node's GPUs that are withheld and no run holds, ascending."""
+        first = self.nodes.first_gpu[node]
+        gone = self.gpus.task.span(first, first + self.nodes.gpu_count[node]) == GPU_GONE
+        return tuple(gone.nonzero()[0].tolist())
+
+    def gpu_count(self) -> int:
+        """Return the GPUs that are capacity: of nodes that are up, and not withheld."""
+        return int((self.gpus.task.array() != GPU_GONE).sum())
 
     def gpu_memory_bytes_of(self, node: int) -> Array:
         """Return the memory of each GPU of a node, by index."""

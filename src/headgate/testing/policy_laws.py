@@ -33,7 +33,7 @@ class IndependentLedger:
             n: {
                 gpu - first[n]: [gpus.free_milli[gpu], gpus.free_bytes[gpu]]
                 for gpu in range(first[n], first[n] + snapshot.nodes.gpu_count[n])
-                if gpus.task[gpu] in (GPU_FREE, GPU_IN_PART)
+                if gpus.task[gpu] in (GPU_FREE, GPU_IN_PART) and not gpus.withheld[gpu]
             }
             for n in snapshot.live_nodes()
         }

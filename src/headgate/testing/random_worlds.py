@@ -182,7 +182,7 @@ def random_walk(
     """Yield snapshots of one random state as it changes, some steps apart, with new jobs.
 
     In between, runtime estimates may be updated, a run may end early with its checkpoint kept,
-    replicas are added and removed, and queues change.
+    replicas are added and removed, queues change, and other programs use GPUs.
     """
     rng, state = stream(seed, "random walk"), random_state(seed, accepts)
     for task in range(len(state.tasks.state)):
@@ -197,6 +197,7 @@ def random_walk(
             _end_with_checkpoint,
             _change_replicas,
             _change_queue,
+            _withhold,
         ):
             if rng.random() < 0.3:
                 change(state, rng, accepts)
@@ -245,6 +246,13 @@ def _change_replicas(state: State, rng: Random, accepts: Callable[[Job], bool]) 
 def _change_queue(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     del accepts
     state.set_queue(rng.choice(random_queues(rng)))
+
+
+def _withhold(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+    del accepts
+    nodes = state.live_nodes()
+    if nodes:
+        state.ledger.withhold(rng.choice(nodes), [n for n in range(4) if rng.random() < 0.3])
 
 
 def _activate(state: State, job: int) -> None:

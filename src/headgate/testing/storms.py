@@ -11,6 +11,7 @@ from headgate.planning.submission_check import exceeds_queue, fits_no_node
 from headgate.protocol import (
     BandwidthMeasured,
     Event,
+    GpusWithheld,
     JobCancelled,
     JobSubmitted,
     LaunchTask,
@@ -77,6 +78,7 @@ def storm(
     facts += _in_order(seed, [(_when(rng) / (1 + 4 * crowded), job) for job in jobs])
     if not calm:
         facts += _faults(rng, nodes, jobs)
+        facts += _other_programs(stream(seed, "other programs"), nodes)
     latency_s = rng.choice((0.0, 0.0, 0.5, 3.0))
     return Storm(seed=seed, calm=calm, facts=tuple(facts), decision_latency_s=latency_s)
 
@@ -112,6 +114,17 @@ def _when(rng: Random) -> float:
     """Return a time, mostly in whole seconds, so that many events share an instant."""
     at = rng.uniform(0.0, _LASTS_S)
     return float(round(at)) if rng.random() < 0.8 else at
+
+
+def _other_programs(rng: Random, nodes: list[Node]) -> Iterator[Event]:
+    """Yield of some nodes that GPUs of them are used by other programs, and when that has ended."""
+    for node in nodes:
+        if rng.random() < 0.7:
+            continue
+        for _ in range(rng.randint(1, 3)):
+            gpus = tuple(n for n in range(4) if rng.random() < 0.4)  # not all of them exist
+            yield GpusWithheld(at=_when(rng), node=node.id, incarnation="", gpus=gpus)
+        yield GpusWithheld(at=_LASTS_S, node=node.id, incarnation="")
 
 
 def _faults(rng: Random, nodes: list[Node], jobs: list[Job]) -> Iterator[Event]:
