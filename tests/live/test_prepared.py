@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import re
 import sys
+import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Coroutine, Iterator
@@ -24,7 +24,7 @@ from headgate.live import kept, prepared
 from headgate.live.executor import Executor, log_path, token_path
 from headgate.live.flight import ShardServer
 from headgate.live.kept import sweep
-from headgate.live.packages import Packages, package_shard
+from headgate.live.packages import package_shard
 from headgate.live.private import make_traversable
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.store import ShardStore
@@ -94,12 +94,13 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
+def lab() -> Iterator[Lab]:
     before = os.umask(0o022)
-    tmp_path.chmod(0o755)
-    found = Lab(tmp_path)
-    yield found
-    found.server.close()
+    with tempfile.TemporaryDirectory(prefix="hg-prepared-", dir="/tmp") as place:
+        Path(place).chmod(0o755)  # other users may come in
+        found = Lab(Path(place))
+        yield found
+        found.server.close()
     os.umask(before)
 
 
@@ -178,48 +179,38 @@ def test_run_is_lost_where_the_controller_is_away(lab: Lab, ends: Any) -> None:
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.LOST)
 
 
-def test_environment_is_built_once_for_runs_at_the_same_time(lab: Lab, ends: Any) -> None:
+def test_environment_is_built_once_and_has_headgates_packages_behind(lab: Lab, ends: Any) -> None:
     lab.wheel()
-    digest = lab.send()
+    lab.write(steps_py="import hgtest, numpy, sys\ndef main(task): print(hgtest.SAYS, sys.prefix)")
+    needs = {"package": lab.send(), "pip": (f"./{WHEEL}",)}
     script = "python -c 'import hgtest, sys; print(hgtest.SAYS, sys.prefix)'; echo $VIRTUAL_ENV"
-    launches = [lab.launch(script, package=digest, pip=(f"./{WHEEL}",)) for _ in range(3)]
-    outcomes = ends(*launches)
+    launches = [lab.launch(script, **needs) for _ in range(2)]
+    function = lab.function("steps:main", **needs)
+    outcomes = ends(*launches, function)
     finished(outcomes)
-    logs = [lab.log(launch) for launch in launches]
+    logs = [lab.log(launch) for launch in (*launches, function)]
     assert sorted("making the Python environment" in log for log in logs) == [False, False, True]
     assert sum("waiting for another run's preparation" in log for log in logs) == 2
-    for log in logs:
-        (prefix,) = re.findall(r"^1\.0 (.*)", log, re.MULTILINE)
-        assert log.splitlines()[-1] == prefix
+    prefixes = {prefix for log in logs for prefix in re.findall(r"^1\.0 (.*)", log, re.MULTILINE)}
+    assert len(prefixes) == 1
+    assert [log.splitlines()[-1] for log in logs[:2]] == [*prefixes, *prefixes]
     assert all(outcome.usage.read_s > 0 for outcome in outcomes)
 
 
-def test_functions_run_in_the_environment_with_headgates_packages_behind(
-    lab: Lab, ends: Any
-) -> None:
-    lab.wheel()
-    lab.write(steps_py="import hgtest, numpy, sys\ndef main(task): print(hgtest.SAYS, sys.prefix)")
-    launch = lab.function("steps:main", package=lab.send(), pip=(f"./{WHEEL}",))
-    finished(ends(launch))
-    assert re.search(r"^1\.0 .*/venv$", lab.log(launch), re.MULTILINE)
-
-
-def test_pip_that_fails_fails_the_run_with_its_end_and_is_not_repeated(
+def test_preparation_that_failed_is_not_repeated_for_a_while(
     lab: Lab, ends: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pip = ("./no-such-file.whl",)
-    first, second = lab.launch("true", pip=pip), lab.launch("true", pip=pip)
-    (outcome,) = ends(first)
-    assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.ERROR)
-    assert outcome.message.startswith("its environment could not be prepared: the command ended")
-    assert "no-such-file.whl" in outcome.message
-    (again,) = ends(second)
+    first, second, third = (lab.launch("true", setup=("echo oops; false",)) for _ in range(3))
+    (outcome,), (again,) = ends(first), ends(second)
+    assert outcome.message == (
+        "its environment could not be prepared: the command ended with exit status 1\n"
+        "headgate: running setup\noops"
+    )
     assert again.message == outcome.message
-    assert "making" not in lab.log(second)
+    assert lab.log(second) == ""
     monkeypatch.setattr(kept, "_FAILED_S", 0)
-    third = lab.launch("true", pip=pip)
     ends(third)
-    assert "making the Python environment" in lab.log(third)
+    assert "oops" in lab.log(third)
 
 
 def test_setup_runs_once_and_its_files_are_in_every_copy(lab: Lab, ends: Any) -> None:
@@ -230,8 +221,6 @@ def test_setup_runs_once_and_its_files_are_in_every_copy(lab: Lab, ends: Any) ->
     finished(ends(*launches))
     assert all("builtonce\n" in lab.log(launch) for launch in launches)
     assert len(lab.entries()) == 1
-    (outcome,) = ends(lab.launch("true", package=digest, setup=("echo oops; false", "touch x")))
-    assert outcome.message.endswith("headgate: running setup\noops")
 
 
 def test_setup_without_a_package_leaves_its_files_in_the_working_directory(
@@ -323,23 +312,6 @@ def test_package_is_unreadable_for_other_users(lab: Lab, ends: Any, readable_pyt
     assert "Permission denied" in outcome.message
     (outcome,) = ends(lab.launch("cat secret.txt", user=OTHER, package=digest))
     assert outcome.message.startswith("its working directory is no longer stored")
-
-
-def test_expired_packages_are_removed_and_those_of_jobs_in_flight_stay(tmp_path: Path) -> None:
-    digests = [hashlib.sha256(bytes([n])).hexdigest() for n in range(3)]
-    packages = Packages(tmp_path, token=TOKEN, snapshot=lambda: None)  # type: ignore[arg-type,return-value]  # see _used
-    for n, digest in enumerate(digests):
-        packages.put(digest, iter([bytes([n])]), user=ME)
-    with pytest.MonkeyPatch.context() as patch:
-        used = frozenset([package_shard(ME, digests[0])])
-        patch.setattr("headgate.live.packages._used", lambda view: used)
-        for digest in digests[:2]:
-            path = packages._store.path(package_shard(ME, digest))
-            os.utime(path, (1, 1))
-        packages.expire()
-    assert [stored.id for stored in packages._store.list()] == sorted(
-        package_shard(ME, digests[n]) for n in (0, 2)
-    )
 
 
 def test_layers_separate_code_from_requirements_unless_they_depend_on_it() -> None:

@@ -40,6 +40,7 @@ _FILES, _VENV, _ARCHIVE, _SCRIPT = "files", "venv", "package.tar", "prepare.sh"
 _LOCAL = re.compile(r"(\.|-e|--editable|-c|--constraint|-f|--find-links)|.*(/|\.whl$|\.gz$|\.zip$)")
 _CHECK_S = 60.0
 _NEEDED = "import headgate.live.worker, headgate.workloads.task"
+_PREPARED = "prepared"
 _PATH_FILE = "headgate-packages.pth"
 
 
@@ -110,7 +111,7 @@ class Preparer:
             yield found
 
     def _place(self, user: str) -> Path:
-        return make_traversable(self._root, self._node, "prepared", quote(user, safe=""))
+        return make_traversable(self._root, self._node, _PREPARED, quote(user, safe=""))
 
     async def _build(
         self,
@@ -131,7 +132,8 @@ class Preparer:
             envs |= _with_python(Prepared(), venv, envs).envs
         error = await _run_as(account, envs, content, log)
         if error:
-            raise BuildError(f"its environment could not be prepared: {error}\n{tail()}")
+            text = f"its environment could not be prepared: {error}\n{tail()}"
+            raise BuildError(text.strip())
 
     def _fetch(self, launch: LaunchRecord, digest: str, to: Path) -> None:
         shard = package_shard(launch.program.user, digest)
@@ -161,6 +163,11 @@ class Preparer:
         if problem:
             raise BuildError(f"{found.python} on {self._node} cannot be used: {problem}")
         self._checked.add(key)
+
+
+def prepared_directory(root: Path, node: str) -> Path:
+    """Return the directory of what a node keeps for runs, with one subdirectory per user."""
+    return root / node / _PREPARED
 
 
 def _layers(needs: RunEnvironment) -> list[_Layer]:
