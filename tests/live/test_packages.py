@@ -28,7 +28,7 @@ def sent(controller: Controller, content: bytes, user: str = ME) -> str:
 
 
 def job_of(digest: str) -> str:
-    return f"{{run: 'true', working_dir: {{package: {digest}}}, pip: [a], setup: make}}"
+    return f"{{run: 'true', working_dir: {{package: '{digest}'}}, pip: [a], setup: make}}"
 
 
 def join(controller: Controller) -> None:
