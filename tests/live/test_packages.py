@@ -64,16 +64,16 @@ def test_invalid_package_is_not_stored(
     assert controller._packages._store.list() == ()
 
 
-def test_job_names_a_package_of_its_user(controller: Controller, tmp_path: Path) -> None:
-    join(controller)
-    digest = sent(controller, b"files")
-    assert code_of(lambda: controller.submit(job_of(digest), user=OTHER, key=None)) == "not_found"
-    assert controller.check(job_of("0" * 64), user=ME)  # a client checks before it sends
-    job = controller.submit(job_of(digest), user=ME, key=None)
-    view = controller.snapshot()
-    expected = RunEnvironment(package=digest, pip=("a",), setup=("make",))
-    assert view.job(view.names.job_rows[job]).program.environment == expected
-    controller.stop()
+def test_job_names_a_package_of_its_user(tmp_path: Path) -> None:
+    with running(tmp_path) as first:
+        join(first)
+        digest = sent(first, b"files")
+        assert code_of(lambda: first.submit(job_of(digest), user=OTHER, key=None)) == "not_found"
+        assert first.check(job_of("0" * 64), user=ME)  # a client checks before it sends
+        job = first.submit(job_of(digest), user=ME, key=None)
+        view = first.snapshot()
+        expected = RunEnvironment(package=digest, pip=("a",), setup=("make",))
+        assert view.job(view.names.job_rows[job]).program.environment == expected
     with running(tmp_path) as again:  # from the journal
         view = again.snapshot()
         assert view.job(view.names.job_rows[job]).program.environment == expected
