@@ -92,6 +92,37 @@ def test_default_directory_is_sent_whatever_the_job_runs(
     assert files_of(controller, text) == ["__init__.py", "util.py"]
 
 
+@pytest.mark.parametrize("script", ["{base}/train.py", "train.py", "project/../project/train.py"])
+def test_directory_beside_the_script_of_a_ray_program_is_sent(
+    client: Client, controller: Any, base: Path, script: str
+) -> None:
+    start = base.parent if script.startswith("project") else base
+    ray = {"script": script.format(base=base), "args": ["--fast"]}
+    text, warnings = send_files(client, {"name": "x", "ray": ray}, base=start)
+    assert warnings == ()
+    assert "lib/util.py" in files_of(controller, text)
+    assert yaml.safe_load(text)["ray"] == {"script": "train.py", "args": ["--fast"]}
+
+
+def test_script_of_a_ray_program_whose_directory_is_not_sent_keeps_its_path(
+    client: Client, controller: Any, base: Path
+) -> None:
+    with (base / "data.bin").open("wb") as file:
+        file.truncate(10 << 30)
+    text, (warning,) = send_files(client, {"ray": {"script": "train.py"}}, base=base)
+    assert yaml.safe_load(text) == {"ray": {"script": str(base / "train.py")}}
+    assert "has 10 GiB" in warning.problem
+    keys = {"ray": {"script": "train.py"}, "working_dir": "none"}
+    text, _ = send_files(client, keys, base=base)
+    assert yaml.safe_load(text)["ray"] == {"script": str(base / "train.py")}
+    elsewhere = {"ray": {"script": "/nodes/only.py"}}
+    assert yaml.safe_load(send_files(client, elsewhere, base=base)[0]) == elsewhere
+    keys = {"ray": {"script": "lib/util.py"}, "working_dir": "lib"}
+    text, _ = send_files(client, keys, base=base)
+    assert yaml.safe_load(text)["ray"] == {"script": "lib/util.py"}  # in the working directory
+    assert len(controller.packages) == 1
+
+
 def test_all_other_keys_are_unchanged(client: Client, base: Path) -> None:
     keys = {
         "run": "./tool 1e9 \x85 \u2028 \U0001f600 'no'", "envs": {"A": "1e9", "B": "no\n"},

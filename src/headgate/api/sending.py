@@ -43,22 +43,29 @@ def send_files(
     """Send the files of a valid job file; return its text to submit, and warnings.
 
     Relative paths in it start at `base`. Without `working_dir`, the directory `default` is sent, or
-    `base` if a `run` names a file in it. What cannot be sent is an error if `working_dir` names it,
-    else a warning. With `dry_run` nothing is uploaded. SpecError and WorldError as of `package_of`
-    and `Client.put_package`, SpecError for requirements that cannot be read.
+    that of the script of `ray`, or `base` if a `run` names a file in it. What cannot be sent is an
+    error if `working_dir` names it, else a warning. With `dry_run` nothing is uploaded. SpecError
+    and WorldError as of `package_of` and `Client.put_package`, SpecError for requirements that
+    cannot be read.
     """
     keys: JobKeys = read_document(job).data if isinstance(job, str) else dict(job)
     sent: JobKeys = {}
     warnings: tuple[Problem, ...] = ()
-    given = keys.get("working_dir")
+    directory: Path | None = None
+    given, script = keys.get("working_dir"), _ray_script(keys, base)
     if isinstance(given, str) and given != "none":
         sent["working_dir"] = _send(client, base / Path(given).expanduser(), dry_run=dry_run)
-    elif given is None and (directory := default or _directory_of(keys, base)) is not None:
+    elif given is None:
+        directory = default or (script.parent if script else _directory_of(keys, base))
+    if directory is not None:
         try:
             _reject_unasked(directory)
             sent["working_dir"] = _send(client, directory, dry_run=dry_run)
         except SpecError as error:
             warnings = (_nothing_sent(error),)
+    if script is not None and given in (None, False, "none"):
+        path = script.name if sent and script.parent == directory else str(script)
+        sent["ray"] = {**keys["ray"], "script": path}
     if isinstance(pip := keys.get("pip"), str):
         sent["pip"] = list(_requirements(base / Path(pip).expanduser()))
     if not sent and isinstance(job, str):
@@ -88,6 +95,16 @@ def _send(client: Client, directory: Path, *, dry_run: bool) -> dict[str, str]:
         else:
             return {"package": digest}
     raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _ray_script(keys: JobKeys, base: Path) -> Path | None:
+    """Return the script of a Ray program as an absolute path, None where it is no file here."""
+    ray = keys.get("ray")
+    script = ray.get("script") if isinstance(ray, dict) else None
+    if not isinstance(script, str):
+        return None
+    path = (base / Path(script).expanduser()).absolute()
+    return path if path.is_file() else None
 
 
 def _directory_of(keys: JobKeys, base: Path) -> Path | None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 import subprocess
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,8 +32,9 @@ from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable,
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
 from headgate.live.rendezvous import RendezvousMaker
+from headgate.live.result_files import opened_result
 from headgate.live.shared import find_shared
-from headgate.live.store import PIECE_BYTES, ShardStore
+from headgate.live.store import ShardStore
 from headgate.live.worker import Request
 from headgate.model import FILE_PREFIX, Launch, Locality, ProgramType, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
@@ -319,11 +319,11 @@ class Executor:
             problem = f"it wrote one result instead of {len(outputs)} parts: write to 'outputs'"
             raise _RunError(problem, FailureKind.ERROR)
         for output in outputs:
-            with _opened(output, uid):
+            with opened_result(output, uid):
                 pass  # all parts are valid, or none is stored
         sizes = []
         for result, output in zip(results, outputs, strict=True):
-            with _opened(output, uid) as pieces:
+            with opened_result(output, uid) as pieces:
                 sizes.append(self._store.put(result, pieces).size_bytes)
         return tuple(sizes)
 
@@ -494,40 +494,6 @@ def _open_log(path: Path, account: Account) -> int:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     os.fchown(descriptor, account.uid, account.gid)
     return descriptor
-
-
-@contextmanager
-def _opened(output: Path, uid: int) -> Iterator[Iterator[bytes]]:
-    """Open a result file and yield its content in pieces; no pieces for a missing file.
-
-    It must be a regular file of the run's user: a link could lead to a file that only we may read.
-    """
-    try:
-        descriptor = os.open(output, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        yield iter(())  # a task without a result has an empty one, so that it can be read
-        return
-    except OSError as error:
-        raise _no_result(output) from error
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != uid:
-            raise _no_result(output)
-        yield _pieces(descriptor, found.st_size)
-    finally:
-        os.close(descriptor)
-
-
-def _pieces(descriptor: int, size_bytes: int) -> Iterator[bytes]:
-    """Yield the first `size_bytes` of a file, which its user may still extend."""
-    while size_bytes and (piece := os.read(descriptor, min(size_bytes, PIECE_BYTES))):
-        size_bytes -= len(piece)
-        yield piece
-
-
-def _no_result(output: Path) -> _RunError:
-    problem = f"its result '{output.name}' is not a file of its user (links are not followed)"
-    return _RunError(problem, FailureKind.ERROR)
 
 
 def _remove_as(user: str, directory: Path) -> None:
