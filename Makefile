@@ -2,10 +2,11 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test .test-rest .test-live test-torch bench sanitize fuzz fmt
+.PHONY: help install demo test .test-rest .test-live test-torch test-ray bench sanitize fuzz fmt
 
 PYTHON ?= python3
 TORCH ?= torch
+RAY ?= ray[data,tune,train]<2.60
 BIN := .venv/bin
 STAMP := .venv/.installed
 NATIVE := build/native
@@ -19,6 +20,7 @@ help:
 	@echo "make demo      several jobs on a small local cluster, then the same in the simulator"
 	@echo "make test      all checks and tests"
 	@echo "make test-torch PyTorch on several nodes; installs it in build/torch (TORCH=... for a version)"
+	@echo "make test-ray  Ray's libraries in Ray programs; installs them in build/ray (RAY=... for a version)"
 	@echo "make bench     the measurements in bench/"
 	@echo "make sanitize  the tests of what is compiled, with assertions and sanitizers"
 	@echo "make fuzz      the flow core against other solvers, and storms under all policies, on many random cases"
@@ -102,6 +104,11 @@ test-torch: install
 	@test -x build/torch/bin/pip || $(PYTHON) -m venv build/torch
 	@build/torch/bin/pip install --quiet --no-input --disable-pip-version-check "$(TORCH)" numpy
 	@HEADGATE_TEST_TORCH=$(abspath build/torch/bin) $(BIN)/pytest -m live tests/live/test_system_torch.py
+
+test-ray: install
+	@test -x build/ray/bin/pip || $(PYTHON) -m venv build/ray
+	@build/ray/bin/pip install --quiet --no-input --disable-pip-version-check "$(RAY)"
+	@HEADGATE_TEST_RAY=$(abspath build/ray/bin) $(BIN)/pytest -m live tests/live/test_system_ray_libraries.py
 
 bench: install
 	@shopt -s nullglob; for script in bench/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

@@ -117,10 +117,12 @@ def test_script_of_a_ray_program_whose_directory_is_not_sent_keeps_its_path(
     assert yaml.safe_load(text)["ray"] == {"script": str(base / "train.py")}
     elsewhere = {"ray": {"script": "/nodes/only.py"}}
     assert yaml.safe_load(send_files(client, elsewhere, base=base)[0]) == elsewhere
-    keys = {"ray": {"script": "lib/util.py"}, "working_dir": "lib"}
+    keys = {"ray": {"script": "util.py"}, "working_dir": "lib"}
     text, _ = send_files(client, keys, base=base)
-    assert yaml.safe_load(text)["ray"] == {"script": "lib/util.py"}  # in the working directory
+    assert yaml.safe_load(text)["ray"] == {"script": "util.py"}  # in the working directory
     assert len(controller.packages) == 1
+    with pytest.raises(SpecError, match="ray.script: there is no file"):
+        send_files(client, {"ray": {"script": "missing.py"}}, base=base)
 
 
 def test_all_other_keys_are_unchanged(client: Client, base: Path) -> None:

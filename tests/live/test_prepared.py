@@ -50,6 +50,7 @@ class Lab:
         token_path(self.root, "n0").write_text(TOKEN)
         self.store = ShardStore(tmp_path / "packages")
         self.server = ShardServer(self.store, "127.0.0.1", token=TOKEN)
+        self.envs: dict[str, str] = {}
         self._runs = 0
 
     def write(self, **files: str) -> Lab:
@@ -65,6 +66,14 @@ class Lab:
             wheel.writestr("hgtest-1.0.dist-info/WHEEL", WHEEL_FACTS)
             wheel.writestr("hgtest-1.0.dist-info/RECORD", "")
 
+    def uv(self) -> Path:
+        """Return a directory with a program that takes uv's arguments, and calls pip."""
+        tool = self.root.parent / "bin" / "uv"
+        tool.parent.mkdir()
+        tool.write_text('#!/bin/sh\necho "uv $*"\nexec "$4" -m pip install --no-input -r "$6"\n')
+        tool.chmod(0o755)
+        return tool.parent
+
     def send(self, user: str = ME) -> str:
         """Store the project as a package of a user, and return its id."""
         package = package_of(self.project)
@@ -74,7 +83,7 @@ class Lab:
     def launch(self, run: str, *, user: str = ME, **needs: Any) -> LaunchRecord:
         self._runs += 1
         environment = RunEnvironment(**needs)
-        program = replace(command(run), environment=environment, user=user)
+        program = replace(command(run, envs=self.envs), environment=environment, user=user)
         address = ("127.0.0.1", self.server.port)
         return launch_of(self._runs, program=program, packages=address)
 
@@ -183,6 +192,7 @@ def test_environment_is_built_once_and_has_headgates_packages_behind(lab: Lab, e
     lab.wheel()
     lab.write(steps_py="import hgtest, numpy, sys\ndef main(task): print(hgtest.SAYS, sys.prefix)")
     needs = {"package": lab.send(), "pip": (f"./{WHEEL}",)}
+    lab.envs = {"PATH": f"{lab.uv()}:/usr/bin:/bin"}
     script = "python -c 'import hgtest, sys; print(hgtest.SAYS, sys.prefix)'; echo $VIRTUAL_ENV"
     launches = [lab.launch(script, **needs) for _ in range(2)]
     function = lab.function("steps:main", **needs)
@@ -190,6 +200,7 @@ def test_environment_is_built_once_and_has_headgates_packages_behind(lab: Lab, e
     finished(outcomes)
     logs = [lab.log(launch) for launch in (*launches, function)]
     assert sorted("making the Python environment" in log for log in logs) == [False, False, True]
+    assert sum("uv pip install" in log for log in logs) == 1  # where there is one
     assert sum("waiting for another run's preparation" in log for log in logs) == 2
     prefixes = {prefix for log in logs for prefix in re.findall(r"^1\.0 (.*)", log, re.MULTILINE)}
     assert len(prefixes) == 1

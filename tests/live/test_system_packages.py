@@ -16,6 +16,19 @@ WHEEL = "hgtest-1.0-py3-none-any.whl"
 FACTS = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 TRAIN = "import hgtest, os, util\nprint(util.NAME, hgtest.SAYS, os.environ['NODE_RANK'])\n"
 
+SPREAD = """
+import ray, util
+ray.init()
+
+@ray.remote(num_gpus=1)
+def name():
+    import util
+    return util.NAME, ray.get_runtime_context().get_node_id()
+
+found = ray.get([name.options(scheduling_strategy="SPREAD").remote() for _ in range(2)])
+print([name for name, _ in found], len({node for _, node in found}))
+"""
+
 
 @pytest.fixture(scope="module")
 def headgate() -> Iterator[Headgate]:
@@ -62,6 +75,17 @@ def test_files_and_requirements_travel_to_both_nodes_once_and_survive_the_contro
     plain = headgate.call("submit", job)["id"]
     headgate.ends(plain)
     assert headgate.result(plain) == b"NAME = 'changed'\n"
+
+
+def test_ray_program_is_sent_with_its_modules_to_all_its_nodes(
+    headgate: Headgate, project: Path
+) -> None:
+    (project / "job.yaml").write_text("{ray: {script: spread.py}, num_nodes: 2}")
+    (project / "spread.py").write_text(SPREAD)
+    job = headgate.call("submit", str(project / "job.yaml"))["id"]
+    headgate.ends(job)
+    log = headgate.client.log(job, 0, attempt=None, offset=0)["text"]
+    assert log.splitlines()[-1] == "['mine', 'mine'] 2"
 
 
 def test_pip_that_fails_fails_the_job_with_its_end(headgate: Headgate, project: Path) -> None:

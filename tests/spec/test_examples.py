@@ -21,7 +21,7 @@ def blocks(page: str) -> list[str]:
 
 
 SCENARIOS = blocks("docs/scenario-file.md")
-JOBS = blocks("docs/job-file.md")
+JOBS = [*blocks("docs/job-file.md"), *blocks("docs/ray-programs.md")]
 
 
 @pytest.mark.parametrize("number", range(len(SCENARIOS)))

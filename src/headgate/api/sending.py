@@ -98,12 +98,20 @@ def _send(client: Client, directory: Path, *, dry_run: bool) -> dict[str, str]:
 
 
 def _ray_script(keys: JobKeys, base: Path) -> Path | None:
-    """Return the script of a Ray program as an absolute path, None where it is no file here."""
+    """Return the script of a Ray program as an absolute path, None where it is no file here.
+
+    SpecError `missing_file` for a relative path of no file.
+    """
     ray = keys.get("ray")
     script = ray.get("script") if isinstance(ray, dict) else None
     if not isinstance(script, str):
         return None
-    path = (base / Path(script).expanduser()).absolute()
+    given = keys.get("working_dir")
+    start = base / Path(given).expanduser() if isinstance(given, str) and given != "none" else base
+    path = (start / Path(script).expanduser()).absolute()
+    if not path.is_file() and not script.startswith("/"):  # else nodes may see it
+        problem = Problem(path="ray.script", problem=f"there is no file '{path}'")
+        raise SpecError([problem], code="missing_file")
     return path if path.is_file() else None
 
 

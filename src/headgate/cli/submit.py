@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.base.errors import Problem, WorldError
+from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import indented, visible
 from headgate.cli import output
 from headgate.cli.errors import CANCELLED, FAILED, OK, interrupted
@@ -21,9 +22,45 @@ if TYPE_CHECKING:
 _OUTCOMES = {"finished": OK, "failed": FAILED, "cancelled": CANCELLED}
 _RESTART_TIMEOUT_S = 60.0  # of waiting for a controller to be restarted
 
+ArgumentsOption = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILE | -- ARGS", help="A job file (YAML); with --ray the script's arguments."
+    ),
+]
+RayOption = Annotated[
+    Path | None,
+    typer.Option(metavar="SCRIPT", help="Run a plain Ray program on a Ray cluster of its own."),
+]
+GpusOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="With --ray: GPUs in all, over any nodes; with --num-nodes on each (default 1).",
+    ),
+]
+CpusOption = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="The same of CPUs (default: the GPUs' part of a node's CPUs)."
+    ),
+]
+MemoryOption = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="The same of main memory, such as 16GiB.")
+]
+NumNodesOption = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="With --ray: use this many nodes.")
+]
+
 
 def submit(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file (YAML).")],
+    arguments: ArgumentsOption = None,
+    ray: RayOption = None,
+    gpus: GpusOption = None,
+    cpus: CpusOption = None,
+    memory: MemoryOption = None,
+    num_nodes: NumNodesOption = None,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Wait for the job's end; the exit code shows its outcome."),
@@ -35,17 +72,17 @@ def submit(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Submit a job."""
+    """Submit a job file, or a plain Ray program (--ray)."""
     from headgate.api.sending import base_of, send_files
     from headgate.spec import load_job, warnings_for
-    from headgate.spec.document import read_text
 
     settings = settle(state, fmt)
-    text = read_text(file)
+    options = {"--gpus": gpus, "--cpus": cpus, "--memory": memory, "--num-nodes": num_nodes}
+    text, name = _job_text(arguments or [], ray, options)
     # Errors of the file are reported without a controller also.
-    warnings = warnings_for(load_job(text, name=str(file)))
+    warnings = warnings_for(load_job(text, name=name))
     with settings.client() as client:
-        text, unsent = send_files(client, text, base=base_of(file), dry_run=dry_run)
+        text, unsent = send_files(client, text, base=base_of(Path(name)), dry_run=dry_run)
         warnings = (*warnings, *unsent)
         if not settings.as_json:
             for warning in warnings:
@@ -54,7 +91,8 @@ def submit(
         job = client.submit(text, dry_run=dry_run, public=public)
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"
-            facts = {"id": job, "dry_run": dry_run, **shown_warnings}
+            now = None if dry_run or not settings.as_json else client.job(job)["state"]
+            facts = {"id": job, "state": now, "dry_run": dry_run, **shown_warnings}
             output.print_result(facts, f"{verb} {job}", as_json=settings.as_json)
             return
         try:
@@ -65,6 +103,29 @@ def submit(
         text = f"{job} {ended['state']}{reason}"
         output.print_result({**ended, **shown_warnings}, text, as_json=settings.as_json)
         raise typer.Exit(_OUTCOMES[ended["state"]])
+
+
+def _job_text(
+    arguments: Sequence[str], script: Path | None, options: Mapping[str, Any]
+) -> tuple[str, str]:
+    """Return the text of the job file that a command line names or describes, and its name."""
+    from headgate.api.ray_jobs import job_of_ray_script
+    from headgate.spec.document import read_text
+
+    if script is not None:
+        keys = {option[2:].replace("-", "_"): value for option, value in options.items()}
+        return json.dumps(job_of_ray_script(script, arguments, **keys)), str(script)
+    for option, value in options.items():
+        if value is not None:
+            hint = "in a job file: resources, num_nodes"
+            problem = Problem(path=option, problem="goes with --ray", hint=hint)
+            raise SpecError([problem], code="usage")
+    if len(arguments) != 1:
+        hint = "headgate submit FILE, or headgate submit --ray SCRIPT -- ARGS"
+        found = "there is none" if not arguments else f"there are {len(arguments)}"
+        problem = Problem(path="FILE", problem=f"give one job file; {found}", hint=hint)
+        raise SpecError([problem], code="usage")
+    return read_text(Path(arguments[0])), arguments[0]
 
 
 def _warning(warning: Problem) -> dict[str, str]:

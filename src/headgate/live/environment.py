@@ -42,7 +42,9 @@ def _gang_variables(launch: LaunchRecord) -> dict[str, str]:
         "HEADGATE_GANG_SIZE": str(len(hosts)),
         "HEADGATE_GANG_HOSTS": ",".join(hosts),
     }
-    if launch.gang.rendezvous is not None:  # names and values as torchrun sets them
+    if (
+        launch.gang.rendezvous is not None and launch.program.ray is None
+    ):  # names and values as torchrun sets them
         found |= {
             "MASTER_ADDR": hosts[0],
             "MASTER_PORT": str(launch.gang.rendezvous.port),

@@ -30,6 +30,7 @@ from headgate.live.hub import GangPlace
 from headgate.live.prepared import Prepared, Preparer
 from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable, remove_tree
 from headgate.live.process import WorkerProcess
+from headgate.live.ray_run import ray_place
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
 from headgate.live.rendezvous import RendezvousMaker
 from headgate.live.result_files import opened_result
@@ -285,11 +286,7 @@ class Executor:
             params=program.stage.params,
             gpus=launch.gpus,
             shards=[str(shard) for shard in shards],
-            files=[
-                read.shard.id.removeprefix(FILE_PREFIX)
-                for read in launch.reads
-                if read.shard.id.startswith(FILE_PREFIX)
-            ],
+            files=_files(launch),
             output=str(output),
             outputs=[str(part) for part in outputs],
             directory=str(directory),
@@ -297,6 +294,7 @@ class Executor:
             first=launch.run.attempt == 1,
             gang=_gang_place(launch),
             tree=prepared.tree,
+            ray=ray_place(launch),
         )
         await self._run_in_worker(launch, run, account, request, prepared)
         return outputs
@@ -371,7 +369,7 @@ class Executor:
         log = log_path(self._root, self._node, launch.run)
         opened = _open_log(log, account)
         try:
-            worker = run.worker = await self._worker_for(launch, account, prepared, opened)
+            worker = run.worker = await self._worker_for(launch, account, request, prepared, opened)
             try:
                 error = await worker.run(request, opened)
                 if run.over_limit:
@@ -396,7 +394,12 @@ class Executor:
         asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker, worker.runs)
 
     async def _worker_for(
-        self, launch: LaunchRecord, account: Account, prepared: Prepared, log: int
+        self,
+        launch: LaunchRecord,
+        account: Account,
+        request: Request,
+        prepared: Prepared,
+        log: int,
     ) -> WorkerProcess:
         """Return an idle worker with the same GPUs and environment, or a new one.
 
@@ -415,7 +418,10 @@ class Executor:
         conflicting = [end for w, end in self._ending.items() if set(w.gpus) & set(gpus)]
         if conflicting:  # `wait` does not cancel them when this run is stopped meanwhile
             await asyncio.wait(conflicting)
-        return await WorkerProcess.start(account, gpus, envs, log, python=python)
+        directory = "" if request.ray is None else request.ray.directory
+        return await WorkerProcess.start(
+            account, gpus, envs, log, python=python, directory=directory
+        )
 
     def _end_idle(self, worker: WorkerProcess, runs: int) -> None:
         if worker in self._idle and worker.runs == runs:
@@ -477,6 +483,15 @@ def _gang_place(launch: LaunchRecord) -> GangPlace | None:
         hub_port=gang.rendezvous.hub_port,
         token=gang.rendezvous.token,
     )
+
+
+def _files(launch: LaunchRecord) -> list[str]:
+    """Return the paths, given by the user, that a run needs to read."""
+    script = [launch.program.stage.run] if launch.program.ray is not None else []
+    ids = (read.shard.id for read in launch.reads)
+    return script + [
+        shard.removeprefix(FILE_PREFIX) for shard in ids if shard.startswith(FILE_PREFIX)
+    ]
 
 
 async def _stopped_early(run: RunId) -> OutcomeRecord:

@@ -1,11 +1,12 @@
 """Guard of a worker: starts it as its user, and kills all its descendants at its end.
 
 `python -I -S guard.py` reads one line of JSON on stdin, `{"command", "options", "pass_fds",
-"responses"}`, and starts the command with these options of `subprocess.Popen`. When its stdin
-closes (also by the death of its executor) or the worker has ended, it kills all descendants. As a
-subreaper it remains the ancestor even of those that left the worker's session; where it runs as
-root, the worker's user cannot signal it. It reports the exit status of the worker as a JSON line on
-the descriptor `responses`.
+"responses", "directory"}`, and starts the command with these options of `subprocess.Popen`. When
+its stdin closes (also by the death of its executor) or the worker has ended, it kills all
+descendants. As a subreaper it remains the ancestor even of those that left the worker's session;
+where it runs as root, the worker's user cannot signal it. The worker ends with its guard. A
+`directory`, if one is named, is made for the worker's user and removed when all have ended. It
+reports the exit status of the worker as a JSON line on the descriptor `responses`.
 
 The script uses the standard library alone, since it must start fast. No setting of the user, such
 as LD_PRELOAD, may be in the environment of a process of root.
@@ -23,25 +24,33 @@ import subprocess
 import sys
 from typing import Any
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main() -> None:
     """Start one worker and guard it until it has ended."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ends, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
     request = json.loads(sys.stdin.buffer.readline())
     responses: int = request["responses"]
+    directory, options = request["directory"], request["options"]
     try:
+        if directory:
+            os.mkdir(directory, 0o700)  # noqa: PTH102  # pathlib loads slowly
+            os.chown(directory, options.get("user", -1), options.get("group", -1))
         worker = subprocess.Popen(
             request["command"],
             stdin=subprocess.DEVNULL,
             pass_fds=request["pass_fds"],
             start_new_session=True,
-            **request["options"],
+            preexec_fn=lambda: prctl(  # noqa: PLW1509  # there are no threads
+                _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
+            ),
+            **options,
         ).pid
     except OSError as error:
         _report(responses, error=f"the task's process cannot be started: {error}")
@@ -50,7 +59,12 @@ def main() -> None:
         if descriptor != responses:
             os.close(descriptor)
     _wait(worker, ends)
-    _report(responses, status=_end_all(worker))
+    status = _end_all(worker)
+    if directory:
+        import shutil  # it loads slowly
+
+        shutil.rmtree(directory, ignore_errors=True)  # it follows no links
+    _report(responses, status=status)
 
 
 def _wait(worker: int, ends: int) -> None:

@@ -7,12 +7,14 @@ GPUs and the environment of that run and ends with it, without a login or a key.
 
 All connections come to the hub, and carry JSON lines; the first one has the token.
 
-    {"token", "member": rank}           from a member; then to it {"run", "command"} and {"end"}
+    {"token", "member": rank, "offer"}  from a member; then to it {"run", "command"} and {"end"}
     {"token", "host", "command"}        from an agent; then to it the output, or {"error"}
+    {"token", "rank", "command"}        the same, by the number of a member
     {"token", "output": run}            from a member, then the output of a command that it runs:
                                         {"stream": 1 or 2, "data"} with base64, last {"status"}
 
-The end of a connection ends what it stands for: an agent's its command, a member's its run. Only
+The end of a connection ends what it stands for: an agent's its command, a member's its run. What a
+member offers is for the program of the first one (see `headgate.live.ray_program`). Only
 the standard library is used, as the worker imports this module.
 """
 
@@ -71,7 +73,7 @@ def run_member(place: GangPlace, directory: Path, program: Callable[[], str]) ->
     if not place.first_only:
         return program()
     if place.rank:
-        return _serve(place)
+        return serve(place)
     try:
         hub = Hub(place)
     except OSError as error:
@@ -102,7 +104,7 @@ def _set_variables(place: GangPlace, directory: Path) -> None:
     }
 
 
-class _Channel:
+class Channel:
     """A connection that carries JSON lines; `send` may be called by several threads."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -143,9 +145,10 @@ class Hub:
         self._server = socket.create_server((place.hosts[0], place.hub_port))
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()  # guards all below
-        self._members: dict[int, _Channel] = {}  # by rank
-        self._agents: dict[int, _Channel] = {}  # by number of the run
-        self._outputs: dict[int, _Channel] = {}
+        self._members: dict[int, Channel] = {}  # by rank
+        self._offers: dict[int, Any] = {}
+        self._agents: dict[int, Channel] = {}  # by number of the run
+        self._outputs: dict[int, Channel] = {}
 
     def __enter__(self) -> Self:
         """Accept connections."""
@@ -169,14 +172,27 @@ class Hub:
         for member in members:
             member.send(end=True)
 
-    def wait_for_members(self) -> None:
-        """Wait until all members are connected; the log names those that take long."""
+    def wait_for_members(self) -> dict[int, Any]:
+        """Wait until all members are connected, and return what each other one offers, by rank.
+
+        The log names those that take long.
+        """
         others = range(1, len(self._place.hosts))
         with self._changed:
             while not self._changed.wait_for(lambda: len(self._members) == len(others), _LONG_S):
                 absent = [self._place.hosts[rank] for rank in others if rank not in self._members]
                 sys.stderr.write(f"headgate: waiting for the processes on {', '.join(absent)}\n")
                 sys.stderr.flush()
+            return dict(self._offers)
+
+    def start(self, rank: int, command: str) -> Channel:
+        """Start a shell command as a part of a member's run; return the channel of its output.
+
+        Closing the channel ends the command.
+        """
+        channel = _connect(self._place)
+        channel.send(token=self._place.token, rank=rank, command=command)
+        return channel
 
     def _accept(self) -> None:
         while True:
@@ -184,27 +200,30 @@ class Hub:
                 connection, _ = self._server.accept()
             except OSError:  # the hub is closed
                 return
-            _in_thread(self._answer, _Channel(connection))
+            _in_thread(self._answer, Channel(connection))
 
-    def _answer(self, channel: _Channel) -> None:
+    def _answer(self, channel: Channel) -> None:
         with closing(channel):
             hello = channel.read() or {}
             if not hmac.compare_digest(str(hello.get("token")), self._place.token):
                 return
             match hello:
                 case {"member": int(rank)}:
-                    self._keep(rank, channel)
+                    self._keep(rank, channel, hello.get("offer"))
                 case {"host": str(host), "command": str(command)}:
-                    self._start(host, command, channel)
+                    self._start_on(host, command, channel)
+                case {"rank": int(rank), "command": str(command)}:
+                    self._start(rank, command, channel)
                 case {"output": int(number)}:
                     self._carry(number, channel)
                 case _:
                     pass
 
-    def _keep(self, rank: int, member: _Channel) -> None:
+    def _keep(self, rank: int, member: Channel, offer: Any) -> None:
         """Keep a member's connection until it ends."""
         with self._changed:
             self._members[rank] = member
+            self._offers[rank] = offer
             self._changed.notify_all()
         while member.read() is not None:
             pass
@@ -212,20 +231,23 @@ class Hub:
             if self._members.get(rank) is member:
                 del self._members[rank]
 
-    def _start(self, host: str, command: str, agent: _Channel) -> None:
-        """Start a command for an agent, and end it when the agent ends."""
+    def _start_on(self, host: str, command: str, agent: Channel) -> None:
+        """Start a command for an agent that names an address."""
         if host not in self._place.hosts:
             known = ", ".join(self._place.hosts)
             agent.send(error=f"'{host}' is no node of this job; its nodes are {known}")
             return
-        rank = list(self._place.hosts).index(host)
+        self._start(list(self._place.hosts).index(host), command, agent)
+
+    def _start(self, rank: int, command: str, agent: Channel) -> None:
+        """Start a command for an agent, and end it when the agent ends."""
         with self._changed:
             number, member = next(self._numbers), self._members.get(rank)
             self._agents[number] = agent
         if rank == 0:
             _in_thread(_execute, self._place, number, command)
         elif member is None or not member.send(run=number, command=command):
-            agent.send(error=f"the process on {host} has ended")
+            agent.send(error=f"the process on {self._place.hosts[rank]} has ended")
             return
         agent.read()  # it sends nothing: this is its end
         with self._changed:
@@ -234,7 +256,7 @@ class Hub:
         if output is not None:
             output.close()
 
-    def _carry(self, number: int, output: _Channel) -> None:
+    def _carry(self, number: int, output: Channel) -> None:
         """Pass the output of a command on to its agent."""
         with self._changed:
             agent = self._agents.get(number)
@@ -246,10 +268,13 @@ class Hub:
         agent.close()
 
 
-def _serve(place: GangPlace) -> str:
-    """Run what the hub wants to be run on this node until it ends; return the error, or ''."""
+def serve(place: GangPlace, offer: Any = None) -> str:
+    """Run what the hub wants to be run on this node until it ends; return the error, or ''.
+
+    `offer` (a value of JSON) is for the program of the first member.
+    """
     with closing(_connect(place, forever=True)) as hub:
-        hub.send(token=place.token, member=place.rank)
+        hub.send(token=place.token, member=place.rank, offer=offer)
         while (message := hub.read()) is not None:
             if "end" in message:
                 return ""
@@ -258,11 +283,11 @@ def _serve(place: GangPlace) -> str:
     return f"the connection to the first process, on {place.hosts[0]}, was lost"
 
 
-def _connect(place: GangPlace, *, forever: bool = False) -> _Channel:
+def _connect(place: GangPlace, *, forever: bool = False) -> Channel:
     """Connect to the hub; `forever`: until it listens."""
     while True:
         try:
-            return _Channel(socket.create_connection((place.hosts[0], place.hub_port)))
+            return Channel(socket.create_connection((place.hosts[0], place.hub_port)))
         except OSError:
             if not forever:
                 raise
@@ -291,12 +316,12 @@ def _execute(place: GangPlace, number: int, command: str) -> None:
         hub.send(status=status if status >= 0 else 128 - status)
 
 
-def _forward(hub: _Channel, number: int, stream: IO[bytes]) -> None:
+def _forward(hub: Channel, number: int, stream: IO[bytes]) -> None:
     while piece := os.read(stream.fileno(), _PIECE):
         hub.send(stream=number, data=base64.b64encode(piece).decode())
 
 
-def _end_with(process: subprocess.Popen[bytes], hub: _Channel) -> None:
+def _end_with(process: subprocess.Popen[bytes], hub: Channel) -> None:
     hub.read()  # it sends nothing: this is its end
     if process.poll() is None:
         with suppress(ProcessLookupError):

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -240,13 +240,15 @@ class JobLink:
                 first_node=entry.gang[0],
                 first_ray_id=members[entry.gang[0]].ray_id,
             )
-        return launch_record(
+        member = members[launch.node]
+        record = launch_record(
             launch,
-            ray_id=members[launch.node].ray_id,
+            ray_id=member.ray_id,
             addresses=self._reachable.addresses,
             packages=self._reachable.packages,
             gang=gang,
         )
+        return replace(record, node_cpus=member.cpus, node_gpus=member.gpus)
 
     def _readable(self, launch: LaunchTask) -> bool:
         """Return whether every shard that a run reads has a source with an address."""

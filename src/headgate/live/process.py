@@ -17,8 +17,10 @@ import psutil
 from headgate.live import account as accounts
 from headgate.live import guard
 from headgate.live.account import Account
+from headgate.live.exit_status import how_it_ended
 from headgate.live.ray_nodes import NODE_MARK
-from headgate.live.worker import Request, how_it_ended
+from headgate.live.ray_run import remove_remains
+from headgate.live.worker import Request
 
 _LONGEST_RESPONSE = 1 << 16
 _END_S = 10.0
@@ -37,11 +39,13 @@ class WorkerProcess:
         gpus: tuple[int, ...],
         envs: dict[str, str],
         python: str,
+        directory: str,
     ) -> None:
         """See `start`."""
         self._process, self._requests, self._responses = process, requests, responses
         self._source = source  # of the responses
         self.gpus, self.envs, self.python = gpus, envs, python
+        self._directory = directory
         self.runs = 0
 
     @classmethod
@@ -53,10 +57,13 @@ class WorkerProcess:
         log: int,
         *,
         python: str = "",
+        directory: str = "",
     ) -> WorkerProcess:
         """Start a worker under a guard; its output before its first task goes to `log`.
 
-        It runs in the interpreter `python`, by default Headgate's.
+        It runs in the interpreter `python`, by default Headgate's. With `directory` it runs a Ray
+        program, whose Ray node has its files there: a new directory of its user, which is removed
+        at the end.
         """
         ours, theirs = socket.socketpair()
         read_end, write_end = os.pipe()
@@ -72,6 +79,7 @@ class WorkerProcess:
             "options": account.options(_marked(envs)),
             "pass_fds": passed,
             "responses": write_end,
+            "directory": directory,
         }
         responses = asyncio.StreamReader(limit=_LONGEST_RESPONSE)
         try:  # the process last: it is not left behind when this is cancelled
@@ -99,7 +107,7 @@ class WorkerProcess:
             os.close(write_end)
         assert process.stdin is not None
         process.stdin.write(json.dumps(request).encode() + b"\n")
-        return cls(process, ours, responses, source, gpus, envs, python)
+        return cls(process, ours, responses, source, gpus, envs, python, directory)
 
     @property
     def alive(self) -> bool:
@@ -124,9 +132,11 @@ class WorkerProcess:
     async def notify(self) -> None:
         """Send SIGTERM to the task's processes: notice that they will be killed.
 
-        A worker that runs a command survives it; one that runs a function passes it on to that.
+        A worker that runs a command survives it; one that runs a function passes it on to that. The
+        Ray cluster of a Ray program, which its program still needs, gets none: it has left the
+        session of the worker.
         """
-        for process in await asyncio.to_thread(self._descendants):
+        for process in await asyncio.to_thread(self._notified):
             with suppress(psutil.Error):  # it has ended
                 process.terminate()
 
@@ -134,6 +144,14 @@ class WorkerProcess:
         """Wait until the worker is alone, or has ended itself."""
         while len(await asyncio.to_thread(self._descendants)) > 1:  # noqa: ASYNC110  # no event
             await asyncio.sleep(_LOOK_S)
+
+    def _notified(self) -> list[psutil.Process]:
+        """Return the processes that a notice is for."""
+        processes = self._descendants()
+        if not self._directory or not processes:
+            return processes
+        worker = min(processes, key=psutil.Process.create_time)
+        return [process for process in processes if _session(process) == worker.pid]
 
     def _descendants(self) -> list[psutil.Process]:
         """Return the worker and all its descendants that have not ended; O(processes)."""
@@ -159,6 +177,15 @@ class WorkerProcess:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
+        if self._directory and self._process.returncode != 0:
+            await asyncio.to_thread(remove_remains, self._directory)
+
+
+def _session(process: psutil.Process) -> int:
+    try:
+        return os.getsid(process.pid)
+    except OSError:  # it has ended
+        return 0
 
 
 def _marked(envs: dict[str, str]) -> dict[str, str]:

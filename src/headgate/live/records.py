@@ -44,7 +44,7 @@ class LaunchRecord:
     `ray_id` is the Ray id of the node at the time of the command: a node that returned meanwhile
     has another one. `addresses` are (host, port) of the shard services of the sources, by node.
     `packages` is that of the controller's packages, for a run that needs one. The executor enforces
-    `time_limit_s`.
+    `time_limit_s`. `node_cpus` and `node_gpus` are all that its node has.
     """
 
     run: RunId
@@ -58,6 +58,8 @@ class LaunchRecord:
     gang: GangRecord | None = None
     packages: tuple[str, int] | None = None
     time_limit_s: float | None = None
+    node_cpus: int = 0
+    node_gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from headgate.live.account import Account, account_for, file_sizes, unusable, wh
 from headgate.live.claims import DatasetClaims
 from headgate.live.reader import JobReader
 from headgate.model import Dataset, Job
+from headgate.planning.ray_cpus import with_cpus_of_gpus
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
 from headgate.protocol import Event, JobSubmitted, Reason
@@ -161,11 +162,14 @@ class Submissions:
                 account, [f for data in job_file.data.values() for f in data.files or ()]
             ),
         )
+        if job_file.ray is not None:
+            _reject_missing(account, job_file.ray.script)
         if job.results_path and not Path(job.results_path).is_dir():
             problem = f"there is no directory '{clipped(job.results_path)}'"
             hint = "create it on a path that all nodes share"
             raise SpecError([Problem(path="results.path", problem=problem, hint=hint)])
         nodes = [view.node(row) for row in view.live_nodes()]
+        job = with_cpus_of_gpus(job, nodes)
         queue = view.queue(view.names.queue_rows[job.queue])
         reason = check_submission(job, queue, nodes, self._policy)
         if reason is not None:
@@ -195,6 +199,14 @@ class Submissions:
             raise SpecError(problems, code="forbidden")
 
 
+def _reject_missing(account: Account, script: str) -> None:
+    """Raise SpecError for a script of a Ray program that its user cannot see on this machine."""
+    if script not in file_sizes(account, [script]):
+        hint = "give the path of a script that all nodes see"
+        problem = Problem(path="ray.script", problem=f"there is no file '{script}'", hint=hint)
+        raise SpecError([problem])
+
+
 def _rejected(job_file: JobFile, job: Job, reason: Reason) -> SpecError:
     """Return the error of a job that can never run, with its place in the job file."""
     path = ""
@@ -202,6 +214,8 @@ def _rejected(job_file: JobFile, job: Job, reason: Reason) -> SpecError:
         path = "queue"
     elif isinstance(reason, NothingFits):
         path = "num_nodes" if job.distinct_nodes else "gang"
+        if job.program.ray is not None and not job.distinct_nodes:
+            path = f"{resources_key(job_file, job.tasks[0])}.gpus"
         if reason.task is not None:
             path = resources_key(job_file, job.tasks[reason.task])
     code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
@@ -211,10 +225,11 @@ def _rejected(job_file: JobFile, job: Job, reason: Reason) -> SpecError:
 
 def _reject_unsent(job_file: JobFile) -> None:
     """Raise SpecError for keys that name files of the client, which it has not sent."""
+    script = job_file.ray.script if job_file.ray is not None else ""
     hint = "headgate submit and headgate.api.sending send it"
     problems = [
         Problem(path=key, problem="names files that were not sent", hint=hint)
-        for key in unsent(job_file)
+        for key in unsent(job_file, ray_script=script)
     ]
     if problems:
         raise SpecError(problems)

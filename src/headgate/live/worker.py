@@ -24,7 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from headgate.live.exit_status import how_it_ended
 from headgate.live.hub import GangPlace, run_member
+from headgate.live.ray_program import RayPlace, run_ray
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|outputs|index)\}")
 _COPY = "files"  # the working directory of a run with a package
@@ -40,7 +42,7 @@ class Request:
     `directory`, or in a copy of `tree` there, if that is given. `files` are the paths given by the
     user. A result in one part is written to `output`, one in several to `outputs`. `checkpoint` is
     '' for a task without one; the `first` run of a task gets an empty one. `gang` is set in gangs
-    with one task per node.
+    with one task per node, and `gang` and `ray` for Ray programs, whose script is `run`.
     """
 
     program_type: str
@@ -58,6 +60,7 @@ class Request:
     first: bool
     gang: GangPlace | None
     tree: str = ""
+    ray: RayPlace | None = None
 
 
 def main() -> None:
@@ -81,8 +84,12 @@ def main() -> None:
 
 def _request(line: str) -> Request:
     fields = json.loads(line)
-    gang = fields.pop("gang")
-    return Request(**fields, gang=None if gang is None else GangPlace(**gang))
+    gang, ray = fields.pop("gang"), fields.pop("ray")
+    return Request(
+        **fields,
+        gang=None if gang is None else GangPlace(**gang),
+        ray=None if ray is None else RayPlace(**ray),
+    )
 
 
 def _log_to(descriptor: int) -> None:
@@ -101,6 +108,9 @@ def _enter(request: Request) -> str:
         if request.tree:
             _copy_tree(request.tree, _COPY)
             os.chdir(_COPY)
+            if request.ray is not None:  # workers on other nodes import modules beside the script
+                paths = (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))
+                os.environ["PYTHONPATH"] = ":".join(filter(None, paths))
     except OSError as error:
         return f"its working directory cannot be entered: {error}"
     for path in request.files:
@@ -142,6 +152,8 @@ def _run(request: Request) -> str:
     """Run one task; return the error, or ''."""
     if request.gang is None:
         return _run_program(request)
+    if request.ray is not None:
+        return run_ray(request.run, request.output, request.ray, request.gang)
     return run_member(request.gang, Path(request.directory), lambda: _run_program(request))
 
 
@@ -211,17 +223,6 @@ def _run_command(request: Request) -> str:
     finally:
         signal.signal(signal.SIGTERM, before)
     return how_it_ended("the command", status) if status else ""
-
-
-def how_it_ended(what: str, status: int) -> str:
-    """Return a sentence on the end of a process; `status` is negative for a signal."""
-    if status >= 0:
-        return f"{what} ended with exit status {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:  # most real-time signals have no name
-        name = f"signal {-status}"
-    return f"{what} was ended by {name}"
 
 
 if __name__ == "__main__":

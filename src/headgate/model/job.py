@@ -104,6 +104,7 @@ class Job:
         if not self.program.stages:
             return None
         stage, index = self.program.stage_of(ordinal)
+        has_rendezvous = self.distinct_nodes or self.program.ray is not None
         return TaskProgram(
             user=self.user,
             stage=stage,
@@ -111,8 +112,9 @@ class Job:
             envs=self.program.envs,
             parts=self.tasks[ordinal].parts,
             results_path=self.results_path,
-            per_node=self.program.launch if self.distinct_nodes else None,
+            per_node=self.program.launch if has_rendezvous else None,
             environment=self.program.environment,
+            ray=self.program.ray,
         )
 
 

@@ -11,10 +11,14 @@ from headgate.base.errors import InvariantBroken
 
 
 class ProgramType(StrEnum):
-    """How a `run` is executed: a Python function is called, a command goes to the shell."""
+    """How a `run` is executed.
+
+    A Python function is called, a command goes to the shell; of a Ray program it is the script.
+    """
 
     FUNCTION = "function"
     COMMAND = "command"
+    RAY = "ray"
 
 
 class Launch(StrEnum):
@@ -25,6 +29,25 @@ class Launch(StrEnum):
 
     ALL = "all"
     FIRST = "first"
+
+
+class RayMode(StrEnum):
+    """Which Ray cluster a Ray program runs on: one of its own inside its grant, or Headgate's."""
+
+    PRIVATE = "private"
+    SHARED = "shared"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayProgram:
+    """A plain Ray program, besides its script: its arguments, and the Ray cluster it runs on.
+
+    With `cpus_by_gpus` it holds its GPUs' part of the CPUs of each node, else what its tasks name.
+    """
+
+    args: tuple[str, ...] = ()
+    mode: RayMode = RayMode.PRIVATE
+    cpus_by_gpus: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +98,15 @@ BARE = RunEnvironment()
 class Program:
     """What a job runs, by stages; every run has the variables `envs` in its environment.
 
-    All tasks of the job share it. `launch` applies to gangs with one task per node.
+    All tasks of the job share it. `launch` applies to gangs with one task per node. With `ray` its
+    one stage is a Ray program, whose tasks are the members of a gang on one or more nodes.
     """
 
     stages: tuple[Stage, ...] = ()
     envs: dict[str, str] = field(default_factory=dict)
     launch: Launch = Launch.ALL
     environment: RunEnvironment = BARE
+    ray: RayProgram | None = None
 
     def stage_of(self, ordinal: int) -> tuple[Stage, int]:
         """Return the stage of a task and the task's index there; O(stages).
@@ -104,7 +129,8 @@ class TaskProgram:
     """What one task runs, and as which user; `stage`, `envs` and `environment` are its job's.
 
     Its result has `parts`. Below the directory `results_path`, if it is not empty, its job keeps
-    further copies of results. `per_node` is set for members of gangs with one task per node.
+    further copies of results. `per_node` is set for members of gangs with one task per node, and
+    is `Launch.FIRST` for those of a Ray program, whose members on one node have one Ray node.
     """
 
     user: str
@@ -115,3 +141,4 @@ class TaskProgram:
     results_path: str = ""
     per_node: Launch | None = None
     environment: RunEnvironment = BARE
+    ray: RayProgram | None = None

@@ -117,9 +117,11 @@ def check_environment(document: Document, job: HasEnvironment) -> None:
             document.add((key,), "must not be empty")
 
 
-def unsent(job: HasEnvironment) -> list[str]:
+def unsent(job: HasEnvironment, *, ray_script: str = "") -> list[str]:
     """Return the keys that name files of the client, which it sends or reads before it submits."""
     found = ["working_dir"] if isinstance(job.working_dir, str) else []
+    if ray_script and not ray_script.startswith("/") and not isinstance(job.working_dir, Package):
+        found.append("ray.script")
     return [*found, "pip"] if isinstance(job.pip, str) else found
 
 

@@ -25,6 +25,8 @@ from headgate.spec.document import clipped
 from headgate.spec.environment import environment_of
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
+from headgate.spec.needs import Needs
+from headgate.spec.ray_job import RayScript, ray_program, ray_tasks
 
 _MOST_NAMED = 10
 
@@ -43,6 +45,8 @@ def expand(
     shared path. Raise SpecError for a missing dataset or file, for data that should be read
     together, yet has different numbers of shards, and for more tasks than a job may have.
     """
+    if job_file.ray is not None:
+        return _ray_job(job_file, job_file.ray, job_id=job_id, user=user)
     stage = job_file.tasks or _short_form(job_file)
     rows = _rows(job_file, stage, datasets, file_sizes)
     tasks = _first_tasks(job_file, stage, job_id, rows)
@@ -58,24 +62,63 @@ def expand(
             partitioned=reduce.partitioned,
             of=(len(tasks) - 1,) if stage.iterations else None,
         )
+    return _job(
+        job_file,
+        job_id=job_id,
+        user=user,
+        tasks=tasks,
+        shards=tuple({shard.id: shard for row in rows for shard in row}.values()),
+        retries=stage.retries,
+        program=Program(stages=tuple(stages), envs=job_file.envs, launch=Launch(job_file.launch)),
+    )
+
+
+def _ray_job(job_file: JobFile, ray: RayScript, *, job_id: str, user: str) -> Job:
+    """Return the job of a Ray program: a gang whose first member runs it."""
+    needs = ray.resources or job_file.resources or Needs()
+    tasks = ray_tasks(needs, job_file.num_nodes)
+    stage = Stage(first=0, count=len(tasks), program_type=ProgramType.RAY, run=ray.script)
+    program = Program(
+        stages=(stage,),
+        envs=job_file.envs,
+        launch=Launch.FIRST,
+        ray=ray_program(ray, needs),
+    )
+    job = _job(
+        job_file,
+        job_id=job_id,
+        user=user,
+        tasks=tasks,
+        shards=(),
+        retries=ray.retries,
+        program=program,
+    )
+    return replace(job, gang=True)
+
+
+def _job(
+    job_file: JobFile,
+    *,
+    job_id: str,
+    user: str,
+    tasks: tuple[Task, ...],
+    shards: tuple[Shard, ...],
+    retries: int,
+    program: Program,
+) -> Job:
     return Job(
         id=job_id,
         name=job_file.name,
         user=user,
         queue=job_file.queue,
         tasks=tasks,
-        shards=tuple({shard.id: shard for row in rows for shard in row}.values()),
+        shards=shards,
         priority=job_file.priority,
         gang=job_file.gang or job_file.num_nodes is not None,
         distinct_nodes=job_file.num_nodes is not None,
-        retries=stage.retries,
-        program=Program(
-            stages=tuple(stages),
-            envs=job_file.envs,
-            launch=Launch(job_file.launch),
-            environment=environment_of(job_file),
-        ),
-        runtime_class=stage.run,
+        retries=retries,
+        program=replace(program, environment=environment_of(job_file)),
+        runtime_class=program.stages[0].run,
         public=job_file.public,
         result_replicas=job_file.results.replicas,
         results_path=job_file.results.path,
@@ -91,7 +134,8 @@ def resources_key(job_file: JobFile, task: Task) -> str:
         stage: Tasks | Update | None = getattr(job_file, key)
         if stage is not None and _task(stage.resources).demand == task.demand:
             return f"{key}.resources"
-    return "resources"
+    in_ray = job_file.ray is not None and job_file.ray.resources is not None
+    return "ray.resources" if in_ray else "resources"
 
 
 def _first_tasks(

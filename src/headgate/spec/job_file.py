@@ -17,6 +17,7 @@ from headgate.spec.document import Document, Place, clipped, read_document
 from headgate.spec.environment import Pip, Setup, Venv, WorkingDir, check_environment
 from headgate.spec.forms import excess
 from headgate.spec.needs import Gpus, Needs
+from headgate.spec.ray_job import RayScript, check_ray
 from headgate.spec.shape import (
     Count,
     Keep,
@@ -194,7 +195,10 @@ class JobFile(Shape):
     ] = "all"
     public: Annotated[bool, Field(description="all users may read its logs and results")] = False
     run: Annotated[Run | None, Field(description="short form: one task")] = None
-    resources: Annotated[Resources | None, Field(description="with `run`: what it holds")] = None
+    resources: Annotated[
+        Resources | None, Field(description="with `run` or `ray`: what it holds")
+    ] = None
+    ray: Annotated[RayScript | None, Field(description="instead: a plain Ray program")] = None
     data: Annotated[dict[Name, Data], Field(default_factory=dict, description="named data")]
     tasks: Tasks | None = None
     update: Update | None = None
@@ -228,6 +232,7 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
     job = parse(document, JobFile, document.data, ())
     if job is not None:
         _check_form(document, job)
+        check_ray(document, ray=job.ray, resources=job.resources, envs=job.envs)
         _check_nodes(document, job)
         _check_stages(document, job)
         _check_data(document, job)
@@ -245,7 +250,7 @@ def job_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **_without_null(JobFile.model_json_schema()),
         "title": "Headgate job file",
-        "oneOf": [{"required": ["run"]}, {"required": ["tasks"]}],
+        "oneOf": [{"required": ["run"]}, {"required": ["tasks"]}, {"required": ["ray"]}],
     }
 
 
@@ -271,7 +276,9 @@ def is_function(run: str) -> bool:
 def _check_form(document: Document, job: JobFile) -> None:
     """Check that a job has either `run` and `resources`, or `tasks` and its further stages."""
     raw = document.data
-    if "run" in raw and "tasks" in raw:
+    if "ray" in raw:  # see `check_ray`
+        pass
+    elif "run" in raw and "tasks" in raw:
         hint = "'run' is the short form of a job of one task"
         document.add(("run",), "a job has 'run' or 'tasks', not both", hint)
     elif "run" not in raw and "tasks" not in raw:
@@ -282,7 +289,7 @@ def _check_form(document: Document, job: JobFile) -> None:
                 document.add((key,), "needs 'tasks', not the short form 'run'")
     elif "resources" in raw:
         document.add(("resources",), "belongs to 'run'; put it under 'tasks'")
-    for key in ("run", "tasks", "update", "reduce", "num_nodes"):
+    for key in ("run", "tasks", "ray", "update", "reduce", "num_nodes"):
         if key in raw and getattr(job, key) is None:
             _check_given(document, (key,))
 

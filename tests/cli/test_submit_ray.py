@@ -1,0 +1,59 @@
+"""Plain Ray programs on the command line: `submit --ray`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.api.ray_jobs import job_of_ray_script
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "my train.py"
+    path.write_text("import ray\n")
+    return path
+
+
+def test_script_becomes_a_job_with_its_arguments(up: Any, script: Path, controller: Any) -> None:
+    output = up(
+        *("submit", "--ray", script.name, "--gpus", "2", "--cpus", "4", "--memory", "1GiB"),
+        *("--num-nodes", "1", "-o", "json", "--", "--epochs", "3"),
+    )
+    assert output.code == 0, output.err
+    assert output.json["state"] in ("active", "queued", "finished")
+    job = controller.engine.state.job(0)
+    assert job.name == "my-train"
+    assert job.program.stages[0].run == str(script)
+    assert job.program.ray.args == ("--epochs", "3")
+    assert [(t.gpus, t.cpus, t.memory_bytes) for t in job.tasks] == [(2, 4.0, 1 << 30)]
+
+
+def test_job_file_of_a_script_names_only_what_is_given(script: Path) -> None:
+    assert job_of_ray_script(script) == {
+        "name": "my-train",
+        "ray": {"script": str(script), "args": []},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--ray", "none.py"), "error: none.py: there is no such file"),
+        (("--ray", "."), "error: .: is not a file"),
+        (("--ray", "my train.py", "--memory", "1xB"), "'1xB' is not a size"),
+        (("--ray", "my train.py", "--gpus", "4", "--cpus", "2"), "at least one for each GPU"),
+        (("job.yaml", "--gpus", "1"), "error: --gpus: goes with --ray"),
+        (("a.yaml", "b.yaml"), "give one job file; there are 2"),
+        ((), "give one job file; there is none"),
+    ],
+)
+def test_invalid_command_line_is_a_usage_error(
+    up: Any, script: Path, arguments: tuple[str, ...], problem: str
+) -> None:
+    assert script.exists()
+    output = up("submit", *arguments)
+    assert (output.code, output.out) == (2, "")
+    assert problem in output.err

@@ -1,0 +1,234 @@
+"""Plain Ray programs, each on a Ray cluster of its own inside its grant."""
+
+from __future__ import annotations
+
+import json
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.live.system import Headgate
+
+pytestmark = pytest.mark.live
+
+# Prints, as one line of JSON, what it sees of its cluster, with the GPUs of its tasks by node.
+LOOK = """
+import json, os, sys, time
+from pathlib import Path
+import ray
+
+ray.init()
+
+@ray.remote(num_gpus=1, num_cpus=1)
+def gpus():
+    time.sleep(1)
+    return ray.get_runtime_context().get_node_id(), os.environ["CUDA_VISIBLE_DEVICES"]
+
+@ray.remote(num_cpus=0)
+class Left:
+    def up(self):
+        return True
+
+def look():
+    found = {kind: n for kind, n in ray.cluster_resources().items() if kind in ("CPU", "GPU")}
+    here = {}
+    for node, gpu in ray.get([gpus.remote() for _ in range(int(found.get("GPU", 0)))]):
+        here.setdefault(node, []).append(gpu)
+    found["here"] = sorted(sorted(gpu) for gpu in here.values())
+    return {**found, "directory": os.environ["RAY_TMPDIR"], "address": os.environ["RAY_ADDRESS"]}
+
+def report(**found):
+    print("LOOK " + json.dumps(found), flush=True)
+"""
+TRUTH = f"""{LOOK}
+for name in sys.argv[1:]:
+    ray.get(Left.options(name=name, lifetime="detached", namespace="any").remote().up.remote())
+first = look()
+ray.shutdown()
+ray.init()
+report(**first, again=ray.cluster_resources()["GPU"])
+if os.fork() == 0:
+    os.setsid()
+    time.sleep(600)
+"""
+# Meets the other one, then tries to connect to its cluster.
+PAIR = f"""{LOOK}
+import subprocess
+folder, mine, other = sys.argv[1:]
+found = look()
+Path(folder, mine).write_text(found["address"])
+while not Path(folder, other).exists():
+    time.sleep(0.1)
+address = Path(folder, other).read_text()
+code = "import ray, sys; ray.init(address=sys.argv[1])"
+if mine == "a":
+    tried = subprocess.run([sys.executable, "-c", code, address], capture_output=True, text=True)
+    found |= {{"status": tried.returncode, "error": tried.stderr}}
+    Path(folder, "done").touch()
+while not Path(folder, "done").exists():
+    time.sleep(0.1)
+report(**found)
+"""
+STAYS = f"""{LOOK}
+import subprocess
+ray.get(Left.options(name="left", lifetime="detached").remote().up.remote())
+subprocess.Popen(["setsid", "sleep", "600"])
+Path(sys.argv[1]).write_text(os.environ["RAY_TMPDIR"])
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def headgate() -> Iterator[Headgate]:
+    with Headgate(nodes=2, gpus=2) as headgate:
+        yield headgate
+
+
+def submit(headgate: Headgate, folder: Path, script: str, *args: object, **keys: Any) -> str:
+    file = folder / "script.py"
+    file.write_text(script)
+    ray = {"script": str(file), "args": [str(arg) for arg in args], "retries": 0}
+    return headgate.submit(json.dumps({"name": "ray", "ray": ray, **keys}))
+
+
+def log_of(headgate: Headgate, job: str) -> str:
+    return headgate.client.log(job, 0, attempt=None, offset=0)["text"]
+
+
+def seen(headgate: Headgate, job: str) -> dict[str, Any]:
+    """Return what a program has reported."""
+    text = log_of(headgate, job)
+    (line,) = [line for line in text.splitlines() if line.startswith("LOOK ")]
+    found: dict[str, Any] = json.loads(line.removeprefix("LOOK "))
+    return found
+
+
+def processes(directory: str) -> list[psutil.Process]:
+    """Return the processes of the Ray program with this directory."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            place = Path("/proc", str(process.pid))
+            text = (place / "environ").read_bytes() + (place / "cmdline").read_bytes()
+            if directory.encode() in text and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (OSError, psutil.Error):
+            continue
+    return found
+
+
+def nothing_remains(headgate: Headgate, directory: str) -> None:
+    headgate.until(
+        lambda: not processes(directory) and not Path(directory).exists(),
+        f"nothing of {directory} remains",
+    )
+
+
+def test_program_sees_exactly_its_grant_on_two_nodes_and_leaves_nothing(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    job = submit(headgate, tmp_path, TRUTH, "one", "two", resources={"gpus": 3, "cpus": 5})
+    headgate.ends(job)
+    found = seen(headgate, job)
+    assert (found["GPU"], found["CPU"], found["again"]) == (3, 5, 3)
+    assert found["here"] == [["0"], ["0", "1"]]
+    log = log_of(headgate, job)
+    assert "headgate: 2 detached actors removed: one, two" in log
+    assert "headgate: 1 process removed: python" in log
+    nothing_remains(headgate, found["directory"])
+
+
+def test_two_programs_at_the_same_time_see_only_their_grants(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    jobs = [
+        submit(headgate, tmp_path, PAIR, tmp_path, mine, other, resources={"gpus": 1})
+        for mine, other in (("a", "b"), ("b", "a"))
+    ]
+    for job in jobs:
+        headgate.ends(job)
+    first, second = (seen(headgate, job) for job in jobs)
+    for found in (first, second):
+        assert (found["GPU"], found["CPU"]) == (1, 2)  # of its node's 2 and 4
+        assert found["here"] in ([["0"]], [["1"]])
+    nodes = [headgate.client.tasks(job)[0]["node"] for job in jobs]
+    assert (nodes[0], first["here"]) != (nodes[1], second["here"])
+    assert first["address"] != second["address"]
+    assert first["status"] != 0
+    assert "token" in first["error"].lower()
+
+
+def part(directory: str, kind: str) -> psutil.Process:
+    """Return a process of a running program."""
+    found = processes(directory)
+    named = [p for p in found if any(kind in Path(word).name for word in p.cmdline()[:2])]
+    if named:
+        return named[0]
+    (program,) = [p for p in found if p.cmdline()[1].endswith("script.py")]
+    worker = program.parent()
+    assert worker is not None
+    above = [program, worker, *worker.parents()]
+    return above[("program", "worker", "guard", "executor").index(kind)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("raylet", "its Ray cluster lost node"),
+        ("gcs_server", "its Ray cluster lost node"),
+        ("program", "the program was ended by SIGKILL"),
+        ("worker", "the task's process was ended by SIGKILL"),
+        ("guard", "the task's guard was ended by SIGKILL"),
+        ("executor", ""),
+        ("", ""),
+    ],
+)
+def test_nothing_of_a_program_remains_when_a_process_of_it_is_killed_or_it_is_cancelled(
+    headgate: Headgate, tmp_path: Path, kind: str, reason: str
+) -> None:
+    place = tmp_path / "place"
+    job = submit(headgate, tmp_path, STAYS, place, resources={"gpus": 0})
+    directory = headgate.until(lambda: place.exists() and place.read_text(), "the program runs")
+    assert len(processes(directory)) > 5
+    if kind:
+        part(directory, kind).kill()
+    if not reason:  # a run whose executor was killed starts again
+        headgate.client.cancel(job)
+    view = headgate.ends(job, "failed" if reason else "cancelled")
+    assert reason in (view["message"] or "")
+    nothing_remains(headgate, directory)
+
+
+def test_program_ends_when_its_ray_node_on_another_node_is_lost(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    job = submit(headgate, tmp_path, STAYS, place, num_nodes=2, resources={"gpus": 0})
+    head = headgate.until(lambda: place.exists() and place.read_text(), "the program runs")
+    other = other_directory(head)
+    part(other, "raylet").kill()
+    view = headgate.ends(job, "failed")
+    assert "its Ray cluster lost node" in view["message"]
+    nothing_remains(headgate, head)
+    nothing_remains(headgate, other)
+
+
+def other_directory(head: str) -> str:
+    """Return the directory of the other Ray node of a program: it has the same token."""
+    token = Path(head, "token").read_text()
+    tokens = [path for path in Path(head).parent.glob("hgr-*/token") if path.read_text() == token]
+    (other,) = [str(path.parent) for path in tokens if str(path.parent) != head]
+    return other
+
+
+def test_program_whose_python_has_no_ray_fails_with_the_path_of_that_python(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    venv.create(tmp_path / "venv")
+    envs = {"PATH": f"{tmp_path}/venv/bin:/usr/bin:/bin"}
+    job = submit(headgate, tmp_path, TRUTH, envs=envs, resources={"gpus": 0})
+    view = headgate.ends(job, "failed")
+    assert f"{tmp_path}/venv/bin/python3, the Python of the program, has no Ray" in view["message"]

@@ -1,0 +1,62 @@
+"""The key `ray`: the gang that a plain Ray program becomes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from headgate.model import Job, Launch, ProgramType, RayMode
+from headgate.spec import expand, load_job
+
+
+def job(**keys: Any) -> Job:
+    ray = {"script": "/shared/train.py", **keys.pop("ray", {})}
+    text = yaml.safe_dump({"ray": ray, **keys})
+    return expand(load_job(text), job_id="job-1", user="ann", datasets={}, file_sizes={})
+
+
+def test_gpus_of_a_ray_program_are_tasks_of_one_gpu_over_any_nodes() -> None:
+    found = job(ray={"args": ["--epochs", "3"]}, resources={"gpus": 4, "memory": "4GiB"})
+    assert (found.gang, found.distinct_nodes) == (True, False)
+    assert [(task.gpus, task.cpus, task.memory_bytes) for task in found.tasks] == [
+        (1, None, 1 << 30)
+    ] * 4
+    program = found.task_program(3)
+    assert program is not None
+    assert (program.stage.program_type, program.stage.run) == (ProgramType.RAY, "/shared/train.py")
+    assert program.per_node is Launch.FIRST
+    assert program.ray is not None
+    assert (program.ray.args, program.ray.mode) == (("--epochs", "3"), RayMode.PRIVATE)
+    assert program.ray.cpus_by_gpus
+
+
+def test_amounts_of_a_ray_program_are_divided_exactly() -> None:
+    found = job(ray={"resources": {"gpus": 3, "cpus": 8, "memory": 10, "custom": {"licence": 1}}})
+    assert [task.cpus for task in found.tasks] == [3.0, 3.0, 2.0]
+    assert [task.memory_bytes for task in found.tasks] == [4, 3, 3]
+    assert [task.custom for task in found.tasks] == [
+        (("licence", 334),), (("licence", 333),), (("licence", 333),)
+    ]  # fmt: skip
+
+
+def test_amounts_of_a_ray_program_with_num_nodes_count_per_node() -> None:
+    found = job(num_nodes=2, resources={"gpus": 4, "cpus": 8})
+    assert found.distinct_nodes
+    assert [(task.gpus, task.cpus) for task in found.tasks] == [(4, 8.0)] * 2
+
+
+@pytest.mark.parametrize(
+    ("resources", "cpus", "follows"),
+    [({"gpus": 0}, None, False), ({"gpus": 0, "cpus": 6}, 6.0, False), ({}, None, True)],
+)
+def test_ray_program_on_one_node(
+    resources: dict[str, Any], cpus: float | None, follows: bool
+) -> None:
+    found = job(resources=resources)
+    (task,) = found.tasks
+    assert (task.gpus, task.cpus) == (resources.get("gpus", 1), cpus)
+    assert found.program.ray is not None
+    assert found.program.ray.cpus_by_gpus == follows
+    assert found.gang
