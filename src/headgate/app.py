@@ -79,6 +79,7 @@ def run_controller(state: Path) -> None:
         check_users=not config.foreign,
         probe_period_s=config.probe_period_s,
         keep_results_s=config.keep_results_s,
+        log_limit_bytes=config.log_limit_bytes,
         retain_s=config.retain_s,
         record_of=record_of,
     )

@@ -200,7 +200,7 @@ class ScriptedController:
         with self.lock:
             return self._made(text, user).id
 
-    def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
+    def cancel(self, job: str, *, user: str, now: bool = False, dry_run: bool = False) -> None:
         with self.lock:
             state, past = self.engine.state, archived_job(self, self.snapshot(), job)
             row = state.names.job_rows.get(job, -1)
@@ -208,11 +208,11 @@ class ScriptedController:
             if user not in (owner, *self.admins):
                 text = f"job {job} belongs to {owner}"
                 raise SpecError([Problem(path=job, problem=text)], code="forbidden")
-            if past is not None or state.jobs.state[row] >= 3:
+            if past is not None or state.jobs.state[row] >= (3 if now else 2):
                 text = f"job {job} has ended"
                 raise SpecError([Problem(path=job, problem=text)], code="already_ended")
             if not dry_run:
-                self.handle(JobCancelled(at=self.clock, job=job, by=user))
+                self.handle(JobCancelled(at=self.clock, job=job, by=user, now=now))
 
     def reports(self) -> Mapping[str, Mapping[str, Any]]:
         gpu = GpuReport(

@@ -136,7 +136,9 @@ def test_explanation_of_an_archived_job_has_archived_set(client: Client, control
         assert set(view) == set(was)
         assert (view["archived"], was["archived"]) == (True, False)
         assert (view["state"], view["counts"]) == ("finished", {"finished": 2})
-    assert view["task"] == {"ordinal": 1, "state": "finished", "unfinished": [], "preempted": None}
+    assert view["task"] == {
+        "ordinal": 1, "state": "finished", "unfinished": [], "preempted": None, "stopped": None,
+    }  # fmt: skip
 
 
 def test_archived_job_cannot_be_cancelled(client: Client, controller: Any) -> None:

@@ -222,7 +222,9 @@ def test_an_explanation_contains_the_numbers_of_the_reason(client: Client, contr
 
 def test_cancelling_twice_is_already_ended(client: Client) -> None:
     job = client.submit(TWO_TASKS)
-    assert client.cancel(job) == {"id": job, "was": "active", "dry_run": False}
+    assert client.cancel(job) == {
+        "id": job, "was": "active", "state": "cancelled", "grace_s": 30.0, "dry_run": False,
+    }  # fmt: skip
     assert client.job(job)["state"] == "cancelled"
     with pytest.raises(SpecError) as again:
         client.cancel(job)

@@ -121,7 +121,7 @@ def test_script_of_a_ray_program_whose_directory_is_not_sent_keeps_its_path(
     text, _ = send_files(client, keys, base=base)
     assert yaml.safe_load(text)["ray"] == {"script": "util.py"}  # in the working directory
     assert len(controller.packages) == 1
-    with pytest.raises(SpecError, match="ray.script: there is no file"):
+    with pytest.raises(SpecError, match=r"ray\.script: there is no file"):
         send_files(client, {"ray": {"script": "missing.py"}}, base=base)
 
 

@@ -260,6 +260,23 @@ def test_get_shows_what_a_job_declares_of_its_run_times(up: Any, job_file: Any) 
         assert [line for line in lines if line.startswith("run time")] == shown
 
 
+def test_get_shows_why_when_and_for_whom_runs_were_stopped(up: Any, pair: str) -> None:
+    assert up("cancel", pair).out == f"{pair} cancelled; it was active\n"
+    lines = up("get", pair).out.splitlines()
+    why = f": cancelled by {ME}, on 1970-01-12 at 13:46:40 UTC"
+    assert f"stopped  task 0, run 1{why}" in lines
+    assert f"  task 1, run 1{why}" in lines
+    (task,) = up("get", pair, "--task", "1", "-o", "json").json["task_list"]
+    (stop,) = task["stops"]
+    assert (stop["kind"], stop["attempt"], stop["by_user"]) == ("cancelled", 1, ME)
+    assert "last stop" in up("why", f"{pair}/1").out
+
+
+def test_cancel_without_notice_says_so(up: Any, pair: str) -> None:
+    output = up("cancel", pair, "--now", "-o", "json")
+    assert (output.json["was"], output.json["grace_s"]) == ("active", 0.0)
+
+
 def test_get_output_writes_through_links_and_into_devices(
     up: Any, pair: str, controller: Any, tmp_path: Path
 ) -> None:

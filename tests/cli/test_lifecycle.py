@@ -199,6 +199,7 @@ def running(up: Any, state: Path) -> Any:
     [
         "", "--policy fsp,slack=0.5", "--policy fsp,slack=0.5,alpha1=1.5", "--seed 3",
         "--probe-period 15", "--nodes 2", "--gpus 2 --racks 2", "--gpu-memory 4GiB",
+        "--log-limit 64MiB",
     ],
 )  # fmt: skip
 def test_up_is_idempotent_for_options_in_force(running: Any, arguments: str) -> None:
@@ -217,6 +218,7 @@ def test_up_is_idempotent_for_options_in_force(running: Any, arguments: str) -> 
         ("--probe-period 0", ["--probe-period"], "15 is in force"),
         ("--keep-results 30d", ["--keep-results"], "forever is in force"),
         ("--retain 2h", ["--retain"], "1 d is in force"),
+        ("--log-limit 1GiB", ["--log-limit"], "64 MiB is in force"),
         ("--queues {queues}", ["--queues"], "others are in force"),
         ("--address 10.0.0.1:6379", ["--address"], "127.0.0.1:6379 is in force"),
     ],

@@ -62,6 +62,7 @@ def test_an_unknown_verb_names_the_nearest(headgate: Any) -> None:
         ("data put --name x -o json", "FILES...", "is missing"),
         ("up --nodes 0 -o json", "--nodes", "greater than or equal to 1"),
         ("up --gpu-memory huge -o json", "--gpu-memory", "not a size"),
+        ("up --log-limit 4k -o json", "--log-limit", "at least 1 MiB"),
         ("up --policy fss -o json", "policy", "there is no policy"),
         ("up --nodes 2 --racks 3 -o json", "--racks", "3 racks for 2 nodes"),
     ],

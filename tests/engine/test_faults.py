@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from headgate.engine import Engine
-from headgate.journal.snapshots import decode_snapshot, encode_snapshot
 from headgate.machine import CRASHES_MOST
 from headgate.model import Job, Queue, Task
 from headgate.protocol import (
@@ -26,7 +25,6 @@ from headgate.protocol import (
     WakeAt,
 )
 from headgate.protocol.reasons import PreemptedFor
-from headgate.state import thaw
 from headgate.testing.digest import digest
 
 Bench = Any  # of conftest.py
@@ -85,22 +83,6 @@ def test_gang_is_preempted_as_a_whole_when_a_plan_names_some_members(
     for launch in launched:
         bench.stopped(launch)
     assert bench.tasks("g") == ["waiting", "waiting"]
-
-
-def test_reason_of_a_preemption_is_kept_until_the_task_starts_again(bench: Bench) -> None:
-    bench.node("a")
-    bench.job("j")
-    launch = bench.run("j", 0, "a")
-    bench.job("k")
-    preempt(bench, 0, winner="k")
-    bench.stopped(launch)
-    state = bench.engine.state
-    assert "k, which is below its fair share" in state.preempted[0]
-    stored = decode_snapshot(encode_snapshot(bench.engine.snapshot()))
-    assert thaw(stored).preempted == state.preempted
-    bench.up_to_date()
-    bench.run("j", 0, "a")
-    assert state.preempted == {}
 
 
 def test_members_of_a_preempted_gang_count_as_finished_only_if_all_of_them_finish(

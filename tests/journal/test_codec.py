@@ -64,7 +64,7 @@ def test_floats_are_decoded_exactly(at: float) -> None:
 
 def test_an_event_is_one_readable_line() -> None:
     event = JobCancelled(at=1.5, job="sio-1", by="ann")
-    assert encode(event) == '["JobCancelled",{"at":1.5,"job":"sio-1","by":"ann"}]'
+    assert encode(event) == '["JobCancelled",{"at":1.5,"job":"sio-1","by":"ann","now":false}]'
 
 
 def test_program_of_a_job_file_is_decoded_unchanged() -> None:

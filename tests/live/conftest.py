@@ -218,7 +218,7 @@ class LabJob:
     def log(self, ordinal: int, node: str, attempt: int = 1) -> str:
         """Return a run's log."""
         run = RunId(self.id, ordinal, attempt)
-        content: bytes = self.lab.ask(self.lab.agents[node].read_log, run)
+        content: bytes = self.lab.ask(self.lab.agents[node].read_log, run).data
         return content.decode()
 
 

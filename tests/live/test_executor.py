@@ -32,9 +32,7 @@ def run(
 
     def run_steps(steps: Callable[[Executor], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
-            executor = Executor(
-                job="j", node="n0", root=str(tmp_path), linger_s=600, grace_s=GRACE_S
-            )
+            executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)
@@ -183,7 +181,8 @@ def _limited(tmp_path: Path, script: str, time_limit_s: float = 2.0) -> LaunchRe
     path.write_text(
         f"import signal, time\nseen = open({str(tmp_path / 'seen')!r}, 'a', 1)\n{script}"
     )
-    return launch_of(program=command(f"{sys.executable} {path}; true"), time_limit_s=time_limit_s)
+    program = command(f"{sys.executable} {path}; true")
+    return launch_of(program=program, time_limit_s=time_limit_s, grace_s=GRACE_S)
 
 
 def _seen(tmp_path: Path) -> list[str]:

@@ -264,6 +264,43 @@ def test_time_limit_gives_notice_to_the_first_process_and_leaves_it_its_grace(pl
     assert [other.kind for other in others] == [OutcomeKind.FINISHED] * 2
 
 
+def test_stop_gives_notice_to_the_first_process_which_may_still_use_other_nodes(play: Any) -> None:
+    save = f"save() {{ {RSH} {HOSTS[1]} 'sleep 1; echo saved on the other node'; exit; }}"
+
+    async def steps(gang: Gang) -> tuple[list[OutcomeRecord], str]:
+        await gang.start(f"{save}; trap save TERM; echo begun; while :; do sleep 0.1; done")
+        log = log_path(gang.root, "n0", RunId("j", 0, 1))
+        await becomes(lambda: log.exists() and "begun" in log.read_text())
+        for rank, executor in enumerate(gang.executors):
+            await executor.stop([RunId("j", rank, 1)])
+        return await gang.outcomes(), gang.log(0)
+
+    outcomes, log = play(steps)
+    assert [outcome.kind for outcome in outcomes] == [OutcomeKind.STOPPED] * 3
+    assert {outcome.message for outcome in outcomes} == {"it ended after the notice"}
+    assert "saved on the other node" in log
+
+
+def test_stop_of_a_gang_whose_first_process_never_started_waits_for_nothing(play: Any) -> None:
+    async def steps(gang: Gang) -> list[OutcomeKind]:
+        starts = gang.executors[0].begin
+        gang.executors[0].begin = _nothing
+        await gang.start("true", grace_s=600.0)
+        gang.executors[0].begin = starts
+        executor, run = gang.executors[1], RunId("j", 1, 1)
+        await becomes(lambda: executor._runs[run].worker is not None)
+        await asyncio.sleep(2)  # it waits for the hub
+        for rank, each in enumerate(gang.executors):
+            await each.stop([RunId("j", rank, 1)])
+        return [outcome.kind for outcome in await gang.outcomes()]
+
+    assert play(steps) == [OutcomeKind.STOPPED] * 3
+
+
+async def _nothing(_: object) -> None:
+    """Do nothing."""
+
+
 def test_next_attempt_has_another_port_and_reaches_its_nodes(play: Any) -> None:
     async def steps(gang: Gang) -> list[str]:
         run = f"{RSH} {HOSTS[1]} echo '$MASTER_PORT'"

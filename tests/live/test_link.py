@@ -6,6 +6,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,10 @@ class _Master:
         self.outbox: list[tuple[int, OutcomeRecord]] = []
         self.acked = 0
 
-    def report(self, launch: int, kind: OutcomeKind) -> None:
+    def report(self, launch: int, kind: OutcomeKind, message: str = "") -> None:
         number = len(self.outbox) + self.acked + 1
-        self.outbox.append((number, OutcomeRecord(run=_run_id(launch), kind=kind)))
+        outcome = OutcomeRecord(run=_run_id(launch), kind=kind, message=message)
+        self.outbox.append((number, outcome))
         self.news.set()
 
     async def _launch(self, launches: Sequence[LaunchRecord]) -> str:
@@ -164,6 +166,38 @@ def test_stop_is_sent_again_to_a_master_that_was_restarted(bed: _Bed) -> None:
     assert bed.master.stopped[0] == StopRecord(run=_run_id(1), node="n0", ray_id="n0-id")
     assert bed.master.launched == [], "a run that is to be stopped is not launched again"
     assert bed.events == [TaskStopped(at=1.0, run=_run_id(1))]
+
+
+def test_stop_without_notice_follows_a_stop_that_was_sent(bed: _Bed) -> None:
+    bed.meet("n0")
+
+    async def scenario() -> None:
+        bed.link.launch([_launch(1)])
+        bed.link.stop(_run_id(1))
+        await _until(lambda: bed.master.stopped)
+        bed.link.stop(_run_id(1), now=True)
+        await _until(lambda: len(bed.master.stopped) == 2)
+        bed.link.stop(_run_id(1))  # the first one, repeated
+        bed.master.report(1, OutcomeKind.STOPPED, "it was killed in its grace period")
+        await _until(lambda: bed.events)
+
+    bed.run(scenario)
+    assert [stop.now for stop in bed.master.stopped] == [False, True]
+    message = "it was killed in its grace period"
+    assert bed.events == [TaskStopped(at=1.0, run=_run_id(1), message=message)]
+
+
+def test_launches_carry_grace_period_and_log_limit(bed: _Bed) -> None:
+    bed.meet("n0")
+    bed.link._log_limit_bytes = 1 << 20
+
+    async def scenario() -> None:
+        bed.link.launch([replace(_launch(1), grace_s=7.0)])
+        await _until(lambda: bed.master.launched)
+
+    bed.run(scenario)
+    (record,) = bed.master.launched
+    assert (record.grace_s, record.log_limit_bytes) == (7.0, 1 << 20)
 
 
 def test_member_of_a_gang_is_stopped_although_another_members_node_is_gone(bed: _Bed) -> None:

@@ -33,6 +33,7 @@ class _Executor:
     def __init__(self) -> None:
         self.ends: dict[int, asyncio.Future[OutcomeRecord]] = {}
         self.stops: list[list[int]] = []
+        self.without_notice: list[bool] = []  # of each stop, whether it was without notice
         self.failures: dict[str, list[BaseException]] = {}  # by method: raised before it works
         self.expired = asyncio.Event()  # its runs were given notice
         self.over = False
@@ -54,8 +55,9 @@ class _Executor:
     async def _outcome(self, run: RunId) -> OutcomeRecord:
         return await asyncio.shield(self.ends[run.ordinal])
 
-    async def _stop(self, runs: list[RunId]) -> None:
+    async def _stop(self, runs: list[RunId], now: bool = False) -> None:
         self.stops.append([run.ordinal for run in runs])
+        self.without_notice.append(now)
         for run in runs:
             self.finish(run.ordinal, OutcomeKind.STOPPED)
 
@@ -106,8 +108,9 @@ class _Bed:
             [launch_of(number, (0,), ray_id=ray_id) for number in numbers]
         )
 
-    async def stop(self, number: int) -> None:
-        await self.master.stop([StopRecord(run=_run_id(number), node="n0", ray_id="r0")])
+    async def stop(self, number: int, *, now: bool = False) -> None:
+        stop = StopRecord(run=_run_id(number), node="n0", ray_id="r0", now=now)
+        await self.master.stop([stop])
 
     async def outcomes(self, *, ack: bool = True) -> list[OutcomeRecord]:
         """Return the next outcome, acknowledging all earlier ones."""
@@ -256,7 +259,8 @@ def test_responding_executor_is_not_killed_while_a_stopped_run_takes_long_to_end
         asked += 1
         return True
 
-    async def note_only(runs: list[RunId]) -> None:
+    async def note_only(runs: list[RunId], now: bool) -> None:
+        assert not now
         executor.stops.append([run.ordinal for run in runs])
 
     monkeypatch.setattr(executor, "stop", Method(note_only))
@@ -272,6 +276,41 @@ def test_responding_executor_is_not_killed_while_a_stopped_run_takes_long_to_end
         return await bed.end(1)
 
     assert _run(scenario()).kind is OutcomeKind.STOPPED
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["launched", "by another incarnation"])
+def test_stop_without_notice_reaches_a_run_in_its_grace_period(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    import ray
+
+    executor = bed.executors[0]
+    stop_now = executor._stop
+
+    async def stop(runs: list[RunId], now: bool) -> None:
+        if now:
+            await stop_now(runs, now)
+        else:
+            executor.without_notice.append(now)  # it has notice
+
+    monkeypatch.setattr(executor, "stop", Method(stop))
+    monkeypatch.setattr(ray, "get_actor", lambda *_, **__: executor)
+
+    async def scenario() -> OutcomeRecord:
+        if known:
+            await bed.launch(1)
+            await bed.outcomes()
+        else:
+            await executor._begin([launch_of(1, (0,))])
+        await bed.stop(1)
+        while not executor.without_notice:  # noqa: ASYNC110  # the scenario is bounded
+            await asyncio.sleep(0.001)
+        await bed.stop(1, now=True)
+        return await bed.end(1)
+
+    assert _run(scenario()).kind is OutcomeKind.STOPPED
+    assert executor.without_notice[-1]
+    assert executor.stops == [[1]]
 
 
 @pytest.mark.parametrize("launched", [True, False])
@@ -401,12 +440,15 @@ def test_unknown_runs_are_stopped_although_the_actors_could_not_be_listed_before
 
     assert _run(scenario()).kind is OutcomeKind.STOPPED
     assert executor.stops == [[1]]
+    assert executor.without_notice == [True], "nothing waits for runs that the engine does not know"
 
 
 # ------------------------------------------------------------------------- time limits of gangs
 
 
-async def _launch_gang(bed: _Bed, launch: Launch = Launch.ALL) -> tuple[_Executor, _Executor]:
+async def _launch_gang(
+    bed: _Bed, launch: Launch = Launch.ALL, **fields: float
+) -> tuple[_Executor, _Executor]:
     """Launch a gang of runs 0 and 1 on a node each, and return their executors."""
     bed.executors.append(_Executor())
     gang = GangRecord(hosts=("a", "b"), first_node="n0", first_ray_id="r0")
@@ -415,7 +457,7 @@ async def _launch_gang(bed: _Bed, launch: Launch = Launch.ALL) -> tuple[_Executo
         executor.rendezvous = Method(_no_rendezvous)  # type: ignore[attr-defined]
     await bed.master.launch(
         [
-            launch_of(n, (0,), node=f"n{n}", ray_id=f"r{n}", gang=gang, program=program)
+            launch_of(n, (0,), node=f"n{n}", ray_id=f"r{n}", gang=gang, program=program, **fields)
             for n in range(2)
         ]
     )
@@ -461,14 +503,13 @@ def test_gang_at_its_time_limit_is_reported_when_the_other_member_had_its_grace_
 def test_gang_at_its_time_limit_is_reported_although_the_executor_of_another_member_hangs(
     bed: _Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(master_module, "GRACE_S", 0.01)
     monkeypatch.setattr(master_module, "_STOP_S", 0.01)
 
     async def hang(_: list[RunId]) -> None:
         await asyncio.Event().wait()
 
     async def scenario() -> OutcomeRecord:
-        first, second = await _launch_gang(bed)
+        first, second = await _launch_gang(bed, grace_s=0.01)
         monkeypatch.setattr(second, "expire", Method(hang))
         first.fail(0, FailureKind.TIMED_OUT)
         return await bed.end(0)

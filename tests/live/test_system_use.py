@@ -132,7 +132,8 @@ def test_failing_task_is_retried_and_then_its_log_is_shown(headgate: Headgate) -
 def test_a_hanging_job_is_ended_by_cancel_with_all_its_processes(
     headgate: Headgate, gates: Gates
 ) -> None:
-    job = headgate.submit(_job(f"trap '' TERM INT; sleep 1000 & {gates.command()}", 3))
+    hangs = json.loads(_job(f"trap '' TERM INT; sleep 1000 & {gates.command()}", 3))
+    job = headgate.submit(json.dumps({**hangs, "grace": "1s"}))
     headgate.running(job, 3)
     headgate.until(lambda: len(gates.alive()) == 3, "they hang")
     assert headgate.call("cancel", job)["was"] == "active"

@@ -45,7 +45,8 @@ def test_command_that_fails_on_the_event_loop_is_repeated(
     attempts: list[RunId] = []
     done = threading.Event()
 
-    def stop(self: JobLink, run: RunId) -> None:
+    def stop(self: JobLink, run: RunId, *, now: bool) -> None:
+        assert not now
         attempts.append(run)
         if len(attempts) < 3:
             raise KeyError(run)

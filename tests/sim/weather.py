@@ -133,6 +133,7 @@ class Watch:
                 self.vanish(event.node.id)
             case PlanAdmitted():
                 self.preempted += sum(len(stop.runs) for stop in event.stops)
+                assert all(stop.reason for stop in event.stops), "each says for whom"
                 self.reserved = self.reserved or RESERVED_AT in event.memo
             case _:
                 pass

@@ -156,6 +156,13 @@ def test_run_times_are_durations() -> None:
     assert (plain.estimated_s, plain.time_limit_s) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("text", "grace_s"), [("", 30.0), ("grace: 5min", 300.0), ("grace: 0s", 0.0)]
+)
+def test_grace_period_is_a_duration(text: str, grace_s: float) -> None:
+    assert expanded(f"run: ls\n{text}\n").grace_s == grace_s
+
+
 @pytest.mark.parametrize(("expected", "limit"), [("3h", "2h"), ("2h", "2h"), ("2h", None)])
 def test_a_run_time_above_the_limit_is_a_warning(expected: str, limit: str | None) -> None:
     text = f"run: ls\nestimated_runtime: {expected}\n" + (f"time_limit: {limit}\n" if limit else "")

@@ -88,7 +88,7 @@ def full_view(job: ArchivedJob, now: float, *, default_keep_s: float | None) -> 
 def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
     """Return the explanation of a job, or of one of its tasks, in the fields of `/explanation`."""
     counts = {name: count for name, count in job.view["tasks"].items() if name != "total"}
-    named = None if task is None else {name: task.view[name] for name in ("ordinal", "state")}
+    named = None if task is None else _named(task)
     return {
         "job": job.job.id,
         "state": job.state,
@@ -97,9 +97,20 @@ def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
         "reason": None,
         "message": job.view["message"],
         "archived": True,
-        "task": None if named is None else {**named, "unfinished": [], "preempted": None},
+        "task": named,
         "holders": [],
         **dict.fromkeys(("run", "share", "cheapest_now", "cheapest", "if_freed", "start")),
+    }
+
+
+def _named(task: ArchivedTask) -> View:
+    stops = task.view.get("stops", [])  # archives of earlier releases have none
+    return {
+        "ordinal": task.view["ordinal"],
+        "state": task.view["state"],
+        "unfinished": [],
+        "preempted": None,
+        "stopped": stops[-1] if stops else None,
     }
 
 

@@ -118,9 +118,9 @@ class Client:
         """Return one task of a job."""
         return self._call("GET", f"{_job(job)}/tasks/{ordinal}")
 
-    def cancel(self, job: str, *, dry_run: bool = False) -> Body:
-        """Cancel a job."""
-        return self._call("DELETE", _job(job), {"dry_run": dry_run})
+    def cancel(self, job: str, *, now: bool = False, dry_run: bool = False) -> Body:
+        """Cancel a job; `now`: kill its runs without notice."""
+        return self._call("DELETE", _job(job), {"now": now, "dry_run": dry_run})
 
     def explanation(self, job: str, task: int | None = None) -> Body:
         """Return the state of a job, or of one of its tasks, and why it waits."""

@@ -71,10 +71,11 @@ class Controller(Protocol):
         """Do all checks of `submit` without submitting; return the id that the job would get."""
         ...
 
-    def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
+    def cancel(self, job: str, *, user: str, now: bool = False, dry_run: bool = False) -> None:
         """Cancel a job of this user (root and the controller's own user may cancel any).
 
-        A dry run does all checks and changes nothing.
+        `now`: its runs get no notice, also those of a job that is being stopped. A dry run does all
+        checks and changes nothing.
         """
         ...
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from headgate.api import archived
 from headgate.api.deps import ControllerDep, Ordinal, Pools, User, in_pool
 from headgate.api.responses import EscapedJSON
-from headgate.api.views import explanation_view, reason_view, without_message
+from headgate.api.views import explanation_view, reason_view, stop_view, without_message
 from headgate.base.errors import Problem, SpecError
 from headgate.foresight.outlook import JobOutlook, Outlook, StartedRun, more_nodes, outlook
 from headgate.foresight.why import CandidateNode, RunFacts, Why, why
@@ -93,6 +93,7 @@ def _why_view(found: Why) -> Body:
             "state": found.task_state,
             "unfinished": unfinished,
             "preempted": found.preempted,
+            "stopped": None if found.stopped is None else stop_view(found.stopped),
         }
     return {
         **explanation_view(found.explanation),

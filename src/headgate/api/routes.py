@@ -185,13 +185,25 @@ def one_task(job: str, ordinal: PathOrdinal, controller: ControllerDep) -> Escap
 
 @router.delete("/jobs/{job}")
 async def cancel(
-    job: str, controller: ControllerDep, pools: Pools, user: User, dry_run: DryRun = False
+    job: str,
+    controller: ControllerDep,
+    pools: Pools,
+    user: User,
+    now: Annotated[bool, Query(description="kill its runs without notice")] = False,
+    dry_run: DryRun = False,
 ) -> Body:
-    """Cancel a job."""
-    snapshot = controller.snapshot()
-    await in_pool(pools.journal, controller.cancel, job, user=user, dry_run=dry_run)
-    row = job_row(snapshot, job)  # found, since the cancellation succeeded
-    return {"id": job, "was": JobState(snapshot.jobs.state[row]).name.lower(), "dry_run": dry_run}
+    """Cancel a job: its runs get notice, and `grace_s` seconds to end. `state` is the job's."""
+    before = controller.snapshot()
+    await in_pool(pools.journal, controller.cancel, job, user=user, now=now, dry_run=dry_run)
+    row = job_row(before, job)  # found, since the cancellation succeeded
+    after = controller.snapshot()
+    return {
+        "id": job,
+        "was": JobState(before.jobs.state[row]).name.lower(),
+        "state": JobState(after.jobs.state[job_row(after, job)]).name.lower(),
+        "grace_s": 0.0 if now else before.job(row).grace_s,
+        "dry_run": dry_run,
+    }
 
 
 @router.get("/jobs/{job}/logs", response_class=JSONResponse)  # a log is data: not escaped

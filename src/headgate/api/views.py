@@ -16,10 +16,11 @@ from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_seconds, format_time
 from headgate.foresight.explain import Explanation, ExplanationContext, explain
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, Shard, amount_of, result_ids
-from headgate.protocol import Reason
+from headgate.protocol import Reason, RunStop
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
 from headgate.state.lookup import known_shard, task_row
+from headgate.state.stops import preemption
 from headgate.state.tables import GPU_IN_PART
 
 View = dict[str, Any]
@@ -108,6 +109,7 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         },
         "estimated_s": job.estimated_s,
         "time_limit_s": job.time_limit_s,
+        "grace_s": job.grace_s,
         "submitted_at": jobs.submitted_at[row],
         "started_at": _time(jobs.started_at[row]),
         "ended_at": _time(jobs.ended_at[row]),
@@ -207,9 +209,23 @@ def task_view(snapshot: Snapshot, row: int) -> View:
         "gpus": list(snapshot.held_gpus(row)),
         "attempts": tasks.attempts[row],
         "failures": tasks.failures[row],
-        "preempted": snapshot.preempted.get(row),
+        "preempted": preemption(snapshot, row),
+        "stops": [stop_view(stop) for stop in snapshot.stops.get(row, ())],
         "started_at": _time(tasks.started_at[row]),
         "ended_at": _time(tasks.ended_at[row]),
+    }
+
+
+def stop_view(stop: RunStop) -> View:
+    """Return why a run was stopped: for which job, or by which user; and how it ended then."""
+    return {
+        "attempt": stop.attempt,
+        "at": stop.at,
+        "kind": stop.cause.kind.value,
+        "reason": stop.cause.text,
+        "for_job": stop.cause.job or None,
+        "by_user": stop.cause.by or None,
+        "end": stop.end or None,
     }
 
 

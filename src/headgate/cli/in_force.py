@@ -15,7 +15,11 @@ from headgate.cli.settings import client_of
 if TYPE_CHECKING:
     from headgate.live.config import ControllerConfig
 
-_OPTIONS = {"ray_address": "--address", "token": "--token-file"}
+_OPTIONS = {
+    "ray_address": "--address",
+    "token": "--token-file",
+    "log_limit_bytes": "--log-limit",
+}
 _HINT = "to apply it: headgate down, then headgate up with all options"
 
 
@@ -75,6 +79,8 @@ def _shown(key: str, value: Any) -> str:
         return "none"
     if key in ("keep_results_s", "retain_s"):
         return "forever" if math.isinf(value) else format_seconds(value)
+    if key == "log_limit_bytes":
+        return format_size(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -20,6 +20,7 @@ from headgate.cli.settings import (
     YesOption,
     settle,
 )
+from headgate.cli.stops import stop_lines
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -142,6 +143,7 @@ def get(
         ("run time", _run_times(view)),
         ("results", _results(view["results"])),
         ("why", output.sentence(view["reason"])),
+        ("stopped", "\n".join(stop_lines(tasks, every=task is not None)) or None),
         ("message", view["message"]),
     ):
         if value is not None:
@@ -222,20 +224,33 @@ def _fetch(client: Client, job: str, task: int | None, target: Path) -> int:
 
 def cancel(
     job: JobArgument,
+    now: Annotated[
+        bool, typer.Option("--now", help="Kill its runs without notice and grace period.")
+    ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Cancel a job."""
+    """Cancel a job: its runs get SIGTERM, and after the job's grace period SIGKILL."""
     settings = settle(state, fmt)
     with settings.client() as client:
         user = client.job(job)["user"]
-        cancelled = client.cancel(job, dry_run=True)  # errors come before the question
+        cancelled = client.cancel(job, now=now, dry_run=True)  # errors come before the question
         if not dry_run:
             if user != client.info()["you"]:
                 output.confirm(f"{job} is {user}'s job; cancel it?", yes=yes)
-            cancelled = client.cancel(job)
+            cancelled = client.cancel(job, now=now)
     done = "would be cancelled" if dry_run else "cancelled"
-    text = f"{job} {done}; it was {cancelled['was']}"
+    text = f"{job} {done}; it was {cancelled['was']}" + _stopping(cancelled)
     output.print_result(cancelled, text, as_json=settings.as_json)
+
+
+def _stopping(cancelled: dict[str, Any]) -> str:
+    """Return what happens to the runs of a cancelled job."""
+    if cancelled["state"] != "stopping" or cancelled["dry_run"]:
+        return ""
+    if not cancelled["grace_s"]:
+        return "; stopping: its runs are killed"
+    grace = format_seconds(cancelled["grace_s"])
+    return f"; stopping: its runs have {grace} before they are killed"

@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from headgate.base.errors import Problem, WorldError
+from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import visible
-from headgate.base.units import BadQuantity, parse_duration
+from headgate.base.units import BadQuantity, format_size, parse_duration
 from headgate.cli import output, process
 from headgate.cli.cluster import DEFAULT_POLICY, ShowProgress, start_cluster, stop_cluster
 from headgate.cli.in_force import config_of
@@ -100,6 +100,15 @@ _RetainOption = Annotated[
     ),
 ]
 
+_LogLimitOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Size of the log of a run; the middle of a larger one is dropped.",
+        show_default="64MiB",
+    ),
+]
+
 
 def up(
     nodes: _NodesOption = None,
@@ -120,6 +129,7 @@ def up(
     probe_period: _ProbePeriodOption = None,
     keep_results: _KeepOption = None,
     retain: _RetainOption = None,
+    log_limit: _LogLimitOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -133,6 +143,7 @@ def up(
     memory_bytes = None if gpu_memory is None else _memory_bytes(gpu_memory, settings)
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     retain_s = None if retain is None else parsed("--retain", _keep, retain)
+    log_limit_bytes = None if log_limit is None else _log_limit(log_limit)
     with _progress(settings, "starting") as show_progress:
         facts = start_cluster(
             settings.state,
@@ -150,6 +161,7 @@ def up(
             probe_period_s=probe_period,
             keep_results_s=keep_s,
             retain_s=retain_s,
+            log_limit_bytes=log_limit_bytes,
             show_progress=show_progress,
         )
     verb = "runs already" if facts["already_running"] else "is up"
@@ -165,6 +177,16 @@ def _memory_bytes(text: str, settings: Settings) -> int:
     odd = little_memory(found)
     if odd is not None and not settings.as_json:
         output.warn(Problem(path="--gpu-memory", problem=odd[0], hint=odd[1]))
+    return found
+
+
+def _log_limit(text: str) -> int:
+    from headgate.live.log_limit import LEAST_LIMIT_BYTES
+
+    found = size_bytes(text, "--log-limit")
+    if found < LEAST_LIMIT_BYTES:
+        problem = f"must be at least {format_size(LEAST_LIMIT_BYTES)}"
+        raise SpecError([Problem(path="--log-limit", problem=problem)], code="usage")
     return found
 
 

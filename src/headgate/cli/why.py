@@ -12,6 +12,7 @@ from headgate.base.text import indented
 from headgate.base.units import format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.settings import FormatOption, StateOption, settle
+from headgate.cli.stops import stop_text
 
 View = dict[str, Any]
 _MOST_DIGITS = 12
@@ -86,8 +87,8 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
         yield "reads", reads(run["read_bytes"])
     if share is not None and explanation["reason"] is not None:
         yield "share", _share(share)
-    if task is not None and task["preempted"]:
-        yield "last run", str(output.sentence(task["preempted"]))
+    if task is not None and task.get("stopped"):
+        yield "last stop", stop_text(task["stopped"])
     if task is not None and task["unfinished"]:
         yield "comes after", ", ".join(f"{explanation['job']}/{n}" for n in task["unfinished"][:8])
     if task is not None and task["state"] == "waiting":

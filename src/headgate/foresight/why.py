@@ -16,10 +16,12 @@ from headgate.foresight.outlook import ReadBytes, read_bytes
 from headgate.foresight.whatif import WhatIf
 from headgate.planning.job_prices import JobPrices, Priced
 from headgate.ports import Policy
+from headgate.protocol import RunStop
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.ledger import Ledger
 from headgate.state.life import HOLDING
+from headgate.state.stops import preemption
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
 _HOLDERS_MOST = 5
@@ -98,6 +100,7 @@ class Why:
     run: RunFacts | None
     unfinished: tuple[int, ...]
     preempted: str | None
+    stopped: RunStop | None  # the last stop of one of its runs
     share: Holding | None
     holders: tuple[Holding, ...]
     cheapest_now: CandidateNode | None
@@ -142,7 +145,8 @@ class _Explainer:
             task=None if task is None else snapshot.ordinal(task),
             task_state=None if at is None else at.name.lower(),
             run=self._run(task) if task is not None and at in HOLDING else None,
-            preempted=None if task is None else self._snapshot.preempted.get(task),
+            preempted=None if task is None else preemption(snapshot, task),
+            stopped=None if task is None else next(iter(snapshot.stops.get(task, ())[-1:]), None),
             unfinished=() if task is None else self._unfinished(task),
             share=self._standing(self._job, accounts.get(self._job)),
             holders=self._holders(accounts),

@@ -11,7 +11,7 @@ import io
 import itertools
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +21,7 @@ from headgate.base.column import Column, FrozenColumn
 from headgate.base.lists import FrozenLists, Lists
 from headgate.base.vectors import FrozenVectors, Vectors
 from headgate.model import BASE_KINDS, Bandwidth, Dataset, Demand, Job, Node, Queue
-from headgate.protocol import Timer
+from headgate.protocol import RunStop, StopCause, StopKind, Timer
 from headgate.state import Snapshot
 from headgate.state.tables import TABLES, empty, freeze, memo
 from headgate.state.view import Names
@@ -48,7 +48,6 @@ class _Rest:
     waiting_tasks: int
     first_waiting_job: int
     next_job: int
-    preempted: dict[int, str]
     timers: dict[Timer, float]
     policy_failures: int
     jobs: list[Job]
@@ -62,6 +61,9 @@ class _Rest:
     granted: list[tuple[int, ...]]
     queues: list[Queue]
     nodes: list[Node]
+    stops: dict[int, tuple[RunStop, ...]] = field(default_factory=dict)
+    preempted: dict[int, str] = field(default_factory=dict)
+    """Of earlier releases, in place of `stops`: why the last run of a task was preempted."""
 
 
 _ADAPTER = TypeAdapter(tuple[_Rest], config=ConfigDict(ser_json_inf_nan="constants"))
@@ -74,12 +76,12 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     arrays: dict[str, Any] = {}
     objects: dict[str, Any] = {}
     for table in TABLES:
-        for field in fields(TABLES[table]):
-            column = getattr(getattr(snapshot, table), field.name)
-            if (table, field.name) in _OBJECTS:
-                objects[_OBJECTS[table, field.name]] = column.array().tolist()
+        for each in fields(TABLES[table]):
+            column = getattr(getattr(snapshot, table), each.name)
+            if (table, each.name) in _OBJECTS:
+                objects[_OBJECTS[table, each.name]] = column.array().tolist()
             else:
-                arrays |= _arrays(f"{table}.{field.name}", column)
+                arrays |= _arrays(f"{table}.{each.name}", column)
     for name, column in snapshot.memos.items():
         arrays[f"memo.{name}"] = column.array()
     text = _ADAPTER.dump_json((_rest(snapshot, objects),), warnings="error")
@@ -112,7 +114,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         waiting_tasks=snapshot.waiting_tasks,
         first_waiting_job=snapshot.first_waiting_job,
         next_job=snapshot.next_job,
-        preempted=dict(snapshot.preempted),
+        stops=dict(snapshot.stops),
         timers=dict(snapshot.timers),
         policy_failures=snapshot.policy_failures,
         jobs=names.jobs[: len(snapshot.jobs.state)],
@@ -178,10 +180,18 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         waiting_tasks=rest.waiting_tasks,
         first_waiting_job=rest.first_waiting_job,
         next_job=rest.next_job,
-        preempted=rest.preempted,
+        stops=rest.stops or _stops(rest, tables["tasks"]),
         timers=rest.timers,
         policy_failures=rest.policy_failures,
     )
+
+
+def _stops(rest: _Rest, tasks: Any) -> dict[int, tuple[RunStop, ...]]:
+    """Return the stops of a snapshot of an earlier release."""
+    return {
+        task: (RunStop(tasks.attempts[task], rest.now, StopCause(StopKind.PREEMPTED, text)),)
+        for task, text in rest.preempted.items()
+    }
 
 
 def _rows(names: Any) -> dict[Any, int]:
@@ -190,9 +200,9 @@ def _rows(names: Any) -> dict[Any, int]:
 
 def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
     table = empty(TABLES[name])
-    for field in fields(TABLES[name]):
-        column: Column | Lists | Vectors = getattr(table, field.name)
-        key = f"{name}.{field.name}"
+    for each in fields(TABLES[name]):
+        column: Column | Lists | Vectors = getattr(table, each.name)
+        key = f"{name}.{each.name}"
         if isinstance(column, Lists):
             offsets, numbers = arrays[f"{key}.offsets"], arrays[f"{key}.numbers"]
             ends = offsets.tolist()
@@ -202,8 +212,8 @@ def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
         elif isinstance(column, Vectors):
             for amounts in arrays[key].tolist():
                 column.append(amounts)
-        elif (name, field.name) in _OBJECTS:
-            for value in getattr(rest, _OBJECTS[name, field.name]):
+        elif (name, each.name) in _OBJECTS:
+            for value in getattr(rest, _OBJECTS[name, each.name]):
                 column.append(value)
         else:
             column.extend(arrays[key], len(arrays[key]))

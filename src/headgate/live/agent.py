@@ -21,6 +21,7 @@ from headgate.live.executor import (
 )
 from headgate.live.flight import ShardServer, fetch, stat, time_transfer
 from headgate.live.kept import sweep
+from headgate.live.log_limit import LogBytes, read_from
 from headgate.live.prepared import prepared_directory
 from headgate.live.private import PRIVATE_UMASK, make_traversable, remove_tree, write_private
 from headgate.live.probe import NodeReport, probe_node
@@ -172,17 +173,14 @@ class NodeAgent:
         """Delete a shard; return whether it was stored."""
         return self._store.remove(shard)
 
-    def read_log(self, run: RunId, *, offset: int = 0, limit: int = 1 << 20) -> bytes:
+    def read_log(self, run: RunId, *, offset: int = 0, limit: int = 1 << 20) -> LogBytes:
         """Return up to `limit` bytes of a run's log on this node, empty where there is none."""
         path = log_path(self._root, self._node, run)
         try:
             with path.open("rb") as file:
-                if offset >= os.fstat(file.fileno()).st_size:  # it may exceed the range of `seek`
-                    return b""
-                file.seek(offset)
-                return file.read(limit)
+                return read_from(file, offset, limit)
         except FileNotFoundError:
-            return b""
+            return LogBytes(b"", offset)
 
     def time_transfer(self, host: str, port: int) -> float:
         """Read from another node's shard service for some seconds at most; return bytes per second.

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from headgate.base.errors import Problem, WorldError
+from headgate.live.log_limit import LOG_LIMIT_BYTES
 from headgate.live.private import write_private
 from headgate.model import Queue
 
@@ -30,7 +31,8 @@ class ControllerConfig:
     started by Headgate and is not stopped by it. Bandwidth is probed every `probe_period_s`
     seconds; 0: only when nodes join. Jobs without a retention of their own keep their results for
     `keep_results_s` seconds after their end; `inf` is forever. Ended jobs stay in the state for
-    `retain_s` seconds before they are archived.
+    `retain_s` seconds before they are archived. Of a log over `log_limit_bytes` the middle is
+    dropped.
     """
 
     policy: str
@@ -45,6 +47,7 @@ class ControllerConfig:
     probe_period_s: float = PROBE_PERIOD_S
     keep_results_s: float = math.inf
     retain_s: float = RETAIN_S
+    log_limit_bytes: int = LOG_LIMIT_BYTES
 
 
 def save_config(state: Path, config: ControllerConfig) -> None:

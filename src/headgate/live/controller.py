@@ -28,6 +28,7 @@ from headgate.live.config import PROBE_PERIOD_S, RETAIN_S
 from headgate.live.datasets import DatasetUploads
 from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
+from headgate.live.log_limit import LOG_LIMIT_BYTES
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.outputs import Outputs
@@ -80,18 +81,21 @@ class Controller:
         probe_period_s: float = PROBE_PERIOD_S,
         keep_results_s: float = math.inf,
         retain_s: float = RETAIN_S,
+        log_limit_bytes: int = LOG_LIMIT_BYTES,
     ) -> None:
         """Open the journal in `state` and rebuild the engine; WorldError as of `DurableEngine`.
 
         `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users` is
         as of `Membership`, `check_users` as of `Submissions`. `keep_results_s` (seconds) applies to
-        jobs without a retention of their own. `retain_s` and `record_of` are as of `Archivist`.
+        jobs without a retention of their own. The others are as of `Archivist` and `LiveWorld`.
         """
-        self._state, self._facts, self._policies = state, facts, policies
+        self._state, self._policies = state, policies
         self._durable = DurableEngine(state / "journal.db")
         self.archive = self._open_archive()
         self._engine = self._durable.engine
-        self.world = LiveWorld(policy=policies(None), seed=seed, root=state / "nodes")
+        limits = {"log_limit_bytes": log_limit_bytes}
+        self._facts = {**facts, **limits}
+        self.world = LiveWorld(policy=policies(None), seed=seed, root=state / "nodes", **limits)
         token = secret(state / "shard-token")
         self._changed = threading.Condition()
         self._published = self._engine.snapshot()
@@ -310,8 +314,11 @@ class Controller:
         """Return whether a user may read a job's results and logs, or a dataset."""
         return owned.public or user == owned.user or user in self.admins
 
-    def cancel(self, job: str, *, user: str, dry_run: bool = False) -> None:
-        """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`."""
+    def cancel(self, job: str, *, user: str, now: bool = False, dry_run: bool = False) -> None:
+        """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`.
+
+        With `now` its runs get no notice, also those of a job that is being stopped.
+        """
         view = self._published
         past = None if known_row(view, job) is not None else self.archive.find(job)
         owner = past.job.user if past is not None else view.job(job_row(view, job)).user
@@ -321,15 +328,16 @@ class Controller:
         if past is not None:
             raise _ended_already(job, JobState[past.state.upper()])
         state = JobState(view.jobs.state[job_row(view, job)])
-        if state in (*ENDED, JobState.STOPPING):
+        stopping = state == JobState.STOPPING
+        if state in ENDED or (stopping and not now):
             raise _ended_already(job, state)
         if dry_run:
             return
-        self._handle([JobCancelled(at=self.world.now(), job=job, by=user)])
+        self._handle([JobCancelled(at=self.world.now(), job=job, by=user, now=now)])
         after = self._published
         row = job_row(after, job)
         state = JobState(after.jobs.state[row])
-        if state in ENDED and after.jobs.message[row] != f"cancelled by {user}":
+        if not stopping and state in ENDED and after.jobs.message[row] != f"cancelled by {user}":
             raise _ended_already(job, state)  # before the event was handled
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
@@ -436,4 +444,6 @@ def _ended_since(before: Snapshot, after: Snapshot) -> list[str]:
 
 def _ended_already(job: str, state: JobState) -> SpecError:
     text = f"job {job} is {state.name.lower()} already"
-    return SpecError([Problem(path=job, problem=text)], code="already_ended")
+    stopping = state == JobState.STOPPING
+    hint = f"headgate cancel {job} --now kills its runs without notice" if stopping else ""
+    return SpecError([Problem(path=job, problem=text, hint=hint)], code="already_ended")

@@ -27,6 +27,7 @@ from headgate.live.account import Account, account_for
 from headgate.live.environment import environment_of
 from headgate.live.flight import fetch_best
 from headgate.live.hub import GangPlace
+from headgate.live.log_limit import kept_within
 from headgate.live.prepared import Prepared, Preparer
 from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable, remove_tree
 from headgate.live.process import WorkerProcess
@@ -39,9 +40,6 @@ from headgate.live.store import ShardStore
 from headgate.live.worker import Request
 from headgate.model import FILE_PREFIX, Launch, Locality, ProgramType, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
-
-GRACE_S = 30.0
-"""Time between the notice to a run at its time limit, SIGTERM, and its end."""
 
 _OUTPUT = "output"
 _TAIL_BYTES = 4096
@@ -79,17 +77,20 @@ def log_path(root: Path, node: str, run: RunId) -> Path:
 class _Run:
     """One run until its end is acknowledged; `end` is its future outcome.
 
-    `expired` is set when another member of its gang has reached the time limit. `worker` has its
-    program while that runs, `computed` is set once that has ended in time, else `over_limit` to how
-    it ended.
+    `stopping` is set when it is to end after notice, `killing` when immediately, `expired` when
+    another member of its gang has reached the time limit. `worker` has its program while that runs,
+    `computed` is set once that has ended without notice. `notice` says how it ended after its
+    notice, which was for its time limit if `timed_out` is set.
     """
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    killing: asyncio.Event = field(default_factory=asyncio.Event)
     expired: asyncio.Event = field(default_factory=asyncio.Event)
     usage: Usage = field(default_factory=Usage)
     worker: WorkerProcess | None = None
     computed: bool = False
-    over_limit: str = ""
+    notice: str = ""
+    timed_out: bool = False
     end: asyncio.Task[OutcomeRecord]
 
 
@@ -104,15 +105,9 @@ class _RunError(Exception):
 class Executor:
     """Runs tasks of one job on one node; its job master makes it a Ray actor."""
 
-    def __init__(
-        self, *, job: str, node: str, root: str, linger_s: float = 1.0, grace_s: float = GRACE_S
-    ) -> None:
-        """Open the node's store; idle workers end after `linger_s`, as they may hold GPU memory.
-
-        A run over its time limit is killed `grace_s` seconds after its notice.
-        """
+    def __init__(self, *, job: str, node: str, root: str, linger_s: float = 1.0) -> None:
+        """Open the node's store; idle workers end after `linger_s`, as they may hold GPU memory."""
         self._root, self._node, self._linger_s = Path(root), node, linger_s
-        self._grace_s = grace_s
         os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
         make_traversable(self._root, node)
         self._scratch = make_traversable(scratch_directory(self._root, node), quote(job, safe=""))
@@ -152,12 +147,17 @@ class Executor:
         """Return this node and the runs whose end has not been acknowledged."""
         return self._node, tuple(self._runs)
 
-    async def stop(self, runs: Sequence[RunId]) -> None:
-        """End these runs with all their processes; one not started yet will never run."""
+    async def stop(self, runs: Sequence[RunId], now: bool = False) -> None:
+        """End these runs with all their processes; one not started yet will never run.
+
+        After notice and a grace period, or `now`, also where they have notice already.
+        """
         for run in runs:
             if run not in self._runs:
                 self._runs[run] = _Run(end=asyncio.create_task(_stopped_early(run)))
             self._runs[run].stopping.set()
+            if now:
+                self._runs[run].killing.set()
 
     async def expire(self, runs: Sequence[RunId]) -> None:
         """Give these runs, of a gang of which a member has reached its time limit, their notice."""
@@ -167,11 +167,11 @@ class Executor:
 
     async def over_limit(self, runs: Sequence[RunId]) -> bool:
         """Return whether one of these runs has reached its time limit."""
-        return any(self._runs[run].over_limit for run in runs if run in self._runs)
+        return any(self._runs[run].timed_out for run in runs if run in self._runs)
 
     async def close(self) -> None:
         """End every run and every worker."""
-        await self.stop(tuple(self._runs))
+        await self.stop(tuple(self._runs), now=True)
         ends = [run.end for run in self._runs.values()]
         await asyncio.gather(*ends, return_exceptions=True)  # after any failure the rest ends too
         for worker in tuple(self._idle):
@@ -201,30 +201,44 @@ class Executor:
         return outcome
 
     async def _wait(self, launch: LaunchRecord, run: _Run, work: asyncio.Task[Any]) -> None:
-        """Wait until a run has ended, is to be stopped, or must be killed at its time limit."""
-        stop = asyncio.create_task(run.stopping.wait())
-        expired = asyncio.create_task(run.expired.wait())
+        """Wait until a run has ended, or must be killed: to be stopped, or at its time limit."""
+        requests = (run.stopping, run.killing, run.expired)
+        stop, kill, expired = (asyncio.create_task(request.wait()) for request in requests)
         first = partial(asyncio.wait, return_when=asyncio.FIRST_COMPLETED)
-        either = partial(first, (work, stop))
         limit_s = None if _stands_by(launch) else launch.time_limit_s
-        await first((work, stop, expired), timeout=limit_s)
-        expired.cancel()
-        if run.computed:  # in time: only its result is still to be stored
-            await either()
-        elif not work.done() and not stop.done():
-            await self._notify(run, either)
-        stop.cancel()
+        await first((work, stop, kill, expired), timeout=limit_s)
+        if not work.done() and not run.stopping.is_set():  # its time limit
+            if run.computed:  # in time: only its result is still to be stored
+                await first((work, stop))
+            else:
+                run.timed_out = True
+        if not work.done() and not run.killing.is_set():
+            await self._notify(launch, run, partial(first, (work, kill), timeout=launch.grace_s))
+        for task in (stop, kill, expired):
+            task.cancel()
 
-    async def _notify(self, run: _Run, either: Callable[..., Awaitable[Any]]) -> None:
-        """Give a run at its time limit notice, and its grace period."""
-        if run.worker is None:
-            run.over_limit = "its program had not started"
-            return
-        run.over_limit = "it ended after the notice"
-        await run.worker.notify()
-        _, pending = await either(timeout=self._grace_s)
-        if len(pending) == 2:
-            run.over_limit = f"it was killed {format_seconds(self._grace_s)} after the notice"
+    async def _notify(
+        self, launch: LaunchRecord, run: _Run, grace: Callable[[], Awaitable[Any]]
+    ) -> None:
+        """Give a run with a program notice, and its grace period until its end.
+
+        What the first member's program has started in a run that stands by gets no notice here:
+        that program ends it.
+        """
+        if run.computed:  # only its result is still to be stored
+            await grace()
+        elif run.worker is None:
+            run.notice = "its program had not started"
+        elif not launch.grace_s:
+            run.notice = "it was killed without notice"
+        else:
+            run.notice = "it ended after the notice"
+            await run.worker.notify(worker_alone=_stands_by(launch))
+            done, _ = await grace()
+            if not done:
+                run.notice = f"it was killed {format_seconds(launch.grace_s)} after the notice"
+            elif run.killing.is_set():
+                run.notice = "it was killed in its grace period"
 
     async def _read_and_run(
         self, launch: LaunchRecord, run: _Run, directory: Path
@@ -369,21 +383,14 @@ class Executor:
         log = log_path(self._root, self._node, launch.run)
         opened = _open_log(log, account)
         try:
-            worker = run.worker = await self._worker_for(launch, account, request, prepared, opened)
-            try:
-                error = await worker.run(request, opened)
-                if run.over_limit:
-                    await worker.emptied()
-            except BaseException:  # it is stopped, or its response is invalid
-                await worker.end()
-                raise
+            async with kept_within(opened, launch.log_limit_bytes):
+                starting = self._worker_for(launch, account, request, prepared, opened)
+                worker, error = await self._run_logged(launch, run, starting, request, opened)
         finally:
-            run.worker = None
             os.close(opened)
-        if run.over_limit:
+        if run.notice:
             await worker.end()
-            raise _RunError(run.over_limit, FailureKind.TIMED_OUT)
-        run.computed = True
+            raise _RunError(run.notice, FailureKind.TIMED_OUT)
         if error:
             await worker.end()  # with all processes that the failed run has left
             raise _RunError(f"{error}\n{_tail(log)}".strip(), FailureKind.ERROR)
@@ -392,6 +399,29 @@ class Executor:
             return
         self._idle.append(worker)
         asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker, worker.runs)
+
+    async def _run_logged(
+        self,
+        launch: LaunchRecord,
+        run: _Run,
+        starting: Awaitable[WorkerProcess],
+        request: Request,
+        log: int,
+    ) -> tuple[WorkerProcess, str]:
+        """Run the program in a worker, which is returned, with the error or ''."""
+        try:
+            worker = run.worker = await starting
+            try:
+                error = await worker.run(request, log)
+                if run.notice and not _stands_by(launch):
+                    await worker.emptied()
+            except BaseException:  # it is stopped, or its response is invalid
+                await worker.end()
+                raise
+        finally:
+            run.worker = None
+        run.computed = not run.notice
+        return worker, error
 
     async def _worker_for(
         self,
@@ -441,10 +471,12 @@ def _outcome(
     launch: LaunchRecord, run: _Run, work: asyncio.Task[tuple[int, ...]] | None
 ) -> OutcomeRecord:
     """Return the outcome of a run; `work` is None if it did not end by itself."""
-    outcome = OutcomeRecord(run=launch.run, kind=OutcomeKind.STOPPED, usage=run.usage)
-    if run.over_limit and (work is not None or not run.stopping.is_set()):
-        failure, message = FailureKind.TIMED_OUT, run.over_limit
-    elif work is None:
+    outcome = OutcomeRecord(
+        run=launch.run, kind=OutcomeKind.STOPPED, usage=run.usage, message=run.notice
+    )
+    if run.timed_out and (work is not None or not run.stopping.is_set()):
+        failure, message = FailureKind.TIMED_OUT, run.notice
+    elif work is None or run.notice:  # a result that comes after the notice is void
         return outcome
     elif (error := work.exception()) is None:
         return replace(

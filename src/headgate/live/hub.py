@@ -271,27 +271,37 @@ class Hub:
 def serve(place: GangPlace, offer: Any = None) -> str:
     """Run what the hub wants to be run on this node until it ends; return the error, or ''.
 
-    `offer` (a value of JSON) is for the program of the first member.
+    `offer` (a value of JSON) is for the program of the first member. SIGTERM is a notice: it still
+    waits for the hub's end, but no longer for the hub.
     """
-    with closing(_connect(place, forever=True)) as hub:
+    notices: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: notices.append(number))
+    connection = _connect_once_up(place, notices)
+    if connection is None:
+        return "it was stopped before the first process had started"
+    with closing(connection) as hub:
         hub.send(token=place.token, member=place.rank, offer=offer)
         while (message := hub.read()) is not None:
             if "end" in message:
                 return ""
             _in_thread(_execute, place, int(message["run"]), str(message["command"]))
-    time.sleep(_PATIENCE_S)
+    lost_s = time.monotonic()
+    while not notices and time.monotonic() < lost_s + _PATIENCE_S:
+        time.sleep(_RETRY_S)
     return f"the connection to the first process, on {place.hosts[0]}, was lost"
 
 
-def _connect(place: GangPlace, *, forever: bool = False) -> Channel:
-    """Connect to the hub; `forever`: until it listens."""
-    while True:
-        try:
-            return Channel(socket.create_connection((place.hosts[0], place.hub_port)))
-        except OSError:
-            if not forever:
-                raise
+def _connect_once_up(place: GangPlace, notices: Sequence[int]) -> Channel | None:
+    """Connect to the hub once it listens; return None if there is a notice first."""
+    while not notices:
+        with suppress(OSError):
+            return _connect(place)
         time.sleep(_RETRY_S)
+    return None
+
+
+def _connect(place: GangPlace) -> Channel:
+    return Channel(socket.create_connection((place.hosts[0], place.hub_port)))
 
 
 def _execute(place: GangPlace, number: int, command: str) -> None:

@@ -76,6 +76,7 @@ class _OutstandingRun:
     gang: tuple[str, ...]  # the nodes of the members of its gang, by ordinal; () without one
     since_s: float  # time of `launch`, in seconds of the event loop
     stopping: bool = False
+    now: bool = False  # without notice
     sent: bool = False
     stop_sent: bool = False
 
@@ -91,8 +92,11 @@ class JobLink:
         reachable: ReachableNodes,
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
+        log_limit_bytes: int = 0,
     ) -> None:
+        """`log_limit_bytes` limits the logs of runs launched from now on; 0 is no limit."""
         self.job = job
+        self._log_limit_bytes = log_limit_bytes
         self._root = root
         self._reachable = reachable
         self._post = post
@@ -115,13 +119,17 @@ class JobLink:
             )
         self._wake.set()
 
-    def stop(self, run: RunId) -> None:
+    def stop(self, run: RunId, *, now: bool = False) -> None:
         """Stop a launched run, through any incarnation of the master; its end is posted as usual.
 
-        Without effect once its end has been handled.
+        After its grace period, or `now`, also when it was stopped before. Without effect once its
+        end has been handled.
         """
-        if run in self._outstanding:
-            self._outstanding[run].stopping = True
+        entry = self._outstanding.get(run)
+        if entry is not None:
+            if now and not entry.now:
+                entry.now, entry.stop_sent = True, False
+            entry.stopping = True
             self._wake.set()
 
     def node_lost(self, node: str) -> None:
@@ -184,8 +192,9 @@ class JobLink:
                 entry.sent = True
             if stops and not self._same(await master.stop.remote(stops)):
                 continue
-            for entry in self._still_outstanding(stop.run for stop in stops):
-                entry.stop_sent = True
+            sent = {stop.run: stop.now for stop in stops}
+            for entry in self._still_outstanding(sent):
+                entry.stop_sent = entry.now == sent[entry.command.run]
 
     def _still_outstanding(self, runs: Iterable[RunId]) -> list[_OutstandingRun]:
         return [self._outstanding[run] for run in runs if run in self._outstanding]
@@ -207,7 +216,7 @@ class JobLink:
             if entry.stopping:
                 if entry.stop_sent:
                     continue
-                stop = self._stop_record(entry.command)
+                stop = self._stop_record(entry)
                 if stop is not None:
                     stops.append(stop)
                 complete = complete and stop is not None
@@ -218,12 +227,13 @@ class JobLink:
                 complete = complete and record is not None
         return launches, stops, complete
 
-    def _stop_record(self, launch: LaunchTask) -> StopRecord | None:
+    def _stop_record(self, entry: _OutstandingRun) -> StopRecord | None:
         """Return the record of a stop; None while its node is down (its loss will be an event)."""
+        launch = entry.command
         member = self._reachable.members.get(launch.node)
         if member is None:
             return None
-        return StopRecord(run=launch.run, node=launch.node, ray_id=member.ray_id)
+        return StopRecord(run=launch.run, node=launch.node, ray_id=member.ray_id, now=entry.now)
 
     def _launch_record(self, entry: _OutstandingRun) -> LaunchRecord | None:
         """Return the record of a launch; None while an address that it needs is missing."""
@@ -247,6 +257,7 @@ class JobLink:
             addresses=self._reachable.addresses,
             packages=self._reachable.packages,
             gang=gang,
+            log_limit_bytes=self._log_limit_bytes,
         )
         return replace(record, node_cpus=member.cpus, node_gpus=member.gpus)
 
@@ -309,4 +320,5 @@ class JobLink:
                     usage=outcome.usage,
                 )
             case OutcomeKind.STOPPED:
-                return TaskStopped(at=at, run=run, usage=outcome.usage)
+                message = outcome.message
+                return TaskStopped(at=at, run=run, usage=outcome.usage, message=message)

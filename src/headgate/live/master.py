@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.live.agent import agent_name
-from headgate.live.executor import GRACE_S, Executor
+from headgate.live.executor import Executor
 from headgate.live.ray_nodes import NAMESPACE
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
 from headgate.live.supervise import supervise
@@ -51,6 +51,7 @@ class _TrackedRun:
     ray_id: str
     accepted: bool = False  # by its executor
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    killing: asyncio.Event = field(default_factory=asyncio.Event)  # to be stopped without notice
     exited: asyncio.Event = field(default_factory=asyncio.Event)  # or it could not be tracked
     ended: asyncio.Event = field(default_factory=asyncio.Event)  # its end has been reported
 
@@ -86,15 +87,18 @@ class JobMaster:
     async def stop(self, stops: Sequence[StopRecord]) -> str:
         """Stop these runs, whose ends are reported as usual; return the incarnation.
 
-        A stop is delivered until the run's executor has accepted it; an executor that hangs is
+        A stop is delivered until the run's executor has accepted it. That gives the run notice and
+        its grace period, or kills it `now`, also where it has notice; an executor that hangs is
         killed. A run that this incarnation has not launched is stopped on its executor, and never
         launched by this incarnation.
         """
         for stop in stops:
             if stop.run not in self._runs:
                 tracked = self._runs[stop.run] = _TrackedRun(node=stop.node, ray_id=stop.ray_id)
-                self._start(self._track(stop.run, tracked, self._stop_untracked(stop)))
+                self._start(self._track(stop.run, tracked, self._stop_untracked(stop, tracked)))
             tracked = self._runs[stop.run]
+            if stop.now:
+                tracked.killing.set()
             if not tracked.stopping.is_set():
                 tracked.stopping.set()
                 enforce = partial(self._enforce_stop, tracked)
@@ -109,7 +113,7 @@ class JobMaster:
         """
         kept = frozenset(runs)
         unknown = [
-            StopRecord(run=run, node=tracked.node, ray_id=tracked.ray_id)
+            StopRecord(run=run, node=tracked.node, ray_id=tracked.ray_id, now=True)
             for run, tracked in self._runs.items()
             if run not in kept and not tracked.ended.is_set()
         ]
@@ -145,7 +149,7 @@ class JobMaster:
             return
         ray_id = name.rpartition(":")[2]
         unknown = [run for run in known if run not in kept and run not in self._runs]
-        stops = [StopRecord(run=run, node=node, ray_id=ray_id) for run in unknown]
+        stops = [StopRecord(run=run, node=node, ray_id=ray_id, now=True) for run in unknown]
         await self._stop_unknown(stops)
 
     async def poll(self, incarnation: str, acked: int, wait_s: float) -> Batch:
@@ -216,7 +220,7 @@ class JobMaster:
         if ray_id != tracked.ray_id:
             return
         try:
-            await _call_with_retry(executor.stop, [run])
+            await _call_with_retry(executor.stop, [run], True)
             await _call_with_retry(executor.outcome, run)
         except Exception:  # the first failure is reported
             log.exception("ending run %s failed", run)
@@ -232,7 +236,7 @@ class JobMaster:
         if outcome.failure is FailureKind.ERROR:
             outcome = await self._with_peers(outcome, tracked)
         if outcome.failure is FailureKind.TIMED_OUT and launch.program.per_node is not Launch.FIRST:
-            await self._expire_peers(tracked)
+            await self._expire_peers(tracked, launch.grace_s)
         return outcome
 
     async def _execute(self, launch: LaunchRecord, tracked: _TrackedRun) -> OutcomeRecord:
@@ -305,7 +309,7 @@ class JobMaster:
             return replace(outcome, failure=FailureKind.TIMED_OUT, message=message)
         return outcome
 
-    async def _expire_peers(self, tracked: _TrackedRun) -> None:
+    async def _expire_peers(self, tracked: _TrackedRun, grace_s: float) -> None:
         """Give the other members of a gang at its time limit notice, and wait for their ends.
 
         The controller stops them as soon as one is reported: so also one whose executor hangs.
@@ -314,7 +318,7 @@ class JobMaster:
         notices = [self._expire(*at, runs) for at, runs in peers.items()]
         exits = [self._runs[run].exited.wait() for runs in peers.values() for run in runs]
         both = asyncio.gather(*notices, *exits)
-        await _unless_stopping(tracked, both, limit_s=GRACE_S + _STOP_S)
+        await _unless_stopping(tracked, both, limit_s=grace_s + _STOP_S)
 
     def _peers(
         self, tracked: _TrackedRun, among: Callable[[_TrackedRun], bool]
@@ -356,7 +360,7 @@ class JobMaster:
                 return FailureKind.TIMED_OUT if over else None
         return None if await _stayed_up(ray_id) else FailureKind.LOST
 
-    async def _stop_untracked(self, stop: StopRecord) -> OutcomeRecord:
+    async def _stop_untracked(self, stop: StopRecord, tracked: _TrackedRun) -> OutcomeRecord:
         """Stop a run that this incarnation has not launched, and return its outcome."""
         import ray
         from ray.exceptions import RayError, RayTaskError
@@ -365,15 +369,13 @@ class JobMaster:
         try:
             executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
             self._executors[stop.node] = (stop.ray_id, executor)
-            await _call_with_retry(executor.stop, [stop.run])
-            outcome: OutcomeRecord = await _call_with_retry(executor.outcome, stop.run)
+            await _call_with_retry(executor.stop, [stop.run], stop.now)  # it may not know the run
+            return await _outcome(executor, stop.run, tracked)
         except RayTaskError:
             raise
         except (RayError, ValueError):  # no executor: the run has ended with it
             self._drop(stop.node, stop.ray_id)
             return OutcomeRecord(run=stop.run, kind=OutcomeKind.STOPPED)
-        else:
-            return outcome
 
     def _report(self, outcome: OutcomeRecord) -> None:
         self._reported += 1
@@ -398,18 +400,22 @@ class JobMaster:
 
 
 async def _outcome(executor: Any, run: RunId, tracked: _TrackedRun) -> OutcomeRecord:
-    """Return the outcome of an accepted run; deliver a stop until the executor has accepted it."""
+    """Return the outcome of an accepted run; deliver its stops until the executor accepts them."""
     end = asyncio.create_task(_call_with_retry(executor.outcome, run))
-    stopping = asyncio.create_task(tracked.stopping.wait())
+    stops = [asyncio.create_task(e.wait()) for e in (tracked.stopping, tracked.killing)]
     try:
-        await asyncio.wait((end, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if not end.done():
-            await _call_with_retry(executor.stop, [run])
+        for stop in stops:
+            await asyncio.wait((end, stop), return_when=asyncio.FIRST_COMPLETED)
+            now = tracked.killing.is_set()
+            if not end.done():
+                await _call_with_retry(executor.stop, [run], now)
+            if now:
+                break
         outcome: OutcomeRecord = await end
         return outcome
     finally:
-        stopping.cancel()
-        end.cancel()
+        for task in (end, *stops):
+            task.cancel()
 
 
 async def _unless_stopping(

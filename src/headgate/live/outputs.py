@@ -77,16 +77,17 @@ class Outputs:
         run = RunId(job, ordinal, last.attempt if attempt is None else attempt)
         calls = [a.read_log.remote(run, offset=offset) for _, a in agents]
         try:
-            data = max(ray.get(calls, timeout=_AGENT_S), key=len)
+            data, next_offset = max(ray.get(calls, timeout=_AGENT_S), key=lambda p: len(p.data))
         except RayError as error:
             log.warning("the log of %s/%d cannot be read: %s", job, ordinal, error)
             text = f"the log cannot be read: {short_error(error)}"
             raise WorldError(text, code="unreachable") from error
         whole = whole_characters(data)  # the rest belongs to the next piece, if there is one
-        data = data[:whole] if whole or not ended else data
+        rest = len(data) - whole if whole or not ended else 0
+        data = data[: len(data) - rest]
         return LogPiece(
             text=data.decode(errors="replace"),
-            next_offset=offset + len(data),
+            next_offset=next_offset - rest,
             ended=ended and not data,
         )
 

@@ -129,14 +129,15 @@ class WorkerProcess:
             return str(response["error"])
         return how_it_ended("the task's process", int(response["status"]))
 
-    async def notify(self) -> None:
-        """Send SIGTERM to the task's processes: notice that they will be killed.
+    async def notify(self, *, worker_alone: bool = False) -> None:
+        """Send SIGTERM to the task's processes, or the worker: notice that they will be killed.
 
         A worker that runs a command survives it; one that runs a function passes it on to that. The
         Ray cluster of a Ray program, which its program still needs, gets none: it has left the
         session of the worker.
         """
-        for process in await asyncio.to_thread(self._notified):
+        processes = await asyncio.to_thread(self._notified)
+        for process in processes[:1] if worker_alone else processes:
             with suppress(psutil.Error):  # it has ended
                 process.terminate()
 
@@ -154,14 +155,14 @@ class WorkerProcess:
         return [process for process in processes if _session(process) == worker.pid]
 
     def _descendants(self) -> list[psutil.Process]:
-        """Return the worker and all its descendants that have not ended; O(processes)."""
-        found = []
+        """Return the worker, then all its descendants that have not ended; O(processes)."""
+        found: list[psutil.Process] = []
         with suppress(psutil.Error):
             for process in psutil.Process(self._process.pid).children(recursive=True):
                 with suppress(psutil.Error):
                     if process.status() != psutil.STATUS_ZOMBIE:
                         found.append(process)
-        return found
+        return sorted(found, key=psutil.Process.create_time)
 
     async def end(self) -> None:
         """End the process and all its descendants, even those that left its session."""

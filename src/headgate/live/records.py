@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headgate.base.errors import InvariantBroken
-from headgate.model import Demand, Read, RunId, TaskProgram
+from headgate.model import GRACE_S, Demand, Read, RunId, TaskProgram
 from headgate.protocol import FailureKind, LaunchTask, Usage
 
 
@@ -44,7 +44,9 @@ class LaunchRecord:
     `ray_id` is the Ray id of the node at the time of the command: a node that returned meanwhile
     has another one. `addresses` are (host, port) of the shard services of the sources, by node.
     `packages` is that of the controller's packages, for a run that needs one. The executor enforces
-    `time_limit_s`. `node_cpus` and `node_gpus` are all that its node has.
+    `time_limit_s`, and gives notice `grace_s` seconds before it kills a run. Of a log of more than
+    `log_limit_bytes` the middle is dropped; 0 is no limit. `node_cpus` and `node_gpus` are all that
+    its node has.
     """
 
     run: RunId
@@ -60,18 +62,22 @@ class LaunchRecord:
     time_limit_s: float | None = None
     node_cpus: int = 0
     node_gpus: int = 0
+    grace_s: float = GRACE_S
+    log_limit_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopRecord:
     """A request to stop a run, with the location of its executor.
 
-    It is complete without the launch, which a restarted master may not have.
+    It is complete without the launch, which a restarted master may not have. `now`: without notice
+    and grace period.
     """
 
     run: RunId
     node: str
     ray_id: str
+    now: bool = False
 
 
 class OutcomeKind(StrEnum):
@@ -85,7 +91,7 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRecord:
-    """One outcome of a run; `message` and `failure` describe a failure.
+    """One outcome of a run; `message` and `failure` describe a failure, `message` also a stop.
 
     `part_bytes` are the sizes of the parts of a result with several, whose sum is `output_bytes`.
     """
@@ -118,6 +124,7 @@ def launch_record(
     addresses: Mapping[str, tuple[str, int]],
     packages: tuple[str, int] | None = None,
     gang: GangRecord | None = None,
+    log_limit_bytes: int = 0,
 ) -> LaunchRecord:
     """Return the record of a command; `addresses` may contain more than its sources.
 
@@ -138,4 +145,6 @@ def launch_record(
         gang=gang,
         packages=packages if command.program.environment.package else None,
         time_limit_s=command.time_limit_s,
+        grace_s=command.grace_s,
+        log_limit_bytes=log_limit_bytes,
     )

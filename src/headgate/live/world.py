@@ -52,8 +52,13 @@ class LiveWorld:
         seed: int,
         root: Path,
         decide_s: float = DEADLINE_S,
+        log_limit_bytes: int = 0,
     ) -> None:
-        """A decision that takes longer than `decide_s` seconds fails."""
+        """A decision that takes longer than `decide_s` seconds fails.
+
+        The middle of a log of more than `log_limit_bytes` is dropped; 0 is no limit.
+        """
+        self._log_limit_bytes = log_limit_bytes
         self.inbox = Inbox()
         self.reachable = ReachableNodes()
         self.policy = policy
@@ -183,12 +188,17 @@ class LiveWorld:
     def _stop(self, command: StopTask) -> None:
         link = self._links.get(command.run.job)
         if link is not None:  # else the job and its actors have ended meanwhile
-            link[0].stop(command.run)
+            link[0].stop(command.run, now=command.now)
 
     def _link(self, job: str) -> JobLink:
         if job not in self._links:
             link = JobLink(
-                job, root=self._root, reachable=self.reachable, post=self.inbox.post, now=self.now
+                job,
+                root=self._root,
+                reachable=self.reachable,
+                post=self.inbox.post,
+                now=self.now,
+                log_limit_bytes=self._log_limit_bytes,
             )
             task = self._loop.create_task(supervise(f"the link of job {job}", link.run))
             self._links[job] = (link, task)

@@ -22,10 +22,12 @@ from headgate.protocol import (
     PlanReady,
     PlanRejected,
     Preempted,
+    Reason,
     Start,
     Steps,
 )
 from headgate.protocol.plan import Bools, Ints, Starts
+from headgate.protocol.reasons import OutrankedBy, PreemptedFor
 from headgate.state import Snapshot, State, TaskState
 from headgate.state.grants import ManyGrants
 from headgate.state.ledger import Ledger
@@ -94,11 +96,18 @@ def _stops(state: State, steps: Steps) -> tuple[Preempted, ...]:
         return ()
     stops = list(zip(steps.stops.group.tolist(), steps.stops.task.tolist(), strict=True))
     stops.sort(key=lambda stop: stop[0])
-    reasons = {number: str(reason) for number, reason in steps.reasons.items()}
+    reasons = {
+        number: (reason.cause(), _winner(reason)) for number, reason in steps.reasons.items()
+    }
     return tuple(
-        Preempted(tuple(state.run_id(task) for _, task in same), reason)
-        for reason, same in groupby(stops, key=lambda stop: reasons.get(stop[0], ""))
+        Preempted(tuple(state.run_id(task) for _, task in same), reason, job)
+        for (reason, job), same in groupby(stops, key=lambda stop: reasons.get(stop[0], ("", "")))
     )
+
+
+def _winner(reason: Reason) -> str:
+    """Return the job for which runs are preempted, "" for several."""
+    return reason.job if isinstance(reason, PreemptedFor | OutrankedBy) else ""
 
 
 def _memo_fault(view: View, plan: Plan) -> str | None:

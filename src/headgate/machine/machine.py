@@ -44,6 +44,8 @@ from headgate.protocol import (
     ReplicaAdded,
     ReplicaLost,
     ResultsExpired,
+    StopCause,
+    StopKind,
     TaskFailed,
     TaskFinished,
     TaskStarted,
@@ -64,6 +66,10 @@ COMPACT_ROWS = 4096
 
 _RETRY_S_MAX = 60.0  # reached after six failures in a row
 _NEVER = float("inf")
+_MEMBER_ENDED = StopCause(
+    StopKind.GANG, "another member of its gang ended without a result; the gang starts again"
+)
+_LOST = StopCause(StopKind.LOST, "its node was lost, or data that it was to read")
 
 
 @dataclass(slots=True)
@@ -129,12 +135,26 @@ class _Transition:
 
     def job_cancelled(self, event: JobCancelled) -> None:
         row = self.state.names.job_rows.get(event.job)
-        if row is None or self.state.jobs.state[row] in (*ENDED, JobState.STOPPING):
+        stopping = row is not None and self.state.jobs.state[row] == JobState.STOPPING
+        if row is None or self.state.jobs.state[row] in ENDED or (stopping and not event.now):
             self._stale()
             return
-        self._end_job(row, f"cancelled by {event.by}")
+        cause = StopCause(StopKind.CANCELLED, f"cancelled by {event.by}", by=event.by)
+        if event.now:
+            self._hurry(row, cause)
+        if not stopping:
+            self._end_job(row, cause.text, cause, now=event.now)
 
-    def _end_job(self, row: int, message: str) -> None:
+    def _hurry(self, job: int, cause: StopCause) -> None:
+        """End the grace period of a job's runs that are being stopped."""
+        state = self.state
+        for task in state.tasks_of(job):
+            if state.tasks.state[task] == TaskState.STOPPING:
+                before = state.stops.of_run(task, state.tasks.attempts[task])
+                state.record_stop(task, cause if before is None else before.cause, now=True)
+                self.effects.commands.append(stop_of(state, task))
+
+    def _end_job(self, row: int, message: str, cause: StopCause, *, now: bool = False) -> None:
         """Abort a job, as failed if a task has: cancel its waiting tasks and stop its runs."""
         state = self.state
         queued = state.jobs.state[row] == JobState.QUEUED
@@ -145,7 +165,7 @@ class _Transition:
             if at in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING):
                 state.move_task(task, TaskState.CANCELLED)
             elif at in (TaskState.STARTING, TaskState.RUNNING):
-                self._stop(task)
+                self._stop(task, cause, now=now)
         if queued:
             state.move_job(row, JobState.CANCELLED, message)
         else:
@@ -209,6 +229,8 @@ class _Transition:
         state = self.state
         here = [task for task in state.holding() if state.tasks.node[task] == node]
         for task in here:
+            if state.tasks.state[task] != TaskState.STOPPING:
+                state.record_stop(task, StopCause(StopKind.LOST, f"{state.node(node).id} was lost"))
             self._requeue(task)
         self._settle_requeued(here + lineage.requeue_lost(state, state.remove_node(node)))
         self.effects.decide = True
@@ -331,7 +353,7 @@ class _Transition:
             self._disband(job)
             self._settle(job)
 
-    def _disband(self, job: int) -> None:
+    def _disband(self, job: int, cause: StopCause = _MEMBER_ENDED) -> None:
         """Stop the other runs of a gang that lost a member; the gang starts again as a whole.
 
         O(its tasks). Tasks of a gang come after no others, so none of them is blocked.
@@ -344,9 +366,10 @@ class _Transition:
             if at == TaskState.FINISHED:
                 state.move_task(task, TaskState.WAITING)
             elif at in (TaskState.STARTING, TaskState.RUNNING):
-                self._stop(task)
+                self._stop(task, cause)
 
-    def _stop(self, task: int) -> None:
+    def _stop(self, task: int, cause: StopCause, *, now: bool = False) -> None:
+        self.state.record_stop(task, cause, now=now)
         self.state.move_task(task, TaskState.STOPPING)
         self.effects.commands.append(stop_of(self.state, task))
 
@@ -398,14 +421,17 @@ class _Transition:
             return
         state = self.state
         if state.tasks.state[task] == TaskState.STOPPING or event.kind is FailureKind.LOST:
+            if state.tasks.state[task] != TaskState.STOPPING:
+                state.record_stop(task, _LOST)
             self._requeue_after_end(task)
             return
         job = state.tasks.job[task]
         if event.kind is FailureKind.TIMED_OUT:  # as its next run would
             limit_s = state.job(job).time_limit_s
             limit = "" if limit_s is None else f" of {format_seconds(limit_s)}"
-            what = f"task {state.ordinal(task)} ran over its time limit{limit}"
-            self._fail_job(task, what, event.message)
+            over = f"ran over its time limit{limit}"
+            state.record_stop(task, StopCause(StopKind.TIMED_OUT, over))
+            self._fail_job(task, f"task {state.ordinal(task)} {over}", event.message)
             return
         if event.kind is FailureKind.CRASHED:
             counter, most = state.tasks.crashes, CRASHES_MOST - 1
@@ -432,12 +458,17 @@ class _Transition:
         """End a run for good, and its job with it."""
         self.state.release(task, TaskState.FAILED)
         text = what + (f": {message}" if message else "")
-        self._end_job(self.state.tasks.job[task], text)
+        cause = StopCause(StopKind.JOB_FAILED, f"its job failed: {what}")
+        self._end_job(self.state.tasks.job[task], text, cause)
 
     def task_stopped(self, event: TaskStopped) -> None:
         task = self._end_run(event)
-        if task is not None:
-            self._requeue_after_end(task)
+        if task is None:
+            return
+        stop = self.state.stops.of_run(task, event.run.attempt)
+        if event.message and stop is not None:
+            self.state.stops.record(task, stop._replace(end=event.message))
+        self._requeue_after_end(task)
 
     def _requeue_after_end(self, task: int) -> None:
         """Requeue a task whose run ended without a result for no fault of its program."""
@@ -457,7 +488,8 @@ class _Transition:
             self._start(state.names.job_rows[job], tuple(starts))
         for stop in event.stops:
             for run in stop.runs:
-                self._preempt(run, stop.reason)
+                text = stop.reason or "preempted"
+                self._preempt(run, StopCause(StopKind.PREEMPTED, text, job=stop.job))
         state.write_memo(event.memo)
         self._set_timer(Timer.ASK_AGAIN, event.again_at)
         state.policy_failures = 0
@@ -479,20 +511,16 @@ class _Transition:
         else:
             self.effects.commands += [launch_of(state, task) for task in tasks]
 
-    def _preempt(self, run: RunId, reason: str) -> None:
+    def _preempt(self, run: RunId, cause: StopCause) -> None:
         """Stop a run, or its whole gang; the tasks wait again."""
         task = self._held(run)
         if task is None or self.state.tasks.state[task] == TaskState.STOPPING:
             return  # stopped already, with another member of its gang
-        state, job = self.state, self.state.tasks.job[task]
-        gang = state.job(job).gang
-        if gang:
-            self._disband(job)
+        job = self.state.tasks.job[task]
+        if self.state.job(job).gang:
+            self._disband(job, cause)
         else:
-            self._stop(task)
-        for each in state.tasks_of(job) if gang else (task,):
-            if state.tasks.state[each] == TaskState.STOPPING:
-                state.record_preemption(each, reason or "preempted")
+            self._stop(task, cause)
 
     def plan_rejected(self, event: PlanFailed | PlanRejected) -> None:
         """Record the failure, and request a decision after a pause that doubles with each."""

@@ -27,6 +27,7 @@ def launch_of(state: State, task: int) -> LaunchTask:
         program=job.task_program(run.ordinal),
         progress_s=state.tasks.progress_s[task],
         time_limit_s=job.time_limit_s,
+        grace_s=job.grace_s,
     )
 
 
@@ -49,7 +50,9 @@ def gang_launch(state: State, job: int, tasks: Iterable[int]) -> LaunchGang:
 
 def stop_of(state: State, task: int) -> StopTask:
     """Return the stop of a task's current run."""
-    return StopTask(run=state.run_id(task), node=state.node(state.tasks.node[task]).id)
+    run, node = state.run_id(task), state.node(state.tasks.node[task]).id
+    stop = state.stops.of_run(task, run.attempt)
+    return StopTask(run=run, node=node, now=stop is not None and stop.now)
 
 
 def outstanding(state: State) -> Iterator[Command]:

@@ -3,6 +3,7 @@
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
 from headgate.model.data import FILE_PREFIX, SHARED, Dataset, LogPiece, Read, Shard
 from headgate.model.job import (
+    GRACE_S,
     Job,
     Queue,
     RunId,
@@ -29,6 +30,7 @@ __all__ = [
     "BASE_KINDS",
     "CPUS",
     "FILE_PREFIX",
+    "GRACE_S",
     "MEMORY",
     "NO_PROGRAM",
     "SHARED",

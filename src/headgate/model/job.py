@@ -11,6 +11,9 @@ from headgate.model.data import FILE_PREFIX, Shard
 from headgate.model.program import NO_PROGRAM, Program, TaskProgram
 from headgate.model.resources import WHOLE, Demand
 
+GRACE_S = 30.0
+"""Default seconds between the notice that a run gets before it is stopped and its end."""
+
 _RESULT = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
@@ -71,7 +74,8 @@ class Job:
 
     Each of its tasks is expected to compute for `estimated_s` seconds, as its user declares; None
     leaves that to what is learnt from earlier runs. A run that takes longer than `time_limit_s`
-    seconds from its start, reading included, is stopped, and the job fails; None is no limit.
+    seconds from its start, reading included, is stopped, and the job fails; None is no limit. A
+    live world gives a run notice before it is stopped, and `grace_s` seconds to end.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
@@ -98,6 +102,7 @@ class Job:
     keep_s: float | None = None
     estimated_s: float | None = None
     time_limit_s: float | None = None
+    grace_s: float = GRACE_S
 
     def task_program(self, ordinal: int) -> TaskProgram | None:
         """Return what one of its tasks runs; None for a simulated job."""

@@ -55,6 +55,7 @@ from headgate.protocol.plan import (
     Stop,
 )
 from headgate.protocol.reasons import Reason
+from headgate.protocol.stops import RunStop, StopCause, StopKind
 
 __all__ = [
     "NO_STEPS",
@@ -93,10 +94,13 @@ __all__ = [
     "ReplicaLost",
     "Reserved",
     "ResultsExpired",
+    "RunStop",
     "Start",
     "Step",
     "Steps",
     "Stop",
+    "StopCause",
+    "StopKind",
     "StopTask",
     "TaskFailed",
     "TaskFinished",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.model import Demand, Read, RunId, TaskProgram
+from headgate.model import GRACE_S, Demand, Read, RunId, TaskProgram
 
 
 class Timer(StrEnum):
@@ -31,7 +31,8 @@ class LaunchTask(Command):
     `holds` is what the run holds of its node; where it holds a share of a GPU, `gpu_memory_bytes`
     are the bytes of that share. `program` is what it executes, None in a simulation. `progress_s`
     are the seconds of computing that its checkpoint is assumed to contain. The world stops a run
-    `time_limit_s` seconds after its start, if that is given, and reports it as TIMED_OUT.
+    `time_limit_s` seconds after its start, if that is given, and reports it as TIMED_OUT. A live
+    world gives notice `grace_s` seconds before it kills a run.
     """
 
     run: RunId
@@ -42,6 +43,7 @@ class LaunchTask(Command):
     program: TaskProgram | None = None
     progress_s: float = 0.0
     time_limit_s: float | None = None
+    grace_s: float = GRACE_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +60,14 @@ class LaunchGang(Command):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTask(Command):
-    """Stop a run that was launched on a node; followed by an event of its end."""
+    """Stop a run that was launched on a node; followed by an event of its end.
+
+    After its notice and grace period, or `now`.
+    """
 
     run: RunId
     node: str
+    now: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

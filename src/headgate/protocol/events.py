@@ -27,10 +27,11 @@ class JobSubmitted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled(Event):
-    """A user with the right to do so cancelled a job."""
+    """A user with the right to do so cancelled a job; `now`: without grace for its runs."""
 
     job: str
     by: str
+    now: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,10 +197,11 @@ class TaskFailed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStopped(Event):
-    """A run has ended as requested by `StopTask`."""
+    """A run has ended as requested by `StopTask`; `message` says how it ended, if that is known."""
 
     run: RunId
     usage: Usage = Usage()
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,10 +232,14 @@ class Admitted(NamedTuple):  # up to one per GPU in a plan: cheap to create
 
 
 class Preempted(NamedTuple):
-    """Runs to be stopped, and why: the text of a `Reason`, empty where the plan gave none."""
+    """Runs to be stopped, and why: the text of a `Reason`, empty where the plan gave none.
+
+    `job` gets what they hold; it is empty where that is no single job.
+    """
 
     runs: tuple[RunId, ...]
     reason: str
+    job: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

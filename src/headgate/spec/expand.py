@@ -20,7 +20,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError, nearest
-from headgate.model import FILE_PREFIX, Job, Launch, Program, ProgramType, Shard, Stage, Task
+from headgate.model import (
+    FILE_PREFIX,
+    GRACE_S,
+    Job,
+    Launch,
+    Program,
+    ProgramType,
+    Shard,
+    Stage,
+    Task,
+)
 from headgate.spec.document import clipped
 from headgate.spec.environment import environment_of
 from headgate.spec.forms import iterated, mapped, merged, wavefront
@@ -125,6 +135,7 @@ def _job(
         keep_s=job_file.keep,
         estimated_s=job_file.estimated_runtime,
         time_limit_s=job_file.time_limit,
+        grace_s=GRACE_S if job_file.grace is None else job_file.grace,
     )
 
 

@@ -16,6 +16,7 @@ from headgate.base.units import MOST_SECONDS
 from headgate.spec.document import Document, Place, clipped, read_document
 from headgate.spec.environment import Pip, Setup, Venv, WorkingDir, check_environment
 from headgate.spec.forms import excess
+from headgate.spec.grace import Grace
 from headgate.spec.needs import Gpus, Needs
 from headgate.spec.ray_job import RayScript, check_ray
 from headgate.spec.shape import (
@@ -215,6 +216,9 @@ class JobFile(Shape):
     ] = None
     time_limit: Annotated[
         RunTime, Field(description="time after which a run is stopped, and the job fails")
+    ] = None
+    grace: Annotated[
+        Grace, Field(description="time between notice (SIGTERM) and kill when a run is stopped")
     ] = None
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
     working_dir: WorkingDir = None

@@ -16,6 +16,7 @@ from headgate.protocol import OnDemand, Refusal
 from headgate.state.ledger import Ledger
 from headgate.state.snapshot import Snapshot
 from headgate.state.state import Move, State
+from headgate.state.stops import StopLog
 from headgate.state.tables import NAMES
 from headgate.state.thaw import rebuild_indexes
 from headgate.state.view import Names
@@ -56,7 +57,8 @@ def compact(state: State) -> None:
     state.memos = {name: column.select(kept.jobs) for name, column in view.memos.items()}
     state.refusals = OnDemand(partial(_renamed, view.refusals, kept.job_at))  # not all of `view`
     state.log = deque(_moves_kept(state.log, kept), maxlen=state.log.maxlen)
-    state.preempted = {int(kept.task_at[task]): why for task, why in view.preempted.items()}
+    at = kept.task_at
+    state.stops = StopLog({int(at[t]): s for t, s in view.stops.items() if at[t] >= 0})
     state.archived_rows = state.first_waiting_job = 0
     rebuild_indexes(state)
 

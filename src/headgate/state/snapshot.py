@@ -9,7 +9,7 @@ from headgate.base.column import FrozenColumn
 from headgate.base.lists import FrozenLists
 from headgate.base.vectors import FrozenVectors
 from headgate.model import Bandwidth, Dataset
-from headgate.protocol import Refusal, Timer
+from headgate.protocol import Refusal, RunStop, Timer
 from headgate.state.changes import Changes
 from headgate.state.tables import (
     GpuTable,
@@ -53,7 +53,7 @@ class Snapshot(View):
     waiting_tasks: int
     first_waiting_job: int
     next_job: int
-    preempted: Mapping[int, str]
+    stops: Mapping[int, tuple[RunStop, ...]]
     timers: Mapping[Timer, float]
     policy_failures: int
 

@@ -28,12 +28,13 @@ from headgate.model import (
     part_sizes,
     result_ids,
 )
-from headgate.protocol import GpuUse, Refusal, Timer, Usage
+from headgate.protocol import GpuUse, Refusal, RunStop, StopCause, Timer, Usage
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.queued_jobs import QueuedJobs
 from headgate.state.runtimes import classes_of, record
 from headgate.state.snapshot import Snapshot
+from headgate.state.stops import StopLog
 from headgate.state.tables import (
     GpuTable,
     GrantTable,
@@ -72,8 +73,8 @@ class State(View):
     __slots__ = (
         "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "gpus",
         "grants", "inputs", "jobs", "learns", "ledger", "log", "memos", "names", "next_job",
-        "nodes", "now", "origin", "policy_failures", "preempted", "queued_jobs", "queues",
-        "refusals", "result_of", "results", "runtime_classes", "shards", "tasks", "timers",
+        "nodes", "now", "origin", "policy_failures", "queued_jobs", "queues", "refusals",
+        "result_of", "results", "runtime_classes", "shards", "stops", "tasks", "timers",
         "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
@@ -107,7 +108,7 @@ class State(View):
         self.user_rows: dict[str, int] = {}
         self.queued_jobs: list[QueuedJobs] = []  # of QUEUED jobs, by row of their queue
         self.memos: dict[str, Column] = {}  # memo of the policy, one row per job
-        self.preempted: dict[int, str] = {}  # task -> why its last run was preempted
+        self.stops: StopLog = StopLog({})  # task -> why its last runs were stopped
         self.timers: Mapping[Timer, float] = {}  # timer -> its time; never changed in place
         self.policy_failures = 0  # in a row
         self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
@@ -140,7 +141,7 @@ class State(View):
             waiting_tasks=self.waiting_tasks,
             first_waiting_job=self._first_waiting(),
             next_job=self.next_job,
-            preempted=dict(self.preempted),
+            stops=self.stops.freeze(),
             timers=self.timers,
             policy_failures=self.policy_failures,
         )
@@ -480,9 +481,8 @@ class State(View):
                 numbers[task] += count
 
     def _forget_lineage(self, job: int) -> None:
-        """Drop the dependencies and preemptions of an ended job: none of its tasks runs again."""
+        """Drop the dependencies of an ended job: none of its tasks runs again."""
         for task in self.tasks_of(job):
-            self.preempted.pop(task, None)
             self.dependents.pop(task, None)
             for shard in self.results.pop(task, ()):
                 del self.result_of[shard]
@@ -499,7 +499,6 @@ class State(View):
             grant = self.ledger.take(task, self.tasks.demand[task], node, gpus)
         except InvariantBroken as error:
             raise self.broken(str(error), "task", task) from error
-        self.preempted.pop(task, None)
         self.tasks.grant[task] = grant
         self.tasks.node[task] = node
         self.tasks.attempts[task] = attempt
@@ -527,7 +526,7 @@ class State(View):
         self.tasks.grant[task] = -1
         self.tasks.ended_at[task] = self.now
         if to is TaskState.FINISHED:
-            self.preempted.pop(task, None)  # it ended before it was stopped
+            self.stops.withdraw(task, self.tasks.attempts[task])
         else:
             gained_s = self.checkpoint_progress_s(task, self.now)
             self.tasks.progress_s[task] += gained_s
@@ -536,9 +535,10 @@ class State(View):
         self._count_gpus(task, -1)
         self.move_task(task, to)
 
-    def record_preemption(self, task: int, reason: str) -> None:
-        """Record why a run is preempted, until the task starts again or its job ends."""
-        self.preempted[task] = reason
+    def record_stop(self, task: int, cause: StopCause, *, now: bool = False, end: str = "") -> None:
+        """Record why the last run of a task is, or was, stopped; see `RunStop`."""
+        stop = RunStop(self.tasks.attempts[task], self.now, cause, now, end)
+        self.stops.record(task, stop)
 
     def _count_gpus(self, task: int, sign: int) -> int:
         """Count the GPUs of a run that begins or ends; return what its job holds in all."""

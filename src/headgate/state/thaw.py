@@ -13,6 +13,7 @@ from headgate.state.life import ENDED, JobState
 from headgate.state.queued_jobs import QueuedJobs
 from headgate.state.snapshot import Snapshot
 from headgate.state.state import State
+from headgate.state.stops import StopLog
 from headgate.state.tables import TABLES, thaw_table
 from headgate.state.view import Names
 
@@ -35,7 +36,7 @@ def thaw(snapshot: Snapshot, *, hypothetical: bool = True) -> State:
     state.ledger = Ledger(state.names, state.nodes, state.gpus, state.grants)
     state.user_rows = {user: row for row, user in enumerate(state.names.users)}
     state.next_job = snapshot.next_job
-    state.preempted = dict(snapshot.preempted)
+    state.stops = StopLog(snapshot.stops)
     state.timers, state.policy_failures = snapshot.timers, snapshot.policy_failures
     state.memos = {name: column.thaw() for name, column in snapshot.memos.items()}
     archived = np.flatnonzero(snapshot.jobs.archived.array())

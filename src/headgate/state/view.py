@@ -27,7 +27,7 @@ from headgate.model import (
     Task,
     result_id,
 )
-from headgate.protocol import Refusal
+from headgate.protocol import Refusal, RunStop
 from headgate.state.life import HOLDING, TaskState
 from headgate.state.tables import (
     GPU_FREE,
@@ -123,7 +123,7 @@ class View:
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, Any]
-    preempted: Mapping[int, str]
+    stops: Mapping[int, tuple[RunStop, ...]]
 
     @property
     def hypothetical(self) -> bool:

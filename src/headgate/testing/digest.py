@@ -52,7 +52,7 @@ def _names(view: View) -> str:
             sorted(view.dependents.items()),
             sorted(view.results.items()), sorted(view.result_of.items()), names.resources,
             names.racks, names.users,
-            sorted(view.preempted.items()), sorted(view.timers.items()), view.policy_failures,
+            sorted(view.stops.items()), sorted(view.timers.items()), view.policy_failures,
             view.next_job,
         ]  # fmt: skip
     return repr(values)

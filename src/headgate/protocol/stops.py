@@ -1,0 +1,40 @@
+"""Stops: why a run is ended before its program has ended by itself."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class StopKind(StrEnum):
+    """The causes of a stop."""
+
+    PREEMPTED = "preempted"  # by the policy, for other jobs
+    CANCELLED = "cancelled"  # a user has cancelled its job
+    TIMED_OUT = "timed_out"  # it has reached its time limit
+    JOB_FAILED = "job_failed"  # another task of its job has failed for good
+    GANG = "gang"  # another member of its gang has ended without a result
+    LOST = "lost"  # its node is lost
+
+
+class StopCause(NamedTuple):
+    """Why a run is stopped, as a text for people; and for which job, or by which user."""
+
+    kind: StopKind
+    text: str
+    job: str = ""
+    by: str = ""
+
+
+class RunStop(NamedTuple):
+    """The stop of a run of a task, at a time in the world's clock.
+
+    `attempt` is the run. `now`: it was requested without a grace period. `end` is how the run ended
+    after its notice, "" where that is not known.
+    """
+
+    attempt: int
+    at: float
+    cause: StopCause
+    now: bool = False
+    end: str = ""

@@ -1,0 +1,110 @@
+"""Stops on Ray: a gang is preempted and cancelled, a program ignores its notice, a log is cut."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.live.system import Headgate
+
+pytestmark = pytest.mark.live
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+POLICY = "--policy=least-attained-service,threshold_gpu_s=5"
+TRAINS = r"""
+import signal, sys, time
+seen = open(sys.argv[1], "a", 1)
+def save(*_):
+    seen.write("notice\n")
+    time.sleep(3)
+    seen.write("saved\n")
+    raise SystemExit
+signal.signal(signal.SIGTERM, save)
+seen.write("begun\n")
+time.sleep(600)
+"""
+IGNORES = r"""
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: None)
+open(sys.argv[1], "a").write("begun\n")
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def headgate() -> Iterator[Headgate]:
+    with Headgate(nodes=2, gpus=1, up=(POLICY, "--log-limit=1MiB")) as headgate:
+        yield headgate
+
+
+def _seen(tmp_path: Path) -> list[str]:
+    path = tmp_path / "seen"
+    return sorted(path.read_text().split()) if path.exists() else []
+
+
+def _stops(headgate: Headgate, job: str, task: int) -> list[dict[str, Any]]:
+    (view,) = headgate.call("get", job, "--task", str(task))["task_list"]
+    found: list[dict[str, Any]] = view["stops"]
+    return found
+
+
+def test_gang_that_is_preempted_and_then_cancelled_may_save_each_time(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINS)
+    gang = headgate.submit(
+        f"{{name: gang, num_nodes: 2, tasks: {{run: 'python {script} {tmp_path}/seen'}}}}"
+    )
+    headgate.until(lambda: _seen(tmp_path) == ["begun"] * 2, "the gang runs")
+    time.sleep(4)  # it has attained more GPU time than the threshold
+    short = headgate.submit("{name: short, run: 'true'}")
+    headgate.ends(short)
+    assert _seen(tmp_path)[2:] == ["notice"] * 2 + ["saved"] * 2, "its GPUs were held until then"
+    for task in (0, 1):
+        (stop,) = _stops(headgate, gang, task)
+        assert (stop["kind"], stop["for_job"]) == ("preempted", short)
+        assert stop["end"] == "it ended after the notice"
+    assert f"preempted for {short}, which comes first by" in headgate.run("get", gang).stdout
+    headgate.until(lambda: _seen(tmp_path).count("begun") == 4, "the gang runs again")
+    cancelled = headgate.call("cancel", gang)
+    assert (cancelled["state"], cancelled["grace_s"]) == ("stopping", 30.0)
+    headgate.kill_controller()
+    headgate.up()
+    headgate.ends(gang, "cancelled")
+    assert _seen(tmp_path).count("saved") == 4
+    for task in (0, 1):
+        _, stop = _stops(headgate, gang, task)
+        assert (stop["attempt"], stop["kind"], stop["by_user"]) == (2, "cancelled", ME)
+    assert f"cancelled by {ME}, on 20" in headgate.run("get", gang).stdout
+
+
+def test_program_that_ignores_its_notice_is_killed_by_a_second_cancellation(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    script = tmp_path / "ignores.py"
+    script.write_text(IGNORES)
+    job = headgate.submit(f"{{run: 'exec python {script} {tmp_path}/seen', grace: 10min}}")
+    headgate.until(lambda: _seen(tmp_path), "it runs")
+    assert "its runs have 10 min" in headgate.run("cancel", job).stdout
+    assert headgate.call("cancel", job, code=2)["code"] == "already_ended"
+    assert headgate.call("cancel", job, "--now")["was"] == "stopping"
+    headgate.ends(job, "cancelled")
+    (stop,) = _stops(headgate, job, 0)
+    assert stop["end"] == "it was killed in its grace period"
+
+
+def test_log_over_its_limit_shows_its_beginning_and_its_end(headgate: Headgate) -> None:
+    job = headgate.submit("{run: 'echo first; seq 1000000; echo last'}")
+    headgate.ends(job)
+    text = headgate.run("logs", job).stdout
+    assert text.startswith("first\n1\n2\n")
+    assert text.endswith("\n999999\n1000000\nlast\n")
+    assert "MiB dropped here, the log was over its limit]\n" in text
+    assert len(text) < 1_100_000
