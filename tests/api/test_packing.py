@@ -6,6 +6,8 @@ import hashlib
 import io
 import os
 import socket
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 from headgate.api import packing
 from headgate.api.packing import IGNORE_FILE, MOST_BYTES, package_of
 from headgate.base.errors import SpecError
+from headgate.live import unpack
 
 
 def write(top: Path, files: dict[str, bytes]) -> Path:
@@ -164,6 +167,23 @@ def test_links_inside_are_kept_and_lead_to_the_same_file_elsewhere(tmp_path: Pat
     assert targets == {
         "latest": "v2", "v2/absolute": "model", "v2/up": "..", ".#lock": "user@host",
     }  # fmt: skip
+
+
+def test_unpacked_package_is_the_same_package(tmp_path: Path) -> None:
+    top = write(
+        tmp_path / "top", {"n" * 200: b"long", "漢é": b"u", "v2/model": b"x", "run.sh": b"#!"}
+    )
+    (top / "v2" / "empty").mkdir()
+    (top / "v2" / "up").symlink_to("..")
+    (top / "latest").symlink_to("v2/model")
+    (top / ".#lock").symlink_to("user@host")
+    (top / os.fsdecode(b"bad\xff")).write_bytes(b"no UTF-8")
+    (top / "run.sh").chmod(0o755)
+    archive, out = tmp_path / "package.tar", tmp_path / "out"
+    archive.write_bytes(b"".join(package_of(top).pieces()))
+    command = [sys.executable, "-I", "-S", unpack.__file__, str(archive), str(out)]
+    subprocess.run(command, check=True, umask=0o022)
+    assert package_of(out).digest() == package_of(top).digest()
 
 
 def test_unreadable_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
