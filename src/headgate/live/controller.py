@@ -116,7 +116,13 @@ class Controller:
         self._packages = Packages(state / "packages", token=token, snapshot=self.snapshot)
         self._claims = DatasetClaims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
-        self._submissions = Submissions(
+        self._submissions = self._make_submissions(view, check_users=check_users)
+        self._works = self._background(record_of, engine)
+        self._queues = queues
+        self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
+
+    def _make_submissions(self, view: dict[str, Any], *, check_users: bool) -> Submissions:
+        return Submissions(
             claims=self._claims,
             policy=self.world.policy,
             handle=self._handle,
@@ -126,9 +132,6 @@ class Controller:
             use_package=self.use_package,
             **view,
         )
-        self._works = self._background(record_of, engine)
-        self._queues = queues
-        self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
     def _make_outputs(self, token: str) -> Outputs:
         return Outputs(

@@ -92,6 +92,7 @@ class Preparer:
         found, envs = Prepared(), dict(launch.program.envs)
         if needs.venv:
             found = _with_python(found, Path(needs.venv), envs)
+            await self._check(launch, account, found)
         async with AsyncExitStack() as stack:
             for layer in _layers(needs):
                 build = partial(self._build, layer, launch, account, log, tail)
