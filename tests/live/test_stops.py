@@ -155,6 +155,20 @@ def test_run_without_a_grace_period_is_killed_immediately(
     assert seen(tmp_path) == ["begun"]
 
 
+@pytest.mark.parametrize("after_s", [0.0, 0.05, 0.1, 0.2, 0.4])
+def test_program_that_is_stopped_while_it_starts_gets_the_notice(run: Run, after_s: float) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        record = launch_of(program=command("sleep 600"), grace_s=600.0)
+        await executor.begin([record])
+        while executor._runs[record.run].worker is None:  # noqa: ASYNC110  # it starts
+            await asyncio.sleep(0)
+        await asyncio.sleep(after_s)
+        await executor.stop([record.run])
+        return await executor.outcome(record.run)
+
+    assert run(steps).message == "it ended after the notice"
+
+
 def test_stopped_function_gets_the_notice(run: Run, tmp_path: Path) -> None:
     (tmp_path / "waits.py").write_text(
         "import signal, time\n"

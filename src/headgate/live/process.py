@@ -25,6 +25,7 @@ from headgate.live.worker import Request
 _LONGEST_RESPONSE = 1 << 16
 _END_S = 10.0
 _LOOK_S = 0.2  # between two looks at what a notified worker has left
+_SOON_S = 0.02
 
 
 class WorkerProcess:
@@ -136,7 +137,8 @@ class WorkerProcess:
         Ray cluster of a Ray program, which its program still needs, gets none: it has left the
         session of the worker.
         """
-        processes = await asyncio.to_thread(self._notified)
+        while not (processes := await asyncio.to_thread(self._notified)) and self.alive:  # noqa: ASYNC110  # no event
+            await asyncio.sleep(_SOON_S)  # its guard is about to start it
         for process in processes[:1] if worker_alone else processes:
             with suppress(psutil.Error):  # it has ended
                 process.terminate()

@@ -212,14 +212,15 @@ def _run_command(request: Request) -> str:
     if request.checkpoint:
         variables["HEADGATE_CHECKPOINT"] = request.checkpoint
     settings = {key: v for key, v in variables.items() if len(v.encode()) < _LONGEST_VARIABLE}
-    before = signal.signal(signal.SIGTERM, lambda *_: None)  # a notice is for the command
+    notices: list[int] = []  # which are for the command
+    before = signal.signal(signal.SIGTERM, lambda number, _: notices.append(number))
     try:
-        status = subprocess.run(
-            ["bash", str(script)],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **settings},
-        ).returncode
+        with subprocess.Popen(
+            ["bash", str(script)], stdin=subprocess.DEVNULL, env={**os.environ, **settings}
+        ) as process:
+            if notices:  # it could not get that one yet
+                process.terminate()
+            status = process.wait()
     finally:
         signal.signal(signal.SIGTERM, before)
     return how_it_ended("the command", status) if status else ""
