@@ -144,6 +144,22 @@ class Client:
         with self._stream(f"{_job(job)}/result", {"task": task}) as response:
             yield from self._translated(response.iter_bytes())
 
+    # --- packages --------------------------------------------------------------------------------
+
+    def has_package(self, digest: str) -> bool:
+        """Return whether the controller has this package of the caller; it keeps it for days."""
+        try:
+            self._call("GET", f"/packages/{digest}")
+        except SpecError as error:
+            if error.code != "not_found":
+                raise
+            return False
+        return True
+
+    def put_package(self, digest: str, pieces: Iterable[bytes]) -> None:
+        """Upload a package; SpecError `changed` if the pieces are not those of the digest."""
+        self._call("PUT", f"/packages/{digest}", None, pieces)
+
     # --- datasets --------------------------------------------------------------------------------
 
     def datasets(self) -> list[Body]:

@@ -81,6 +81,7 @@ def submit(
     fmt: FormatOption = None,
 ) -> None:
     """Submit a job file, or a plain Ray program (--ray)."""
+    from headgate.api.sending import base_of, send_files
     from headgate.spec import load_job, warnings_for
 
     settings = settle(state, fmt)
@@ -88,11 +89,13 @@ def submit(
     text, name = _job_text(arguments or [], ray, options)
     # Errors of the file are reported without a controller also.
     warnings = warnings_for(load_job(text, name=name))
-    if not settings.as_json:
-        for warning in warnings:
-            output.warn(warning)
-    shown_warnings = {"warnings": [_warning(warning) for warning in warnings]}
     with settings.client() as client:
+        text, unsent = send_files(client, text, base=base_of(Path(name)), dry_run=dry_run)
+        warnings = (*warnings, *unsent)
+        if not settings.as_json:
+            for warning in warnings:
+                output.warn(warning)
+        shown_warnings = {"warnings": [_warning(warning) for warning in warnings]}
         job = client.submit(text, dry_run=dry_run, public=public, after=after or ())
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"

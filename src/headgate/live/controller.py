@@ -33,7 +33,9 @@ from headgate.live.log_limit import LOG_LIMIT_BYTES
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.outputs import Outputs
+from headgate.live.packages import Packages
 from headgate.live.private import secret
+from headgate.live.ray_nodes import own_address
 from headgate.live.replication import Replicator
 from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
@@ -114,21 +116,30 @@ class Controller:
         self.world.lend = self.membership.lend
         self._keep_results_s, self._retain_s = keep_results_s, retain_s
         self._outputs = self._make_outputs(token)
-        self._uploads, self._claims = DatasetUploads(self.membership, token=token), DatasetClaims()
+        self._uploads = DatasetUploads(self.membership, token=token)
+        self._packages = Packages(state / "packages", token=token, snapshot=self.snapshot)
+        self._claims = DatasetClaims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
-        self._submissions = Submissions(
+        rights: dict[str, Any] = {
+            "check_users": check_users,
+            "joined": holders is not None,
+            "trusted": self.admins if separate_users else None,
+        }
+        self._submissions = self._make_submissions(view | rights)
+        self._works = self._background(record_of, engine)
+        self._queues = queues
+        self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
+
+    def _make_submissions(self, others: dict[str, Any]) -> Submissions:
+        return Submissions(
             claims=self._claims,
             policy=self.world.policy,
             handle=self._handle,
             may_read=self.may_read,
-            check_users=check_users,
-            joined=holders is not None,
-            trusted=self.admins if separate_users else None,
             archive=self.archive,
-            **view,
+            use_package=self.use_package,
+            **others,
         )
-        self._works, self._queues = self._background(record_of, engine), queues
-        self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
     def _make_outputs(self, token: str) -> Outputs:
         return Outputs(
@@ -162,6 +173,7 @@ class Controller:
             "copying results": replicator.run,
             "expiring results": expiry.run,
             "archiving jobs": self._archivist.run,
+            "expiring packages": self._packages.run,
         }
 
     # --- start and stop ----------------------------------------------------------------------
@@ -169,6 +181,7 @@ class Controller:
     def start(self) -> None:
         """Continue from the journal: repeat outstanding commands and watch the nodes."""
         view = self._published
+        self.world.reachable.packages = self._packages.serve(own_address())
         in_flight = self.world.end_jobs_except(lambda job: not _has_ended(view, job))
         self.world.submit(self._engine.outstanding(), self._engine.decision_snapshot)
         self.world.reconcile(in_flight)
@@ -184,6 +197,7 @@ class Controller:
         self.world.inbox.close()
         self._thread.join(timeout=_STOP_S)
         self.world.close()
+        self._packages.close()
         if not self._thread.is_alive():  # it may wait for free space on the journal's disk
             self._durable.close()
             self.archive.close()
@@ -354,6 +368,14 @@ class Controller:
         return self._outputs.result(job, ordinal)
 
     # --- data --------------------------------------------------------------------------------
+
+    def put_package(self, digest: str, pieces: Iterator[bytes], *, user: str) -> Mapping[str, Any]:
+        """Store the files of a working directory for jobs of this user; return their size."""
+        return self._packages.put(digest, pieces, user=user)
+
+    def use_package(self, digest: str, *, user: str) -> Mapping[str, Any]:
+        """Return the size of a package that this user has sent; `not_found` without one."""
+        return self._packages.use(digest, user=user)
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str

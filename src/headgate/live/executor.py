@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -29,16 +28,18 @@ from headgate.live.environment import environment_of
 from headgate.live.flight import fetch_best
 from headgate.live.hub import GangPlace
 from headgate.live.log_limit import kept_within
+from headgate.live.prepared import Prepared, Preparer
 from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable, remove_tree
 from headgate.live.process import WorkerProcess
 from headgate.live.ray_program import GIVEN_OUT
 from headgate.live.ray_run import ray_place
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
 from headgate.live.rendezvous import RendezvousMaker
+from headgate.live.result_files import opened_result
 from headgate.live.shared import find_shared
-from headgate.live.store import PIECE_BYTES, ShardStore
+from headgate.live.store import ShardStore
 from headgate.live.worker import Request
-from headgate.model import FILE_PREFIX, Launch, Locality, Read, RunId, result_ids
+from headgate.model import FILE_PREFIX, Launch, Locality, ProgramType, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
 
 _OUTPUT = "output"
@@ -117,6 +118,8 @@ class Executor:
         self._idle: list[WorkerProcess] = []
         self._ending: dict[WorkerProcess, asyncio.Task[None]] = {}  # until they have ended
         self._rendezvous = RendezvousMaker()
+        token = token_path(self._root, self._node)
+        self._preparer = Preparer(self._root, node, token.read_text)
 
     async def begin(self, launches: Sequence[LaunchRecord]) -> None:
         """Start these runs, except those that were started or stopped already."""
@@ -247,6 +250,44 @@ class Executor:
         await self._in_thread(lambda: _make_directories(directory, log.parent))
         shards = await self._read_shards(launch, run, directory)
         await self._in_thread(lambda: os.chown(directory, account.uid, account.gid))
+        async with self._prepared(launch, run, account, log) as prepared:
+            outputs = await self._run_program(launch, run, account, directory, shards, prepared)
+        results = result_ids(launch.run.job, launch.run.ordinal, launch.program.parts)
+        return await self._in_thread(lambda: self._keep_result(results, outputs, account.uid))
+
+    @asynccontextmanager
+    async def _prepared(
+        self, launch: LaunchRecord, run: _Run, account: Account, log: Path
+    ) -> AsyncIterator[Prepared]:
+        """Yield what the node has prepared for a run; building it counts as reading."""
+        opened, started = _open_log(log, account), time.monotonic()
+        try:
+            async with AsyncExitStack() as stack:
+                try:
+                    tail = partial(_tail, log)
+                    what = self._preparer.prepared(launch, account, opened, tail)
+                    found = await stack.enter_async_context(what)
+                except WorldError as error:
+                    lost = error.code == "unreachable"
+                    failure = FailureKind.LOST if lost else FailureKind.ERROR
+                    raise _RunError(str(error), failure) from error
+                finally:
+                    read_s = run.usage.read_s + time.monotonic() - started
+                    run.usage = replace(run.usage, read_s=read_s)
+                yield found
+        finally:
+            os.close(opened)
+
+    async def _run_program(
+        self,
+        launch: LaunchRecord,
+        run: _Run,
+        account: Account,
+        directory: Path,
+        shards: Sequence[Path],
+        prepared: Prepared,
+    ) -> list[Path]:
+        """Run the program of a run; return the files of its result."""
         program = launch.program
         output = directory / _OUTPUT
         outputs = [output]
@@ -267,11 +308,11 @@ class Executor:
             checkpoint=str(_checkpoint(launch) or ""),
             first=launch.run.attempt == 1,
             gang=_gang_place(launch),
+            tree=prepared.tree,
             ray=ray_place(launch),
         )
-        await self._run_in_worker(launch, run, account, request, log)
-        results = result_ids(launch.run.job, launch.run.ordinal, program.parts)
-        return await self._in_thread(lambda: self._keep_result(results, outputs, account.uid))
+        await self._run_in_worker(launch, run, account, request, prepared)
+        return outputs
 
     def _account(self, user: str) -> Account:
         try:
@@ -291,11 +332,11 @@ class Executor:
             problem = f"it wrote one result instead of {len(outputs)} parts: write to 'outputs'"
             raise _RunError(problem, FailureKind.ERROR)
         for output in outputs:
-            with _opened(output, uid):
+            with opened_result(output, uid):
                 pass  # all parts are valid, or none is stored
         sizes = []
         for result, output in zip(results, outputs, strict=True):
-            with _opened(output, uid) as pieces:
+            with opened_result(output, uid) as pieces:
                 sizes.append(self._store.put(result, pieces).size_bytes)
         return tuple(sizes)
 
@@ -333,12 +374,19 @@ class Executor:
             raise _RunError(str(error), failure) from error
 
     async def _run_in_worker(
-        self, launch: LaunchRecord, run: _Run, account: Account, request: Request, log: Path
+        self,
+        launch: LaunchRecord,
+        run: _Run,
+        account: Account,
+        request: Request,
+        prepared: Prepared,
     ) -> None:
+        log = log_path(self._root, self._node, launch.run)
         opened = _open_log(log, account)
         try:
             async with kept_within(opened, launch.log_limit_bytes):
-                worker, error = await self._run_logged(launch, run, account, request, opened)
+                starting = self._worker_for(launch, account, request, prepared, opened)
+                worker, error = await self._run_logged(launch, run, starting, request, opened)
         finally:
             os.close(opened)
         if run.notice:
@@ -348,18 +396,23 @@ class Executor:
             await worker.end()  # with all processes that the failed run has left
             failure = FailureKind.LOST if error == GIVEN_OUT else FailureKind.ERROR
             raise _RunError(f"{error}\n{_tail(log)}".strip(), failure)
-        if launch.program.per_node is not None:  # no other run has its environment
-            await worker.end()  # with all daemons that MPI has left
+        if launch.program.per_node is not None or _imports(launch, prepared):
+            await worker.end()  # no other run has its environment; with all daemons of MPI
             return
         self._idle.append(worker)
         asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker, worker.runs)
 
     async def _run_logged(
-        self, launch: LaunchRecord, run: _Run, account: Account, request: Request, log: int
+        self,
+        launch: LaunchRecord,
+        run: _Run,
+        starting: Awaitable[WorkerProcess],
+        request: Request,
+        log: int,
     ) -> tuple[WorkerProcess, str]:
         """Run the program in a worker, which is returned, with the error or ''."""
         try:
-            worker = run.worker = await self._worker_for(launch, account, request, log)
+            worker = run.worker = await starting
             try:
                 error = await worker.run(request, log)
                 if run.notice and not _stands_by(launch):
@@ -373,15 +426,23 @@ class Executor:
         return worker, error
 
     async def _worker_for(
-        self, launch: LaunchRecord, account: Account, request: Request, log: int
+        self,
+        launch: LaunchRecord,
+        account: Account,
+        request: Request,
+        prepared: Prepared,
+        log: int,
     ) -> WorkerProcess:
         """Return an idle worker with the same GPUs and environment, or a new one.
 
         Idle workers that use any of these GPUs in another environment have ended by then.
         """
-        gpus, envs = launch.gpus, environment_of(launch)
+        gpus, envs = launch.gpus, {**environment_of(launch), **prepared.envs}
+        function = launch.program.stage.program_type is ProgramType.FUNCTION
+        python = prepared.python if function else ""
         for worker in self._idle:
-            if worker.gpus == gpus and worker.envs == envs and worker.alive:
+            same = (worker.gpus, worker.envs, worker.python) == (gpus, envs, python)
+            if same and worker.alive:
                 self._idle.remove(worker)
                 return worker
         for worker in [w for w in self._idle if set(w.gpus) & set(gpus) or not w.alive]:
@@ -390,7 +451,9 @@ class Executor:
         if conflicting:  # `wait` does not cancel them when this run is stopped meanwhile
             await asyncio.wait(conflicting)
         directory = "" if request.ray is None else request.ray.directory
-        return await WorkerProcess.start(account, gpus, envs, log, directory=directory)
+        return await WorkerProcess.start(
+            account, gpus, envs, log, python=python, directory=directory
+        )
 
     def _end_idle(self, worker: WorkerProcess, runs: int) -> None:
         if worker in self._idle and worker.runs == runs:
@@ -436,6 +499,11 @@ def _stands_by(launch: LaunchRecord) -> bool:
     return launch.program.per_node is Launch.FIRST and launch.run.ordinal > 0
 
 
+def _imports(launch: LaunchRecord, prepared: Prepared) -> bool:
+    """Return whether a run imports modules of its own copy of a package."""
+    return bool(prepared.tree) and launch.program.stage.program_type is ProgramType.FUNCTION
+
+
 def _gang_place(launch: LaunchRecord) -> GangPlace | None:
     """Return the place of a run in its gang with one task per node, None without one."""
     gang, holds = launch.gang, launch.holds
@@ -475,40 +543,6 @@ def _open_log(path: Path, account: Account) -> int:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     os.fchown(descriptor, account.uid, account.gid)
     return descriptor
-
-
-@contextmanager
-def _opened(output: Path, uid: int) -> Iterator[Iterator[bytes]]:
-    """Open a result file and yield its content in pieces; no pieces for a missing file.
-
-    It must be a regular file of the run's user: a link could lead to a file that only we may read.
-    """
-    try:
-        descriptor = os.open(output, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except FileNotFoundError:
-        yield iter(())  # a task without a result has an empty one, so that it can be read
-        return
-    except OSError as error:
-        raise _no_result(output) from error
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != uid:
-            raise _no_result(output)
-        yield _pieces(descriptor, found.st_size)
-    finally:
-        os.close(descriptor)
-
-
-def _pieces(descriptor: int, size_bytes: int) -> Iterator[bytes]:
-    """Yield the first `size_bytes` of a file, which its user may still extend."""
-    while size_bytes and (piece := os.read(descriptor, min(size_bytes, PIECE_BYTES))):
-        size_bytes -= len(piece)
-        yield piece
-
-
-def _no_result(output: Path) -> _RunError:
-    problem = f"its result '{output.name}' is not a file of its user (links are not followed)"
-    return _RunError(problem, FailureKind.ERROR)
 
 
 def _remove_as(user: str, directory: Path) -> None:

@@ -39,12 +39,14 @@ class WorkerProcess:
         source: asyncio.ReadTransport,
         gpus: tuple[int, ...],
         envs: dict[str, str],
+        python: str,
         directory: str,
     ) -> None:
         """See `start`."""
         self._process, self._requests, self._responses = process, requests, responses
         self._source = source  # of the responses
-        self.gpus, self.envs, self._directory = gpus, envs, directory
+        self.gpus, self.envs, self.python = gpus, envs, python
+        self._directory = directory
         self.runs = 0
 
     @classmethod
@@ -55,19 +57,21 @@ class WorkerProcess:
         envs: dict[str, str],
         log: int,
         *,
+        python: str = "",
         directory: str = "",
     ) -> WorkerProcess:
         """Start a worker under a guard; its output before its first task goes to `log`.
 
-        With `directory` it runs a Ray program, whose Ray node has its files there: a new directory
-        of its user, which is removed at the end.
+        It runs in the interpreter `python`, by default Headgate's. With `directory` it runs a Ray
+        program, whose Ray node has its files there: a new directory of its user, which is removed
+        at the end.
         """
         ours, theirs = socket.socketpair()
         read_end, write_end = os.pipe()
         passed = (theirs.fileno(), write_end)
         request = {
             "command": [
-                accounts.INTERPRETER,
+                python or accounts.INTERPRETER,
                 "-P",
                 "-m",
                 "headgate.live.worker",
@@ -104,7 +108,7 @@ class WorkerProcess:
             os.close(write_end)
         assert process.stdin is not None
         process.stdin.write(json.dumps(request).encode() + b"\n")
-        return cls(process, ours, responses, source, gpus, envs, directory)
+        return cls(process, ours, responses, source, gpus, envs, python, directory)
 
     @property
     def alive(self) -> bool:

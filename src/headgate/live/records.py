@@ -43,9 +43,10 @@ class LaunchRecord:
 
     `ray_id` is the Ray id of the node at the time of the command: a node that returned meanwhile
     has another one. `addresses` are (host, port) of the shard services of the sources, by node.
-    The executor enforces `time_limit_s`, and gives notice `grace_s` seconds before it kills a run.
-    Of a log of more than `log_limit_bytes` the middle is dropped; 0 is no limit.
-    `node_cpus` and `node_gpus` are all that its node has.
+    `packages` is that of the controller's packages, for a run that needs one. The executor enforces
+    `time_limit_s`, and gives notice `grace_s` seconds before it kills a run. Of a log of more than
+    `log_limit_bytes` the middle is dropped; 0 is no limit. `node_cpus` and `node_gpus` are all that
+    its node has.
     """
 
     run: RunId
@@ -57,6 +58,7 @@ class LaunchRecord:
     holds: Demand
     program: TaskProgram
     gang: GangRecord | None = None
+    packages: tuple[str, int] | None = None
     time_limit_s: float | None = None
     grace_s: float = GRACE_S
     log_limit_bytes: int = 0
@@ -120,6 +122,7 @@ def launch_record(
     *,
     ray_id: str,
     addresses: Mapping[str, tuple[str, int]],
+    packages: tuple[str, int] | None = None,
     gang: GangRecord | None = None,
     log_limit_bytes: int = 0,
 ) -> LaunchRecord:
@@ -140,6 +143,7 @@ def launch_record(
         holds=command.holds,
         program=command.program,
         gang=gang,
+        packages=packages if command.program.environment.package else None,
         time_limit_s=command.time_limit_s,
         grace_s=command.grace_s,
         log_limit_bytes=log_limit_bytes,

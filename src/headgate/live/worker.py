@@ -29,6 +29,7 @@ from headgate.live.hub import GangPlace, run_member
 from headgate.live.ray_program import RayPlace, run_ray
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|outputs|index)\}")
+_COPY = "files"  # the working directory of a run with a package
 _LONGEST_ERROR = 4096  # characters
 _LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment to 128 KiB
 
@@ -37,11 +38,11 @@ _LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment t
 class Request:
     """One run to execute; all paths are on this node.
 
-    `program_type` is a value of `ProgramType`; `params` are for a function. `directory` is the
-    working directory. `files` are the paths given by the user. A result in one part is written to
-    `output`, one in several to `outputs`. `checkpoint` is '' for a task without one; the `first`
-    run of a task gets an empty one. `gang` is set in gangs with one task per node, and `gang` and
-    `ray` for Ray programs, whose script is `run`.
+    `program_type` is a value of `ProgramType`; `params` are for a function. The program starts in
+    `directory`, or in a copy of `tree` there, if that is given. `files` are the paths given by the
+    user. A result in one part is written to `output`, one in several to `outputs`. `checkpoint` is
+    '' for a task without one; the `first` run of a task gets an empty one. `gang` is set in gangs
+    with one task per node, and `gang` and `ray` for Ray programs, whose script is `run`.
     """
 
     program_type: str
@@ -58,6 +59,7 @@ class Request:
     checkpoint: str
     first: bool
     gang: GangPlace | None
+    tree: str = ""
     ray: RayPlace | None = None
 
 
@@ -97,12 +99,18 @@ def _log_to(descriptor: int) -> None:
 
 
 def _enter(request: Request) -> str:
-    """Enter the working directory and check files and checkpoint; return the error, or ''.
+    """Enter the working directory, check files and checkpoint; return the error, or ''.
 
     This runs with the rights of the job's user, whose paths are therefore safe to open.
     """
     try:
         os.chdir(request.directory)
+        if request.tree:
+            _copy_tree(request.tree, _COPY)
+            os.chdir(_COPY)
+            if request.ray is not None:  # workers on other nodes import modules beside the script
+                paths = (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))
+                os.environ["PYTHONPATH"] = ":".join(filter(None, paths))
     except OSError as error:
         return f"its working directory cannot be entered: {error}"
     for path in request.files:
@@ -118,6 +126,14 @@ def _enter(request: Request) -> str:
     except OSError as error:
         return f"its checkpoint directory cannot be used: {error}"
     return ""
+
+
+def _copy_tree(tree: str, to: str) -> None:
+    """Copy a directory, without a copy of its blocks where the file system can share them."""
+    command = ["cp", "-a", "--reflink=auto", "--", f"{tree}/.", to]
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode:
+        raise OSError(done.stderr.decode(errors="replace").strip().rpartition("\n")[2])
 
 
 def _make_checkpoint(place: Path, *, first: bool) -> None:
@@ -157,6 +173,8 @@ def _run_program(request: Request) -> str:
 def _run_function(request: Request) -> None:
     from headgate.workloads.task import TaskContext, resolve  # NumPy: not for commands
 
+    if request.tree:
+        sys.path.insert(0, str(Path.cwd()))  # this worker runs no further function
     function = resolve(request.run)
     outputs = tuple(Path(output) for output in request.outputs)
     function(
@@ -182,7 +200,7 @@ def _run_command(request: Request) -> str:
         "outputs": " ".join(shlex.quote(output) for output in outputs),
         "index": str(request.index),
     }
-    script = Path("command.sh")
+    script = Path(request.directory, "command.sh")
     script.write_text(_PLACEHOLDER.sub(lambda match: values[match[1]], request.run) + "\n")
     variables = {
         "HEADGATE_SHARD": shards[0] if shards else "",

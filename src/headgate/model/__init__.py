@@ -20,6 +20,7 @@ from headgate.model.program import (
     ProgramType,
     RayMode,
     RayProgram,
+    RunEnvironment,
     Stage,
     TaskProgram,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "RayMode",
     "RayProgram",
     "Read",
+    "RunEnvironment",
     "RunId",
     "Shard",
     "Stage",

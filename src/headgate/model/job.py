@@ -130,6 +130,7 @@ class Job:
             parts=self.tasks[ordinal].parts,
             results_path=self.results_path,
             per_node=self.program.launch if has_rendezvous else None,
+            environment=self.program.environment,
             ray=self.program.ray,
         )
 

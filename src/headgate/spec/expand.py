@@ -32,6 +32,7 @@ from headgate.model import (
     Task,
 )
 from headgate.spec.document import clipped
+from headgate.spec.environment import environment_of
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
 from headgate.spec.needs import Needs
@@ -131,7 +132,7 @@ def _job(
         gang=job_file.gang or job_file.num_nodes is not None,
         distinct_nodes=job_file.num_nodes is not None,
         retries=retries,
-        program=program,
+        program=replace(program, environment=environment_of(job_file)),
         runtime_class=program.stages[0].run,
         public=job_file.public,
         result_replicas=job_file.results.replicas,

@@ -34,7 +34,10 @@ class RayScript(Shape):
     """A plain Ray program, unmodified, which runs on a Ray cluster inside its grant."""
 
     script: Annotated[
-        str, Field(min_length=1, description="absolute path of a Python script all nodes see")
+        str,
+        Field(
+            min_length=1, description="path of a Python script, which is sent with its directory"
+        ),
     ]
     args: Annotated[list[str], Field(default_factory=list, description="arguments of the script")]
     resources: Annotated[
@@ -68,9 +71,9 @@ def check_ray(
     for place, text in _texts(ray):
         if "\0" in text:
             document.add(place, "must not hold a zero character")
-    if not ray.script.startswith("/"):
+    if not ray.script.startswith("/") and raw.get("working_dir") in ("none", False):
         problem = f"{shown(ray.script)} is not an absolute path"
-        document.add(("ray", "script"), problem, "the program may run on another node")
+        document.add(("ray", "script"), problem, "no files are sent: 'working_dir' is none")
     if ray.resources is not None and resources is not None:
         hint = "keep one of them"
         document.add(("resources",), "is given twice, here and in 'ray'", hint)
