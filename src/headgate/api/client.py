@@ -239,8 +239,8 @@ class Client:
             try:
                 probe.connect(str(self._socket))
             except PermissionError as error:
-                hint = "ask its owner to add you to its group"
-                raise self._failed("you may not use this Headgate", hint) from error
+                hint = "ask an administrator to add you to the group"
+                raise self._failed("permission denied", hint) from error
             except OSError as error:
                 raise self._not_running() from error
         self._probed = True

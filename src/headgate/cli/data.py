@@ -132,7 +132,7 @@ def _counted(part: FilePart, bar: Progress, line: TaskID) -> Iterator[bytes]:
 
 def ls(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One, with its shards.")
+        str | None, typer.Argument(metavar="[NAME]", help="Show the shards of this one.")
     ] = None,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -154,6 +154,7 @@ def ls(
                 (d["name"], d["user"], d["shards"], format_size(d["size_bytes"]), d["replicas"])
                 for d in found["datasets"]
             ),
+            names=() if settings.wide else ("NAME", "USER"),
         )
     else:
         output.print_table(
@@ -162,6 +163,7 @@ def ls(
                 (s["id"], format_size(s["size_bytes"]), ", ".join(s["nodes"]) or "lost")
                 for s in found["placement"]
             ),
+            names=() if settings.wide else ("NODES", "SHARD"),
         )
 
 

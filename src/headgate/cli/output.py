@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import visible, visible_values
 from headgate.base.units import format_seconds
+from headgate.cli import tables
 from headgate.cli.errors import OUTSIDE
 
 if TYPE_CHECKING:
@@ -112,26 +114,60 @@ def print_json_line(value: Any) -> None:
     flush()
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a plain table; None is shown as `-`, columns of numbers are right-aligned."""
-    cells = [["-" if cell is None else visible(str(cell)) for cell in row] for row in rows]
-    made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for column, heading in enumerate(headings):
-        numbers = [row[column] for row in cells if row[column] != "-"]
-        right = bool(numbers) and all(n.replace("/", "").isdigit() for n in numbers)
-        made.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for row in cells:
-        made.add_row(*row)
-    return made
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    text: str | None = None,
+    names: Sequence[str] = (),
+) -> None:
+    """Print a table with one line per row, cropped as of `tables.lines`.
+
+    On a terminal it is as wide as that. In a file or a pipe only the column `text` is cropped.
+    """
+    for line in table_lines(headings, rows, text=text, names=names):
+        write(f"{line}\n")
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table without trailing blanks."""
-    console = stdout()
-    with _writing(), console.capture() as capture:  # rich flushes what was written before
-        console.print(table(headings, rows))
-    for line in capture.get().splitlines():
-        write(f"{line.rstrip()}\n")
+def table_lines(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    text: str | None = None,
+    names: Sequence[str] = (),
+) -> list[str]:
+    """Return the lines of a table for stdout; see `print_table`."""
+    cropped = names if sys.stdout.isatty() else ()
+    return tables.lines(headings, rows, width=columns(), text=text, names=cropped)
+
+
+def columns() -> int:
+    """Return the width of the terminal; elsewhere `COLUMNS`, else 80."""
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def print_facts(facts: Iterable[tuple[str, str | None]]) -> None:
+    """Print lines `Name: value`, without those whose value is None; see `print_wrapped`."""
+    for name, value in facts:
+        if value is not None:
+            print_wrapped(f"{name}: {value}")
+
+
+def print_wrapped(text: str) -> None:
+    """Print text on stdout, control characters escaped, its further lines indented.
+
+    On a terminal its first line is wrapped between words.
+    """
+    first, *others = visible(text, lines=True).split("\n")
+    if sys.stdout.isatty():
+        first = textwrap.fill(
+            first,
+            columns(),
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    write("".join(f"{line}\n" for line in (first, *(f"  {line}" for line in others))))
 
 
 def sentence(reason: str | None) -> str | None:

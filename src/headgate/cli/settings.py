@@ -22,6 +22,7 @@ class Format(StrEnum):
     """The output format of a verb."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
 
 
@@ -32,7 +33,9 @@ StateOption = Annotated[
     Path | None,
     typer.Option("--state", metavar="DIR", help="State directory of the Headgate to use."),
 ]
-FormatOption = Annotated[Format | None, typer.Option("-o", "--format", help="Output format.")]
+FormatOption = Annotated[
+    Format | None, typer.Option("-o", "--format", help="Output format; wide: nothing is cropped.")
+]
 DryRunOption = Annotated[
     bool,
     typer.Option("--dry-run", help="Do all checks and show what would happen; change nothing."),
@@ -51,6 +54,11 @@ class Settings:
     def as_json(self) -> bool:
         """Whether to print JSON."""
         return self.format is Format.JSON
+
+    @property
+    def wide(self) -> bool:
+        """Whether tables have all columns and whole texts, however wide that is."""
+        return self.format is Format.WIDE
 
     def client(self) -> Client:
         """Return a client of the Headgate in the state directory."""

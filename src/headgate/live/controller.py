@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.states import JOB_WORDS
 from headgate.engine import drive
 from headgate.journal import Archive, Record
 from headgate.live.archivist import Archivist
@@ -420,5 +421,5 @@ def _ended_since(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def _ended_already(job: str, state: JobState) -> SpecError:
-    text = f"job {job} is {state.name.lower()} already"
+    text = f"job {job} is {JOB_WORDS[state.name.lower()]} already"
     return SpecError([Problem(path=job, problem=text)], code="already_ended")

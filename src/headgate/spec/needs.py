@@ -67,7 +67,7 @@ _GPUS = "whole GPUs of one node, a share of one, or 'shared': memory of one, and
 
 
 class Needs(Shape):
-    """What one task holds while it runs; one without GPUs holds a CPU slot of its node at least."""
+    """What one task holds while it runs; one without GPUs holds a CPU of its node at least."""
 
     gpus: Annotated[Gpus, Field(description=_GPUS)] = 1
     gpu_memory: Annotated[
@@ -75,7 +75,7 @@ class Needs(Shape):
     ] = 0
     cpus: Annotated[
         Amount | None,
-        Field(description="CPU slots; not named: 1 for a task without GPUs, none beside GPUs"),
+        Field(description="CPUs; not named: 1 for a task without GPUs, none beside GPUs"),
     ] = None
     memory: Annotated[Size, Field(description="main memory of the node")] = 0
     custom: dict[Name, Amount] = Field(default_factory=dict, description="other kinds, by name")
