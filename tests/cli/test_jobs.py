@@ -129,7 +129,7 @@ def test_submit_warns_of_values_that_are_probably_unintended(up: Any, job_file: 
         assert output.code == 0
         lines = output.err.splitlines()
         assert [line.split(": ")[:2] for line in lines[::2]] == [["warning", p] for p in paths]
-        assert lines[0].endswith("{shardd} stands for nothing and is left unchanged")
+        assert lines[0].endswith("{shardd} is no placeholder and is left unchanged")
         assert lines[1] == "  did you mean {shard}?"
         assert "16 B is little for a GPU" in lines[6]
         shown = up("submit", job_file(ODD), *more, "-o", "json")
@@ -148,7 +148,7 @@ def test_submit_reads_a_job_file_from_a_pipe(up: Any, controller: Any) -> None:
 
 
 def test_jobs_notes_an_unknown_user_or_queue(up: Any, pair: str) -> None:
-    assert "no job of a user 'unknown9' is known" in up("jobs", "--user", "unknown9").err
+    assert "no job of user 'unknown9' is known" in up("jobs", "--user", "unknown9").err
     assert up("jobs", "--queue", "narow").err == (
         "there is no queue 'narow'; did you mean 'narrow'?\n"
     )
@@ -434,7 +434,7 @@ def test_nodes_and_queues_print_tables(up: Any, pair: str) -> None:
         "n0    r0    UP      2/2  4 GiB     0/4  -       job-1/0, job-1/1\n"
         "n1    r1    UP      0/2  4 GiB     0/4  -       -\n"
         "GPUS, CPUS, MEMORY: allocated/total\n"
-        "Bandwidth: 476.8 MiB/s from a disk, 119.2 MiB/s within a rack, 29.8 MiB/s across racks\n"
+        "Bandwidth: 476.8 MiB/s disk, 119.2 MiB/s in a rack, 29.8 MiB/s across racks\n"
     )
     wide = rows(up("nodes", "-o", "wide").out)
     assert wide[0][-2:] == ["CPUS USED", "MEMORY USED"]
@@ -462,7 +462,7 @@ def test_archived_jobs_are_listed_with_all_and_shown_by_every_verb(
     assert [row[0] for row in rows(up("jobs", "--all").out)[1:]] == jobs[::-1]
     output = up("jobs", "--all", "--limit", "2")
     cursor = up("jobs", "--all", "--limit", "2", "-o", "json").json["next"]
-    assert output.err == f"there are more than 2; see --limit or --cursor {cursor}\n"
+    assert output.err == f"there are more than 2 jobs; see --limit or --cursor {cursor}\n"
     rest = up("jobs", "--all", "--cursor", cursor, "-o", "json").json
     assert [job["id"] for job in rest["jobs"]] == jobs[:1]
     assert rest["jobs"][0]["archived"]

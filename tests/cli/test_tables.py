@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headgate.base.states import job_word, task_word, tasks_by_word
+from headgate.base.states import (
+    JOB_WORDS,
+    NODE_WORDS,
+    PREEMPTED,
+    TASK_WORDS,
+    job_word,
+    task_word,
+    tasks_by_word,
+)
 from headgate.base.units import format_compact
 from headgate.cli import tables
 from headgate.protocol import Reason
@@ -35,6 +44,7 @@ from headgate.protocol.reasons import (
     WaitsForTasks,
 )
 
+DOCS = Path(__file__).parents[2] / "docs"
 LONG = "a-long-name-of-a-job-that-takes-part-in-a-sweep-of-many-parameters"
 WIDE = f"{{name: {LONG}, gang: true, tasks: {{run: x, count: 3}}}}"
 
@@ -49,6 +59,17 @@ def terminal(up: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         return up(*arguments)
 
     return call
+
+
+@pytest.fixture
+def shared(up: Any, controller: Any) -> Any:
+    """Under `fs`: job-1 has all 4 GPUs and 2 pending tasks, job-2 has 3."""
+    controller.policy_name = "fs"
+    for name, count in (("many", 6), ("few", 3)):
+        text = f"{{name: {name}, tasks: {{run: 'true', count: {count}}}}}"
+        controller.submit(text, user="ann", key=None)
+    controller.clock += 30.0
+    return up
 
 
 @pytest.fixture
@@ -146,6 +167,25 @@ def test_states_are_those_of_slurm() -> None:
 
 
 RESERVED = ReservedAt(at=1e9, ahead_s=3600.0, after=("sort-1", "kmeans-2", "train-3"), others=12)
+SAMPLES: list[Reason] = [
+    GangShort(placeable_tasks=3, tasks=4, free_gpus=16, needed_gpus=16, lacking="memory"),
+    Fragmented(free_gpus=8, most_on_one_node=3, needed_gpus=4),
+    BackfillTooLong(needs_s=7200.0, hole_s=2400.0, ahead="train-3"),
+    NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=4),
+    GpuMemory(needed_bytes=40 << 30, largest_free_bytes=16 << 30),
+    Shortage(resource="memory", needed=64 << 30, most_free=12 << 30, beside="2 GPUs"),
+    NoFittingNode(need="a GPU and 4 CPUs"),
+    ShareLimit(running_gpus=5, share_gpus=4, ahead="sort-1"),
+    BelowShare(running_gpus=1, share_gpus=3, ahead="sort-1", ahead_over_gpus=2),
+    QueueLimit(queue="poor", used_gpus=2, max_gpus=2),
+    JobsInFlightLimit(queue="nightly", in_flight=1, max_jobs_in_flight=1, ahead=2),
+    BehindHead(head="wide-1"),
+    WaitsForLocality(move_s=50.0, wait_s=49.0),
+    Declines(move_s=50.0, best_s=5.0, skips=3, patience=10),
+    WaitsForTasks(unfinished=3),
+    PreemptedFor(job="sort-1"),
+    Undecided(),
+]
 REASONS: list[Reason] = [
     NoFreeGpu(free_gpus=10, needed_gpus=1, total_gpus=2000, memory_bytes=80 << 30),
     Fragmented(free_gpus=100, most_on_one_node=6, needed_gpus=8, reserved=RESERVED),
@@ -193,6 +233,24 @@ def test_columns_are_those_of_a_terminal_also_for_wide_characters() -> None:
         ("USER", "N"), [("\u65e5\u672c\u8a9e" * 9, 1), ("ann", 22)], width=24, names=("USER",)
     )
     assert [tables.columns_of(line) for line in shown[1:]] == [24, 24]
+
+
+def test_page_of_reasons_has_their_present_sentences() -> None:
+    page = (DOCS / "why.md").read_text()
+    sentences = [reason.detail() for reason in SAMPLES]
+    assert [text for text in sentences if f"| {text}" not in page] == []
+
+
+def test_pages_have_all_states_and_the_present_tables(shared: Any) -> None:
+    page = (DOCS / "cli.md").read_text()
+    assert {*TASK_WORDS.values(), *JOB_WORDS.values(), *NODE_WORDS.values(), PREEMPTED} <= {
+        word.strip("|,") for word in page.split()
+    }
+    heading = "JOB           USER  STATE      TASKS  GPUS  TIME  REASON"
+    assert f"$ headgate jobs\n{heading}\n" in page
+    plan = shared("plan", "--policy", "fsp,slack=0").out
+    sample = (DOCS / "why.md").read_text().replace("\n  ", " ")  # further lines are indented
+    assert f"$ headgate plan --policy fsp,slack=0\n{plan}" in sample
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_why_shows_reason_share_and_places_of_a_waiting_job(shared: Any) -> None
     assert facts["Task"] == "job-2/0, the first pending one"
     assert facts["Best free place"] == "none"
     assert facts["Best place"] == (
-        "n0 (GPU, 4 GiB) at 0.0 s: nothing to read; allocated to job-1/0"
+        "n0 (GPU, 4 GiB), cost 0.0 s: nothing to read; allocated to job-1/0"
     )
     assert facts["If job-1/0 ended now"] == "it would start there"
     assert "unknown: no run-time history yet for 4 running tasks" in output.out
@@ -104,6 +104,11 @@ def test_plan_under_another_policy_shows_starts_and_preemptions(shared: Any) -> 
         "What if (fsp,slack=0): 2 runs would start, 2 would be preempted (GPU time lost: 1 min); "
         "0 of 4 GPUs would stay free"
     )
+    assert rows(output.out)[3:6] == [
+        ["JOB", "GPUS", "NOW", "WHAT IF", "RUNS", "PENDING", "REASON"],
+        ["job-1", "4", "4", "2", "-2", "4", "2 GPUs allocated, fair share 2"],
+        ["job-2", "0", "0", "2", "+2", "1", "2 GPUs allocated, fair share 2"],
+    ]
     view = shared("plan", "--policy", "fsp,slack=0", "-o", "json").json
     jobs = {job["job"]: job for job in view["what_if"]["jobs"]}
     assert [(j["held_gpus"], j["holds_gpus"], j["cut_tasks"]) for j in jobs.values()] == [

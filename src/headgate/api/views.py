@@ -128,7 +128,11 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
 
 def without_message(view: View) -> View:
     """Return the view of a job for users who may not read its logs, which its message quotes."""
-    return {**view, "message": "only the owner may read the message"} if view["message"] else view
+    return (
+        {**view, "message": "permission denied: only the owner can read the message"}
+        if view["message"]
+        else view
+    )
 
 
 def results_view(snapshot: Snapshot, row: int, now: float, *, default_keep_s: float | None) -> View:

@@ -58,13 +58,14 @@ class _Row:
 
 def demo(
     policy: Annotated[
-        str, typer.Option(metavar=POLICY_FORM, help="The policy that decides.")
+        str, typer.Option(metavar=POLICY_FORM, help="Scheduling policy.")
     ] = DEFAULT_POLICY,
     fmt: FormatOption = None,
 ) -> None:
-    """Start 8 virtual nodes, run a gang and four maps on them, check results, simulate the same.
+    """Run five jobs on virtual nodes, and simulate the same.
 
-    Explains why each job waited.
+    Starts 8 virtual nodes, runs a gang and four maps on them, checks their results, shows why each
+    job was pending, and simulates the same.
     """
     from rich.console import Console
 

@@ -125,7 +125,7 @@ def unexpected(error: BaseException) -> HeadgateError:
         hint = f"the details are in {path}"
     except OSError:
         hint = "its details could not be written to a file"
-    text = f"something went wrong inside Headgate ({type(error).__name__})"
+    text = f"internal error ({type(error).__name__})"
     return HeadgateError([Problem(path="", problem=text, hint=hint)], code="internal")
 
 

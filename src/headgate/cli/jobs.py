@@ -33,16 +33,22 @@ _DEFAULT_QUEUE = "default"
 
 def jobs(
     status: Annotated[
-        str | None, typer.Option(help="Only jobs in this state, such as PENDING or RUNNING.")
+        str | None,
+        typer.Option(metavar="STATE", help="Only jobs in this state: pending, running, ..."),
     ] = None,
-    user: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
-    queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
+    user: Annotated[
+        str | None, typer.Option(metavar="USER", help="Only jobs of this user.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="QUEUE", help="Only jobs in this queue.")
+    ] = None,
     all_jobs: Annotated[bool, typer.Option("--all", help="Also list archived jobs.")] = False,
     limit: Annotated[
-        int, typer.Option(min=1, max=1000, help="Maximum number of jobs, newest first.")
+        int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many jobs.")
     ] = 50,
     cursor: Annotated[
-        str | None, typer.Option(help="Continue after the page that ended here.")
+        str | None,
+        typer.Option(metavar="CURSOR", help="Show the next page: the cursor of the last one."),
     ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show every change, until Ctrl-C.")
@@ -50,7 +56,10 @@ def jobs(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """List jobs, newest first: one line each, with why it waits. -o wide shows all of it."""
+    """List jobs, newest first, with the reasons of pending ones.
+
+    TIME is how long a job has run or, before its first run, waited. -o wide shows whole reasons.
+    """
     settings = settle(state, fmt)
     query = {"state": status, "user": user, "queue": queue, "limit": limit, "cursor": cursor}
     query |= {"all": all_jobs or None}
@@ -66,13 +75,15 @@ def jobs(
             if not page["jobs"]:
                 _note_unknown(client, user, queue)
             if next_ := page["next"]:
-                output.print_note(f"there are more than {limit}; see --limit or --cursor {next_}")
+                output.print_note(
+                    f"there are more than {limit} jobs; see --limit or --cursor {next_}"
+                )
 
 
 def _note_unknown(client: Client, user: str | None, queue: str | None) -> None:
     """Print a note if the list is empty for a user or queue that is unknown."""
     if user is not None and not client.jobs(user=user, limit=1, all=True)["jobs"]:
-        output.print_note(f"no job of a user '{user}' is known")
+        output.print_note(f"no job of user '{user}' is known")
     if queue is not None:
         known = [held["name"] for held in client.queues()]
         if queue not in known:
@@ -160,9 +171,9 @@ def _first_line(message: str | None) -> str | None:
 
 def get(
     job: JobArgument,
-    task: Annotated[int | None, typer.Option(min=0, help="Only this task.")] = None,
+    task: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this task.")] = None,
     target: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Fetch the result into a file.")
+        Path | None, typer.Option("--output", metavar="FILE", help="Write the result to this file.")
     ] = None,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -224,7 +235,7 @@ def _run_times(view: dict[str, Any]) -> str | None:
 
 def _gang(view: dict[str, Any]) -> str:
     if view.get("num_nodes") is not None:  # not in views archived by older releases
-        return ", a gang on as many nodes"
+        return ", a gang, each on its own node"
     return ", a gang" if view["gang"] else ""
 
 

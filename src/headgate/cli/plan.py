@@ -26,10 +26,12 @@ def plan(
             help="Policy to try, such as fsp or fs,alpha1=2; default: the one in force.",
         ),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Number of nodes to add.")] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="N", help="Number of nodes to add.")] = None,
     like: Annotated[
         str | None,
-        typer.Option(metavar="NODE", help="Node whose hardware they have; default: the commonest."),
+        typer.Option(
+            metavar="NODE", help="Node whose hardware they have; default: of the commonest kind."
+        ),
     ] = None,
     report: Annotated[
         Path | None,
@@ -38,9 +40,10 @@ def plan(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show what would change now under another policy or with more nodes; nothing is changed.
+    """Show what another policy or more nodes would change now.
 
-    Where the policy reserves GPUs, a time line shows for which jobs, and after which runs.
+    Changes nothing. Where the policy reserves GPUs, a time line shows for which jobs, and after
+    which runs.
     """
     settings = settle(state, fmt)
     if report is not None:
@@ -61,7 +64,7 @@ def plan(
     if outlooks["what_if"]["jobs"]:
         output.print_text("")
         output.print_table(
-            ("JOB", "GPUS", "NOW", "WHAT IF", "START", "PREEMPT", "PENDING", "REASON"),
+            ("JOB", "GPUS", "NOW", "WHAT IF", "RUNS", "PENDING", "REASON"),
             _jobs(outlooks, whole=settings.wide),
             text=None if settings.wide else "REASON",
             names=("JOB",),
@@ -93,8 +96,14 @@ def _jobs(outlooks: View, *, whole: bool) -> Iterator[tuple[object, ...]]:
             reason = reason.partition("; ")[0]
         yield (
             *(job["job"], job["held_gpus"], today[job["job"]]["holds_gpus"], job["holds_gpus"]),
-            *(job["started_tasks"], job["cut_tasks"], job["waiting_tasks"], reason),
+            *(_change(job["started_tasks"], job["cut_tasks"]), job["waiting_tasks"], reason),
         )
+
+
+def _change(started: int, preempted: int) -> str | None:
+    """Return how many runs start and are preempted as text: `+2 -1`."""
+    parts = [f"+{started}"] * bool(started) + [f"-{preempted}"] * bool(preempted)
+    return " ".join(parts) or None
 
 
 def _print_runs(found: View) -> None:

@@ -15,7 +15,7 @@ from headgate.ports import Parameter, PolicyInfo, make_policy
 
 def policies(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Show this one with its parameters.")
+        str | None, typer.Argument(metavar="NAME", help="Show this one with its parameters.")
     ] = None,
     fmt: FormatOption = None,
 ) -> None:

@@ -31,16 +31,16 @@ POLICY_FORM = "NAME[,PARAMETER=NUMBER...]"
 
 StateOption = Annotated[
     Path | None,
-    typer.Option("--state", metavar="DIR", help="State directory of the Headgate to use."),
+    typer.Option("--state", metavar="DIR", help="State directory of Headgate."),
 ]
 FormatOption = Annotated[
     Format | None, typer.Option("-o", "--format", help="Output format; wide: nothing is cropped.")
 ]
 DryRunOption = Annotated[
     bool,
-    typer.Option("--dry-run", help="Do all checks and show what would happen; change nothing."),
+    typer.Option("--dry-run", help="Check everything, change nothing."),
 ]
-YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Skip the confirmation.")]
+YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from headgate.cli.settings import FormatOption, StateOption, settle
 
 
 def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
-    """List the nodes: allocated resources, runs, and the expected bandwidth.
+    """List the nodes: state, allocated resources, runs.
 
-    -o wide also shows what the nodes actually use.
+    Also shows the expected bandwidth; -o wide shows what nodes actually use.
     """
     settings = settle(state, fmt)
     with settings.client() as client:
@@ -30,8 +30,8 @@ def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
         output.print_table(headings, map(_node_cells, found), names=cropped)
     output.print_text("GPUS, CPUS, MEMORY: allocated/total")
     output.print_wrapped(
-        f"Bandwidth: {format_size(bandwidth['disk_bytes_per_s'])}/s from a disk,"
-        f" {format_size(bandwidth['rack_bytes_per_s'])}/s within a rack,"
+        f"Bandwidth: {format_size(bandwidth['disk_bytes_per_s'])}/s disk,"
+        f" {format_size(bandwidth['rack_bytes_per_s'])}/s in a rack,"
         f" {format_size(bandwidth['cluster_bytes_per_s'])}/s across racks"
     )
 

@@ -25,7 +25,7 @@ def why(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show the state of a job or a task, why it is pending, and its expected start."""
+    """Show why a job or a task is pending, and its expected start."""
     settings = settle(state, fmt)
     job, task = _parsed(target)
     with settings.client() as client:
@@ -128,7 +128,7 @@ def _place(explanation: View, place: View) -> str:
         end = "" if until is None else f", which ends {_at(explanation, until)}"
         held = f"; allocated to {place['held_by']}{end}"
     read = reads(place["read_bytes"])
-    return f"{place['node']}{gpu} at {format_seconds(place['cost_s'])}: {read}{held}"
+    return f"{place['node']}{gpu}, cost {format_seconds(place['cost_s'])}: {read}{held}"
 
 
 def reads(read_bytes: View) -> str:

@@ -310,7 +310,7 @@ class Controller:
         past = None if known_row(view, job) is not None else self.archive.find(job)
         owner = past.job.user if past is not None else view.job(job_row(view, job)).user
         if user not in (owner, *self.admins):
-            text = f"job {job} belongs to {owner}"
+            text = f"permission denied: job {job} belongs to {owner}"
             raise SpecError([Problem(path=job, problem=text)], code="forbidden")
         if past is not None:
             raise _ended_already(job, JobState[past.state.upper()])
@@ -368,7 +368,7 @@ class Controller:
         view = self._published
         found = dataset_of(view, dataset)
         if user not in (found.user, *self.admins):
-            text = f"dataset {dataset} belongs to {found.user}"
+            text = f"permission denied: dataset {dataset} belongs to {found.user}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         rows = [view.names.shard_rows[shard.id] for shard in found.shards]
         self._reject_in_use(view, found)

@@ -149,7 +149,7 @@ def infeasible_gang(
         if as_big > places:
             return (
                 f"the gang can never start: {as_big} of its tasks need {demand_text(demand)} each, "
-                f"and the whole cluster holds {places} such tasks at most"
+                f"and the cluster fits at most {places} such tasks"
             )
     gpus_milli = sum(demand.gpus_milli * times for demand, times in demands.items())
     total = sum(len(node.gpus) for node in nodes)

@@ -71,7 +71,7 @@ class Needs(Shape):
 
     gpus: Annotated[Gpus, Field(description=_GPUS)] = 1
     gpu_memory: Annotated[
-        Size, Field(description="needed on each whole GPU; held of one that is shared")
+        Size, Field(description="needed on each whole GPU; allocated on one that is shared")
     ] = 0
     cpus: Annotated[
         Amount | None,
@@ -102,7 +102,7 @@ class Needs(Shape):
             and not self.gpu_memory
             and document.is_clean((*place, "gpu_memory"))
         ):
-            hint = "such as gpu_memory: 4GiB, which is what the task holds of the GPU"
+            hint = "such as gpu_memory: 4GiB, the memory of the GPU that the task gets"
             document.add((*place, "gpu_memory"), "is missing beside 'gpus: shared'", hint)
         check_custom(document, self.custom, place)
 
