@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from headgate.base.states import (
     JOB_WORDS,
@@ -18,7 +20,7 @@ from headgate.base.states import (
     tasks_by_word,
 )
 from headgate.base.units import format_compact
-from headgate.cli import tables
+from headgate.cli import demo, tables
 from headgate.protocol import Reason
 from headgate.protocol.reasons import (
     BackfillTooLong,
@@ -216,6 +218,34 @@ def test_what_is_in_the_way_is_a_short_clause_before_the_way_out(reason: Reason)
     assert ";" not in reason.cause()
     assert len(reason.cause()) <= 58
     assert reason.detail().partition("; ")[0] == reason.cause()
+
+
+def test_report_of_the_demo_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    row = demo._Row(
+        job="occurrence-1", tasks=17, wait_s=5000.0, run_s=5000.0, simulated_s=5000.0,
+        fairness=0.654, read_bytes=(131 << 20, 121 << 20, 105 << 20), verdict="",
+        why_after_s=38.0, why=SAMPLES[0].detail(),
+        expected="occurrence-1/8 in 12 s to 22 s (80 %; most likely 16 s) on n5",
+    )  # fmt: skip
+    wrong = replace(row, job="matmul-4", verdict="the product differs from that of NumPy by 0.5")
+    read = {"node": 1 << 30, "rack": 1 << 29, "cluster": 1 << 20}
+    facts = {"makespan_s": 81.0, "bytes": read}
+    demo._show(Console(width=80), [row, wrong], {**facts, "simulated": facts})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line.rstrip()) > 80] == []
+    shown = next(line for line in lines if line.startswith("occurrence-1"))
+    assert shown.split() == [
+        "occurrence-1", "17", "1h23m", "1h23m", "1h23m", "0.65", "131/121/105", "correct",
+    ]  # fmt: skip
+    assert any(line.startswith("matmul-4") and line.endswith("...") for line in lines)
+
+
+def test_errors_are_wrapped_on_a_terminal(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    lines = terminal("plan", "--policy", "unknown").err.splitlines()
+    assert lines[0] == "error: policy: there is no policy 'unknown'"
+    assert len(lines) > 2, "the hint lists all policies"
+    assert all(line.startswith("  ") and len(line) <= 80 for line in lines[1:])
 
 
 def test_free_text_is_cropped_at_its_end_and_names_in_their_middle() -> None:

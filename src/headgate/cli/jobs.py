@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +27,7 @@ from headgate.cli.settings import (
 if TYPE_CHECKING:
     from headgate.api.client import Client
 
-Job = dict[str, Any]
+Job = Mapping[str, Any]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 _DEFAULT_QUEUE = "default"
 
@@ -106,9 +107,16 @@ def _watch(client: Client, query: dict[str, str | int | None], settings: Setting
 
 
 def _lines(listed: Sequence[Job], settings: Settings) -> list[str]:
-    """Return the table of jobs; QUEUE is left out where all are in the queue `default`."""
     if settings.wide:
         return tables.lines(*_wide(listed))
+    return job_lines(listed, output.columns(), terminal=sys.stdout.isatty())
+
+
+def job_lines(listed: Sequence[Job], width: int, *, terminal: bool = True) -> list[str]:
+    """Return the table of jobs; QUEUE is left out where all are in the queue `default`.
+
+    Names are cropped on a terminal only.
+    """
     columns: dict[str, Callable[[Job], object]] = {
         "JOB": lambda job: job["id"],
         "USER": lambda job: job["user"],
@@ -122,7 +130,8 @@ def _lines(listed: Sequence[Job], settings: Settings) -> list[str]:
     if all(job["queue"] == _DEFAULT_QUEUE for job in listed):
         del columns["QUEUE"]
     rows = [[cell(job) for cell in columns.values()] for job in listed]
-    return output.table_lines(tuple(columns), rows, text="REASON", names=("QUEUE", "USER", "JOB"))
+    names = ("QUEUE", "USER", "JOB") if terminal else ()
+    return tables.lines(tuple(columns), rows, width=width, text="REASON", names=names)
 
 
 def _wide(listed: Sequence[Job]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:

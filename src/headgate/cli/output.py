@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -125,25 +124,14 @@ def print_table(
 
     On a terminal it is as wide as that. In a file or a pipe only the column `text` is cropped.
     """
-    for line in table_lines(headings, rows, text=text, names=names):
-        write(f"{line}\n")
-
-
-def table_lines(
-    headings: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    *,
-    text: str | None = None,
-    names: Sequence[str] = (),
-) -> list[str]:
-    """Return the lines of a table for stdout; see `print_table`."""
     cropped = names if sys.stdout.isatty() else ()
-    return tables.lines(headings, rows, width=columns(), text=text, names=cropped)
+    for line in tables.lines(headings, rows, width=columns(), text=text, names=cropped):
+        write(f"{line}\n")
 
 
 def columns() -> int:
     """Return the width of the terminal; elsewhere `COLUMNS`, else 80."""
-    return shutil.get_terminal_size((80, 24)).columns
+    return get_terminal_size((80, 24)).columns
 
 
 def print_facts(facts: Iterable[tuple[str, str | None]]) -> None:
@@ -160,13 +148,7 @@ def print_wrapped(text: str) -> None:
     """
     first, *others = visible(text, lines=True).split("\n")
     if sys.stdout.isatty():
-        first = textwrap.fill(
-            first,
-            columns(),
-            subsequent_indent="  ",
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        first = tables.wrapped(first, columns())
     write("".join(f"{line}\n" for line in (first, *(f"  {line}" for line in others))))
 
 

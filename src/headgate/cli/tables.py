@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from headgate.base.text import visible
@@ -35,6 +36,13 @@ def lines(
         numbers = _are_numbers(column[1:])
         shown.append([_aligned(crop(cell, wide), wide, right=numbers) for cell in column])
     return [_GAP.join(cells).rstrip() for cells in zip(*shown, strict=True)]
+
+
+def wrapped(line: str, width: int) -> str:
+    """Return a line wrapped between words, its further lines indented."""
+    return textwrap.fill(
+        line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def columns_of(text: str) -> int:
