@@ -10,6 +10,7 @@ import typer
 
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
+from headgate.base.units import format_compact
 from headgate.cli import output, report_directory
 from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
