@@ -52,7 +52,7 @@ def logs(
             problem = Problem(path=job, problem=text, hint=f"headgate why {job}")
             raise SpecError([problem], code="not_finished")
         if len(tasks) > 1 and not settings.as_json:
-            output.print_note(f"task {chosen['ordinal']} of {len(tasks)}; others with --task")
+            output.print_note(f"task {chosen['ordinal']} of {len(tasks)}; see others with --task")
         if follow:
             pieces = _follow(client, job, chosen, attempt)
             write = _writer()
