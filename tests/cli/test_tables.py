@@ -289,6 +289,7 @@ def test_pages_have_all_states_and_the_present_tables(shared: Any) -> None:
         (0.0, "0s"),
         (9.96, "10s"),
         (90.0, "1m30s"),
+        (2999.0, "49m"),
         (7500.0, "2h5m"),
         (1e5, "1d3h"),
         (4e7, "462d23h"),
