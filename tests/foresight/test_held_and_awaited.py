@@ -95,7 +95,7 @@ def test_reason_names_the_awaited_job_with_its_state_and_expected_end(bench: Ben
     now = bench.engine.state.now
     found = reason(bench, "c")
     assert found == WaitsForJobs(job="a2", state="RUNNING", ends_at=now + 100, ahead_s=100)
-    assert "waits for a2 (RUNNING, expected end 00:01:" in str(found)
+    assert "depends on a2 (RUNNING, expected end 00:01:" in str(found)
 
 
 def test_reason_names_the_job_that_ends_last_of_several(bench: Bench) -> None:

@@ -263,8 +263,8 @@ class Client:
             try:
                 probe.connect(str(self._socket))
             except PermissionError as error:
-                hint = "ask its owner to add you to its group"
-                raise self._failed("you may not use this Headgate", hint) from error
+                hint = "ask an administrator to add you to the group"
+                raise self._failed("permission denied", hint) from error
             except OSError as error:
                 raise self._not_running() from error
         self._probed = True
@@ -291,7 +291,7 @@ def _given(query: dict[str, Any] | None) -> dict[str, Any]:
             text = f"has {len(value)} characters, at most {_LONGEST} are allowed"
             problems.append(Problem(path=key, problem=text))
         elif isinstance(value, str) and visible(value) != value:
-            text = f"'{value}' contains characters that no name has"
+            text = f"'{value}' contains characters that are invalid in names"
             problems.append(Problem(path=key, problem=text))
     if problems:
         raise SpecError(problems, code="usage")

@@ -22,6 +22,7 @@ class Format(StrEnum):
     """The output format of a verb."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
 
 
@@ -30,14 +31,16 @@ POLICY_FORM = "NAME[,PARAMETER=NUMBER...]"
 
 StateOption = Annotated[
     Path | None,
-    typer.Option("--state", metavar="DIR", help="State directory of the Headgate to use."),
+    typer.Option("--state", metavar="DIR", help="State directory of Headgate."),
 ]
-FormatOption = Annotated[Format | None, typer.Option("-o", "--format", help="Output format.")]
+FormatOption = Annotated[
+    Format | None, typer.Option("-o", "--format", help="Output format; wide: nothing is cropped.")
+]
 DryRunOption = Annotated[
     bool,
-    typer.Option("--dry-run", help="Do all checks and show what would happen; change nothing."),
+    typer.Option("--dry-run", help="Check everything, change nothing."),
 ]
-YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Skip the confirmation.")]
+YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,11 @@ class Settings:
     def as_json(self) -> bool:
         """Whether to print JSON."""
         return self.format is Format.JSON
+
+    @property
+    def wide(self) -> bool:
+        """Whether tables have all columns and whole texts, however wide that is."""
+        return self.format is Format.WIDE
 
     def client(self) -> Client:
         """Return a client of the Headgate in the state directory."""

@@ -26,6 +26,7 @@ from headgate.cli.trace_settings import (
     TraceSettings,
     VcOption,
 )
+from headgate.cli.why import WHERE
 from headgate.model import Job
 from headgate.ports import Policy, make_policy, read_policy
 from headgate.protocol import Command, Event, Plan, Reason
@@ -36,15 +37,23 @@ from headgate.spec import Scenario, load_scenario
 from headgate.state import Snapshot
 from headgate.traces import TraceFile, open_trace
 
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar=POLICY_FORM,
+        help="Scheduling policy; required with --trace, default: the scenario's.",
+    ),
+]
 ForecastsOption = Annotated[
     float | None,
-    typer.Option(metavar="SHARE", help="Share of the rounds after which a start is forecast."),
+    typer.Option(metavar="SHARE", help="Forecast a start after this share of the rounds."),
 ]
 JobsOutOption = Annotated[
-    Path | None, typer.Option(help="Write one row per job to this Parquet file.")
+    Path | None, typer.Option(metavar="FILE", help="Write one row per job to this Parquet file.")
 ]
 TimingsOption = Annotated[
-    Path | None, typer.Option(help="Write the times measured on this machine to this file.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Write times measured on this machine to this file."),
 ]
 _PROGRESS_EVERY_S = 0.2
 
@@ -81,20 +90,20 @@ class _Timed:
 
 def simulate(
     scenario: Annotated[
-        Path | None, typer.Argument(help="A scenario file (YAML).", show_default=False)
+        Path | None,
+        typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False),
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(help="A recorded workload (Parquet), on identical GPUs."),
+        typer.Option(metavar="FILE", help="A recorded workload (Parquet), on identical GPUs."),
     ] = None,
-    gpus: Annotated[int | None, typer.Option(help="With --trace: how many GPUs.")] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(metavar=POLICY_FORM, help="The policy; needed with --trace, else the file's."),
+    gpus: Annotated[
+        int | None, typer.Option(metavar="N", help="With --trace: number of GPUs.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
+    policy: PolicyOption = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed.")] = None,
     decision_latency: Annotated[
-        float | None, typer.Option(help="Modelled seconds that each decision takes.")
+        float | None, typer.Option(metavar="SECONDS", help="Time that each decision takes.")
     ] = None,
     queue_column: QueueColumnOption = None,
     vc: VcOption = None,
@@ -105,7 +114,10 @@ def simulate(
     timings: TimingsOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Run the scheduler in virtual time on a scenario or a trace, and print the figures."""
+    """Simulate a scenario or a trace in virtual time.
+
+    Runs the same scheduler as the live system, and prints the figures.
+    """
     as_json = settle(None, fmt).as_json
     problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
     problems += _check_share(forecasts) + _check_writable(jobs_out) + _check_writable(timings)
@@ -198,9 +210,11 @@ def _check_options(
         wrong.append(("SCENARIO", "give either a scenario file or --trace", hint))
     if trace is not None and scenario is None:
         if gpus is None:
-            wrong.append(("--gpus", "is needed with --trace", "how many GPUs the cluster has"))
+            wrong.append(
+                ("--gpus", "is required with --trace", "the number of GPUs of the cluster")
+            )
         if policy is None:
-            wrong.append(("--policy", "is needed with --trace", f"one of {', '.join(POLICIES)}"))
+            wrong.append(("--policy", "is required with --trace", f"one of {', '.join(POLICIES)}"))
     if scenario is not None and gpus is not None:
         wrong.append(("--gpus", "requires --trace", "a scenario file defines its GPUs"))
     if gpus is not None and not 1 <= gpus <= 1_000_000:
@@ -293,14 +307,15 @@ def _print(figures: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         output.print_json_line(visible_values(figures))
         return
-    output.print_text(f"policy {figures['policy']}, seed {figures['seed']}\n")
-    output.print_table(("WHAT", "FIGURE"), _rows(figures))
+    output.print_text(f"Policy {figures['policy']}, seed {figures['seed']}\n")
+    output.print_table(("FIGURE", "VALUE"), _rows(figures))
     placed = figures.get("placements")
     if placed:
         output.print_text("")
         output.print_table(
             ("AT", "TASK", "NODE", "LOCALITY"),
             ((f"{p['at_s']:.1f} s", p["task"], p["node"], p["locality"]) for p in placed[:50]),
+            names=("TASK", "NODE"),
         )
         if len(placed) > 50:
             output.print_note(f"and {len(placed) - 50} more; -o json lists all")
@@ -308,13 +323,18 @@ def _print(figures: dict[str, Any], *, as_json: bool) -> None:
 
 def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "makespan", format_seconds(figures["makespan_s"])
-    for key in ("finished", "failed", "cancelled", "unfinished", "rejected"):
-        yield f"jobs {key}", str(figures[f"jobs_{key}"])
+    for key, name in (
+        ("finished", "completed"), ("failed", "failed"), ("cancelled", "cancelled"),
+        ("unfinished", "not ended"), ("rejected", "rejected"),
+    ):  # fmt: skip
+        yield f"jobs {name}", str(figures[f"jobs_{key}"])
     for code, count in figures["rejected"].items():
         yield f"  {code}", str(count)
-    for key in ("mean_jct_s", "median_jct_s", "p99_jct_s", "mean_wait_s"):
-        value = figures[key]
-        yield key[:-2].replace("_", " "), "-" if value is None else format_seconds(value)
+    for key, name in (
+        ("mean_jct_s", "mean completion time"), ("median_jct_s", "median completion time"),
+        ("p99_jct_s", "p99 completion time"), ("mean_wait_s", "mean wait"),
+    ):  # fmt: skip
+        yield name, "-" if figures[key] is None else format_seconds(figures[key])
     yield "GPU utilisation", f"{figures['gpu_utilisation']:.1%}"
     if figures["fairness"] is not None and figures["fairness"]["mean"] is not None:
         mean, deviation = figures["fairness"]["mean"], figures["fairness"]["deviation"]
@@ -322,9 +342,10 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _trace_rows(figures)
     yield from _forecast_rows(figures.get("forecasts"))
     for locality, size in figures["bytes"].items():
-        yield f"bytes {locality}", format_size(size)
+        yield f"read {WHERE[locality]}", format_size(size)
     decisions = figures["decisions"]
-    yield "decisions", f"{decisions['count']} of {format_seconds(decisions['mean_s'])}"
+    took = format_seconds(decisions["mean_s"])
+    yield "scheduling decisions", f"{decisions['count']}, each modelled as {took}"
 
 
 def _trace_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -332,7 +353,7 @@ def _trace_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for row in figures["wait_by_size"] or ():
         if row["jobs"]:
             mean, p99 = format_seconds(row["mean_wait_s"]), format_seconds(row["p99_wait_s"])
-            name = f"wait from {row['gpus_at_least']} GPUs on"
+            name = f"wait, {row['gpus_at_least']} GPUs or more"
             yield name, f"mean {mean}, p99 {p99}, {row['jobs']} jobs"
     rho = figures["finish_time_fairness"]
     if rho is not None and rho["mean"] is not None:

@@ -37,13 +37,19 @@ app = typer.Typer(
     context_settings=_SETTINGS,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Fair shares of a GPU cluster, near the data, with a reason for every wait.",
+    help="A scheduler for shared GPU clusters: fair shares, near the data.",
 )
 _data = typer.Typer(
-    cls=Verbs, context_settings=_SETTINGS, rich_markup_mode=None, help="Put, list, remove datasets."
+    cls=Verbs,
+    context_settings=_SETTINGS,
+    rich_markup_mode=None,
+    help="Put, list and remove datasets.",
 )
 _reproduce = typer.Typer(
-    cls=Verbs, context_settings=_SETTINGS, rich_markup_mode=None, help="Run published experiments."
+    cls=Verbs,
+    context_settings=_SETTINGS,
+    rich_markup_mode=None,
+    help="Reproduce published experiments.",
 )
 
 

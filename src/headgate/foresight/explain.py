@@ -26,6 +26,7 @@ from headgate.protocol.reasons import (
 )
 from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.life import ENDED, HOLDING
+from headgate.state.stops import waits_preempted
 from headgate.state.view import View
 
 _OTHER = (Shortage, NoFittingNode)
@@ -36,8 +37,8 @@ _OTHER = (Shortage, NoFittingNode)
 class Explanation:
     """A job's `counts` of tasks by state, and the reason why tasks wait.
 
-    `waits_s` is the time since submission. `reason` is None when no task waits; then `message` may
-    be how the job ended.
+    `preempted_tasks` of them wait after a preemption. `waits_s` is the time since submission.
+    `reason` is None when no task waits; then `message` may be how the job ended.
     """
 
     job: str
@@ -46,6 +47,7 @@ class Explanation:
     waits_s: float
     reason: Reason | None
     message: str | None
+    preempted_tasks: int = 0
 
 
 class ExplanationContext:
@@ -145,7 +147,14 @@ def explain(
         waits_s=max(0.0, now - view.jobs.submitted_at[job]) if waits else 0.0,
         reason=reason,
         message=view.jobs.message[job],
+        preempted_tasks=_preempted(view, rows),
     )
+
+
+def _preempted(view: View, rows: range) -> int:
+    """Return how many of a job's tasks wait after a preemption; O(its tasks)."""
+    some = rows if len(rows) < len(view.stops) else view.stops
+    return sum(task in rows and waits_preempted(view, task) for task in some)
 
 
 def _reason(

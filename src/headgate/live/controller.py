@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.states import JOB_WORDS
 from headgate.engine import drive
 from headgate.journal import Archive, Record
 from headgate.live.archivist import Archivist
@@ -342,7 +343,7 @@ class Controller:
         past = None if known_row(view, job) is not None else self.archive.find(job)
         owner = past.job.user if past is not None else view.job(job_row(view, job)).user
         if user not in (owner, *self.admins):
-            text = f"job {job} belongs to {owner}"
+            text = f"permission denied: job {job} belongs to {owner}"
             raise SpecError([Problem(path=job, problem=text)], code="forbidden")
         if past is not None:
             raise _ended_already(job, JobState[past.state.upper()])
@@ -409,7 +410,7 @@ class Controller:
         view = self._published
         found = dataset_of(view, dataset)
         if user not in (found.user, *self.admins):
-            text = f"dataset {dataset} belongs to {found.user}"
+            text = f"permission denied: dataset {dataset} belongs to {found.user}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         rows = [view.names.shard_rows[shard.id] for shard in found.shards]
         self._reject_in_use(view, found)
@@ -462,7 +463,7 @@ def _ended_since(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def _ended_already(job: str, state: JobState) -> SpecError:
-    text = f"job {job} is {state.name.lower()} already"
+    text = f"job {job} is already {JOB_WORDS[state.name.lower()]}"
     stopping = state == JobState.STOPPING
     hint = f"headgate cancel {job} --now kills its runs without notice" if stopping else ""
     return SpecError([Problem(path=job, problem=text, hint=hint)], code="already_ended")

@@ -70,7 +70,7 @@ class DatasetUploads:
         with self._moving(dataset, index, user, snapshot) as upload:
             places = self._places(snapshot())
             if not places:
-                raise WorldError("no node is up that could keep a shard", code="unreachable")
+                raise WorldError("no node is up to store a shard", code="unreachable")
             nodes = choose_nodes(index, places, replicas)
             shard = dataset_shard(dataset, index, 0).id
             try:
@@ -181,7 +181,7 @@ class DatasetUploads:
             problem = f"'{dataset}' is not a name"
             raise SpecError([Problem(path="name", problem=problem, hint=f"use {NAME_FORM}")])
         if dataset in view.datasets:
-            raise SpecError(_about(dataset, "is there already", "headgate data rm"), code="exists")
+            raise SpecError(_about(dataset, "exists already", "headgate data rm"), code="exists")
         now_s = time.monotonic()
         upload = self._uploads.setdefault(dataset, _Upload(user=user, touched_s=now_s))
         _reject_if_ending(dataset, upload)

@@ -11,6 +11,8 @@ from headgate.state.view import View
 STOPS_KEPT = 8
 """How many stops of a task are kept, the latest ones."""
 
+_WAITS = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
+
 
 class StopLog(Mapping[int, tuple[RunStop, ...]]):
     """The last stops of tasks, in order, by row; frozen at a cost only after a change."""
@@ -62,9 +64,11 @@ def preemption(view: View, task: int) -> str | None:
     last = view.stops.get(task, ())[-1:]
     if not last or last[0].cause.kind is not StopKind.PREEMPTED:
         return None
-    ended = view.tasks.state[task] not in (
-        TaskState.STOPPING,
-        TaskState.WAITING,
-        TaskState.BLOCKED,
-    )
-    return None if ended or last[0].attempt != view.tasks.attempts[task] else last[0].cause.text
+    state, attempt = view.tasks.state[task], view.tasks.attempts[task]
+    again = state not in (TaskState.STOPPING, *_WAITS) or last[0].attempt != attempt
+    return None if again else last[0].cause.text
+
+
+def waits_preempted(view: View, task: int) -> bool:
+    """Return whether a task waits since its last run was preempted."""
+    return view.tasks.state[task] in _WAITS and preemption(view, task) is not None
