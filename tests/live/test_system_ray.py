@@ -74,10 +74,12 @@ report(**found)
 """
 STAYS = f"""{LOOK}
 import subprocess
-ray.get(Left.options(name="left", lifetime="detached").remote().up.remote())
+left = Left.options(name="left", lifetime="detached").remote()
+ray.get(left.up.remote())
 subprocess.Popen(["setsid", "sleep", "600"])
 Path(sys.argv[1]).write_text(os.environ["RAY_TMPDIR"])
-time.sleep(600)
+while ray.get(left.up.remote()):  # it fails soon when its cluster is lost
+    time.sleep(0.1)
 """
 
 

@@ -71,7 +71,7 @@ with open(os.environ["HEADGATE_OUTPUT"], "w") as file:
 
 @pytest.fixture(scope="module")
 def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=1, gpus=1, up=("--probe-period=0",)) as headgate:
+    with Headgate(nodes=1, gpus=1, up=("--racks=1", "--probe-period=0")) as headgate:
         yield headgate
 
 

@@ -38,6 +38,7 @@ GIVEN_OUT = "other Ray programs were faster to use what it was granted of the Ra
 _STARTED = "Ray runtime started"
 _START_S = 180.0
 _ASK_S = 10.0
+_SEEN_S = 1.5  # `ray start` looks at its processes every second
 _TAIL_LINES = 30
 _STORE_PART = 0.3  # of the memory, as in other Ray clusters; it is taken when it is used
 _STORE_LEAST = 80_000_000  # bytes; Ray requires 75 MiB
@@ -332,6 +333,9 @@ class _Cluster:
         )
         _in_thread(self._wait_for_program)
         name, how = self._events.get()
+        if how and not name:  # a program often fails before the loss that it fails of is seen
+            with suppress(Empty):
+                name, how = self._events.get(timeout=_SEEN_S)
         if name:
             return self._failed(name, f"its Ray cluster lost node {name}: {how}")
         _report("detached actor", self._detached_actors())
@@ -355,6 +359,8 @@ class _Cluster:
                 name, how = self._events.get(timeout=_START_S)
             except Empty:
                 name, how = min(waiting), f"it was not up within {_START_S:g} s"
+            if not name:
+                return how
             if how != _STARTED:
                 return self._failed(name, f"its Ray cluster did not start on node {name}: {how}")
             waiting.remove(name)
