@@ -162,7 +162,7 @@ class Submissions:
                 account, [f for data in job_file.data.values() for f in data.files or ()]
             ),
         )
-        if job_file.ray is not None:
+        if job_file.ray is not None and job_file.ray.script.startswith("/"):
             _reject_missing(account, job_file.ray.script)
         if job.results_path and not Path(job.results_path).is_dir():
             problem = f"there is no directory '{clipped(job.results_path)}'"
