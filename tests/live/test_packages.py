@@ -12,6 +12,7 @@ import pytest
 from tests.live.test_submission import ME, OTHER, controller, running
 
 from headgate.base.errors import SpecError
+from headgate.live import link
 from headgate.live import packages as module
 from headgate.live.controller import Controller
 from headgate.live.packages import package_shard
@@ -19,6 +20,16 @@ from headgate.model import Gpu, Node, RunEnvironment
 from headgate.protocol import NodeJoined
 
 __all__ = ["controller"]
+
+
+@pytest.fixture(autouse=True)
+def no_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start no master, which would start a Ray cluster: the jobs stay in flight."""
+
+    def start(*_: Any) -> None:
+        raise ValueError("there is no Ray")
+
+    monkeypatch.setattr(link, "start_master", start)
 
 
 def sent(controller: Controller, content: bytes, user: str = ME) -> str:
@@ -80,11 +91,25 @@ def test_job_names_a_package_of_its_user(tmp_path: Path) -> None:
         assert again.use_package(digest, user=ME)
 
 
-@pytest.mark.parametrize("keys", ["working_dir: src", "pip: requirements.txt"])
+@pytest.mark.parametrize(
+    "keys",
+    ["run: x, working_dir: src", "run: x, pip: requirements.txt", "ray: {script: train.py}"],
+)
 def test_job_file_with_paths_of_the_client_is_rejected(controller: Controller, keys: str) -> None:
     join(controller)
     with pytest.raises(SpecError, match="names files that were not sent"):
-        controller.submit(f"{{run: 'true', {keys}}}", user=ME, key=None)
+        controller.submit(f"{{{keys}}}", user=ME, key=None)
+
+
+def test_script_of_a_ray_program_may_lie_in_its_package(controller: Controller) -> None:
+    join(controller)
+    digest = sent(controller, b"files")
+    text = f"{{ray: {{script: train.py}}, working_dir: {{package: '{digest}'}}}}"
+    job = controller.submit(text, user=ME, key=None)
+    view = controller.snapshot()
+    assert view.job(view.names.job_rows[job]).program.environment.package == digest
+    with pytest.raises(SpecError, match="there is no file"):
+        controller.submit(text.replace("train.py", "/no/train.py"), user=ME, key=None)
 
 
 def test_packages_expire_after_their_last_use_unless_a_job_in_flight_has_them(

@@ -179,7 +179,7 @@ class Submissions:
                 account, [f for data in job_file.data.values() for f in data.files or ()]
             ),
         )
-        if job_file.ray is not None:
+        if job_file.ray is not None and job_file.ray.script.startswith("/"):
             _reject_missing(account, job_file.ray.script)
             if job_file.ray.mode == RayMode.SHARED:
                 why = why_not_shared(user, joined=self._joined, trusted=self._trusted)
