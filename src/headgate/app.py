@@ -80,6 +80,7 @@ def run_controller(state: Path) -> None:
         probe_period_s=config.probe_period_s,
         keep_results_s=config.keep_results_s,
         retain_s=config.retain_s,
+        spares=config.spares,
         record_of=record_of,
     )
     controller.start()

@@ -48,14 +48,13 @@ def start_cluster(
     probe_period_s: float | None = None,
     keep_results_s: float | None = None,
     retain_s: float | None = None,
+    spares: int | None = None,
     show_progress: ShowProgress = lambda _: None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
-    By default 8 nodes with 2 GPUs in 2 racks. `policy` is text for `read_live_policy`;
-    `show_progress` receives lines. After a failure nothing stays started. A configuration still in
-    `state` holds, except for options given here. Raises SpecError `not_in_force` for options that
-    differ from a running Headgate's, WorldError for a process that does not start.
+    After a failure nothing stays started. A configuration still in `state` holds, except for
+    options given here. SpecError `not_in_force` for those that differ from a running Headgate's.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
@@ -78,6 +77,7 @@ def start_cluster(
         probe_period_s=probe_period_s,
         keep_results_s=keep_results_s,
         retain_s=retain_s,
+        spares=spares,
     )
     members = _members(state, given)
     with private_files():

@@ -101,6 +101,17 @@ _RetainOption = Annotated[
 ]
 
 
+_SparesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=16,
+        help="Processes kept ready on each node, for a quick start of jobs.",
+        show_default="1",
+    ),
+]
+
+
 def up(
     nodes: _NodesOption = None,
     gpus: _GpusOption = None,
@@ -120,6 +131,7 @@ def up(
     probe_period: _ProbePeriodOption = None,
     keep_results: _KeepOption = None,
     retain: _RetainOption = None,
+    spares: _SparesOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -150,6 +162,7 @@ def up(
             probe_period_s=probe_period,
             keep_results_s=keep_s,
             retain_s=retain_s,
+            spares=spares,
             show_progress=show_progress,
         )
     verb = "runs already" if facts["already_running"] else "is up"

@@ -18,6 +18,9 @@ PROBE_PERIOD_S = 15.0
 RETAIN_S = 86_400.0
 """Default seconds that an ended job stays in the state before it is archived."""
 
+SPARES = 1
+"""Default number of spares on each node."""
+
 _FILE = "config.json"
 
 
@@ -30,7 +33,8 @@ class ControllerConfig:
     started by Headgate and is not stopped by it. Bandwidth is probed every `probe_period_s`
     seconds; 0: only when nodes join. Jobs without a retention of their own keep their results for
     `keep_results_s` seconds after their end; `inf` is forever. Ended jobs stay in the state for
-    `retain_s` seconds before they are archived.
+    `retain_s` seconds before they are archived. `spares` executors are kept ready on each node, and
+    as many masters beside the controller.
     """
 
     policy: str
@@ -45,6 +49,7 @@ class ControllerConfig:
     probe_period_s: float = PROBE_PERIOD_S
     keep_results_s: float = math.inf
     retain_s: float = RETAIN_S
+    spares: int = SPARES
 
 
 def save_config(state: Path, config: ControllerConfig) -> None:

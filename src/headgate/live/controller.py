@@ -78,18 +78,21 @@ class Controller:
         probe_period_s: float = PROBE_PERIOD_S,
         keep_results_s: float = math.inf,
         retain_s: float = RETAIN_S,
+        spares: int = 0,
     ) -> None:
         """Open the journal in `state` and rebuild the engine; WorldError as of `DurableEngine`.
 
-        `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users` is
-        as of `Membership`, `check_users` as of `Submissions`. `keep_results_s` (seconds) applies to
-        jobs without a retention of their own. `retain_s` and `record_of` are as of `Archivist`.
+        `policies(None)` makes the policy in force, `policies(text)` any other. `keep_results_s`
+        (seconds) applies to jobs without a retention of their own. The others are as of
+        `Membership`, `Submissions`, `Archivist` and `LiveWorld`.
         """
         self._state, self._facts, self._policies = state, facts, policies
         self._durable = DurableEngine(state / "journal.db")
         self.archive = self._open_archive()
         self._engine = self._durable.engine
-        self.world = LiveWorld(policy=policies(None), seed=seed, root=state / "nodes")
+        self.world = LiveWorld(
+            policy=policies(None), seed=seed, root=state / "nodes", spares=spares
+        )
         token = secret(state / "shard-token")
         self._changed = threading.Condition()
         self._published = self._engine.snapshot()
@@ -150,6 +153,7 @@ class Controller:
             **engine,
         )
         return {
+            "starting spares": self.world.spares.run,
             "restarting nodes": NodeSupervisor(self._state).run,
             "copying results": replicator.run,
             "expiring results": expiry.run,

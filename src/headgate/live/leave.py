@@ -5,16 +5,18 @@ from __future__ import annotations
 from headgate.live.agent import end_agents
 from headgate.live.master import end_job, jobs_with_actors
 from headgate.live.ray_nodes import connect
+from headgate.live.spares import end_spares
 
 
 def leave(address: str, *, token: str | None = None) -> None:
-    """End all job masters, executors and node agents; WorldError if no cluster responds."""
+    """End all job masters, executors, spares and node agents; WorldError if no cluster responds."""
     connect(address, token=token)
     import ray
 
     try:
         for job in jobs_with_actors():
             end_job(job)
+        end_spares()
         end_agents()
     finally:
         ray.shutdown()

@@ -23,6 +23,7 @@ from headgate.live.inbox import Inbox
 from headgate.live.link import JobLink, ReachableNodes
 from headgate.live.master import end_job, jobs_with_actors
 from headgate.live.policy_thread import DEADLINE_S, PolicyThread
+from headgate.live.spares import Spares
 from headgate.live.supervise import Backoff, supervise
 from headgate.ports import Policy
 from headgate.protocol import (
@@ -52,10 +53,15 @@ class LiveWorld:
         seed: int,
         root: Path,
         decide_s: float = DEADLINE_S,
+        spares: int = 0,
     ) -> None:
-        """A decision that takes longer than `decide_s` seconds fails."""
+        """A decision that takes longer than `decide_s` seconds fails.
+
+        So many `spares` are kept on each node; see `Spares`.
+        """
         self.inbox = Inbox()
         self.reachable = ReachableNodes()
+        self.spares = Spares(root, self.reachable.members, per_node=spares)
         self.policy = policy
         self._root = root
         self._links: dict[str, tuple[JobLink, asyncio.Task[None]]] = {}
@@ -188,7 +194,12 @@ class LiveWorld:
     def _link(self, job: str) -> JobLink:
         if job not in self._links:
             link = JobLink(
-                job, root=self._root, reachable=self.reachable, post=self.inbox.post, now=self.now
+                job,
+                root=self._root,
+                reachable=self.reachable,
+                spares=self.spares,
+                post=self.inbox.post,
+                now=self.now,
             )
             task = self._loop.create_task(supervise(f"the link of job {job}", link.run))
             self._links[job] = (link, task)
