@@ -89,7 +89,7 @@ def test_a_user_outside_the_group_is_rejected_with_a_message(socket: Path) -> No
             print(error.code, error.problems[0].problem)
         """,
     )
-    assert outcome == "unreachable you may not use this Headgate"
+    assert outcome == "unreachable permission denied"
 
 
 def test_the_socket_is_accessible_to_its_owner_and_group(socket: Path) -> None:
