@@ -170,7 +170,7 @@ def _watch(client: Client, ids: Sequence[str], console: Any) -> dict[str, View]:
 def _explained(client: Client, views: Sequence[View]) -> dict[str, View]:
     """Return the explanations of those jobs that wait for others to end."""
     waiting = [view["id"] for view in views if view["reason"]]
-    found = {job: client.explanation(job) for job in waiting}
+    found = {job: client.why(job) for job in waiting}
     return {
         job: explanation
         for job, explanation in found.items()

@@ -8,11 +8,9 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import visible, visible_values
@@ -20,7 +18,9 @@ from headgate.base.units import format_seconds
 from headgate.cli.errors import OUTSIDE
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, ProgressColumn
+    from rich.table import Table
 
 _REASON = re.compile(r"[A-Z][A-Za-z]*\((.*)\)", re.DOTALL)
 _WIDE = 10_000  # columns; in a file or a pipe, lines are not wrapped
@@ -32,12 +32,16 @@ class PipeClosed(Exception):
 
 def stdout() -> Console:
     """Return the console for results."""
+    from rich.console import Console  # slow: not for verbs that print no table
+
     wide = None if sys.stdout.isatty() else _WIDE
     return Console(file=sys.stdout, width=wide, highlight=False, markup=False, emoji=False)
 
 
 def stderr() -> Console:
     """Return the console for progress."""
+    from rich.console import Console
+
     return Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
 
 
@@ -49,16 +53,16 @@ def progress(*columns: ProgressColumn, as_json: bool) -> Progress:
     return Progress(*columns, console=stderr(), disable=hidden, transient=True)
 
 
-def write(text: str) -> None:
-    """Write text to stdout unchanged; raise WorldError `cannot_write` when that fails."""
+def write(text: str, stream: TextIO | None = None) -> None:
+    """Write text to stdout, or `stream`, unchanged; WorldError `cannot_write` when that fails."""
     with _writing():
-        sys.stdout.write(text)
+        (stream or sys.stdout).write(text)
 
 
-def flush() -> None:
-    """Flush stdout; errors as of `write`."""
+def flush(stream: TextIO | None = None) -> None:
+    """Flush stdout, or `stream`; errors as of `write`."""
     with _writing():
-        sys.stdout.flush()
+        (stream or sys.stdout).flush()
 
 
 @contextmanager
@@ -114,6 +118,8 @@ def print_json_line(value: Any) -> None:
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
     """Return a plain table; None is shown as `-`, columns of numbers are right-aligned."""
+    from rich.table import Table
+
     cells = [["-" if cell is None else visible(str(cell)) for cell in row] for row in rows]
     made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column, heading in enumerate(headings):

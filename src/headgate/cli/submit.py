@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.base.errors import Problem, WorldError
+from headgate.api import following
+from headgate.base.errors import Problem
 from headgate.base.text import indented, visible
 from headgate.cli import output
-from headgate.cli.errors import CANCELLED, FAILED, OK, interrupted
+from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.settings import DryRunOption, FormatOption, Settings, StateOption, settle
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
 
-_OUTCOMES = {"finished": OK, "failed": FAILED, "cancelled": CANCELLED}
-_RESTART_TIMEOUT_S = 60.0  # of waiting for a controller to be restarted
-
 
 def submit(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file (YAML).")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file (YAML); - reads stdin.")],
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Wait for the job's end; the exit code shows its outcome."),
@@ -37,12 +34,12 @@ def submit(
 ) -> None:
     """Submit a job."""
     from headgate.spec import load_job, warnings_for
-    from headgate.spec.document import read_text
+    from headgate.spec.document import decoded, read_text
 
     settings = settle(state, fmt)
-    text = read_text(file)
+    text = read_text(file) if str(file) != "-" else decoded(sys.stdin.buffer.read(), "stdin")
     # Errors of the file are reported without a controller also.
-    warnings = warnings_for(load_job(text, name=str(file)))
+    warnings = warnings_for(load_job(text, name="stdin" if str(file) == "-" else str(file)))
     if not settings.as_json:
         for warning in warnings:
             output.warn(warning)
@@ -61,7 +58,7 @@ def submit(
         reason = f": {indented(ended['message'])}" if ended["message"] else ""
         text = f"{job} {ended['state']}{reason}"
         output.print_result({**ended, **shown_warnings}, text, as_json=settings.as_json)
-        raise typer.Exit(_OUTCOMES[ended["state"]])
+        raise typer.Exit(OUTCOMES[ended["state"]])
 
 
 def _warning(warning: Problem) -> dict[str, str]:
@@ -70,14 +67,16 @@ def _warning(warning: Problem) -> dict[str, str]:
 
 def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
     """Return the view of a job after its end; meanwhile show its progress."""
+    if settings.as_json or not sys.stderr.isatty():
+        return client.wait(job)
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     text = TextColumn("{task.description}", markup=False)
     reason = TextColumn("{task.fields[why]}", markup=False)
     columns = (text, BarColumn(), MofNCompleteColumn(), reason)
-    with output.progress(*columns, as_json=settings.as_json) as bar:
+    with output.progress(*columns, as_json=False) as bar:
         line = bar.add_task(job, total=None, why="")
-        for view in _changes(client, job):
+        for view in following.changes(client, job):
             tasks = view["tasks"]
             bar.update(
                 line,
@@ -86,23 +85,4 @@ def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
                 completed=tasks.get("finished", 0),
                 why=visible(output.sentence(view["reason"]) or ""),
             )
-            if view["state"] in _OUTCOMES:
-                return view
-    raise AssertionError("unreachable: changes end with an error or not at all")
-
-
-def _changes(client: Client, job: str) -> Iterator[dict[str, Any]]:
-    """Yield the view of a job after every change, across restarts of the controller."""
-    since: float | None = None
-    while True:
-        try:
-            for _ in client.events():
-                since = None
-                yield client.job(job)
-        except WorldError as error:
-            if error.code != "unreachable":
-                raise
-            since = since or time.monotonic()
-            if time.monotonic() - since > _RESTART_TIMEOUT_S:
-                raise
-        time.sleep(0.5)
+        return view
