@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import threading
@@ -76,6 +77,7 @@ class ScriptedController:
         self.keys: dict[tuple[str, str], str] = {}
         self.pending: dict[str, dict[int, bytes]] = {}
         self.shards: dict[str, bytes] = {}
+        self.packages: dict[tuple[str, str], bytes] = {}
         self._files = tempfile.TemporaryDirectory(prefix="hg-archive-")
         self.archive = Archive.open(Path(self._files.name) / "archive.db")
         self.on_launch: Callable[[LaunchTask], bytes | str | None] = lambda launch: None
@@ -252,6 +254,18 @@ class ScriptedController:
                 last = len(state.tasks_of(state.names.job_rows[job])) - 1
             data = self.results[job, last if ordinal is None else ordinal]
         return (data[i : i + 7] for i in range(0, len(data), 7))
+
+    def put_package(self, digest: str, pieces: Iterator[bytes], *, user: str) -> Mapping[str, Any]:
+        data = b"".join(pieces)
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise SpecError("the files have changed", code="changed")
+        self.packages[user, digest] = data
+        return self.use_package(digest, user=user)
+
+    def use_package(self, digest: str, *, user: str) -> Mapping[str, Any]:
+        if (user, digest) not in self.packages:
+            raise SpecError(f"there is no package {digest}", code="not_found")
+        return {"package": digest, "size_bytes": len(self.packages[user, digest])}
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str

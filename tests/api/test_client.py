@@ -57,6 +57,19 @@ def test_a_job_is_submitted_as_text_as_a_file_and_as_its_content(
     assert [client.job(job)["name"] for job in jobs] == ["text", "file", "pair"]
 
 
+def test_a_directory_that_a_job_names_is_sent_with_it(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controller: Any
+) -> None:
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    file = tmp_path / "job.yaml"
+    file.write_text("run: python train.py\n")
+    monkeypatch.chdir(tmp_path)
+    for job in (file, {"run": "python train.py"}, {"run": "python other.py"}):
+        client.submit(job)
+    programs = [launch.program for launch in controller.launches.values()]
+    assert [bool(program.environment.package) for program in programs] == [True, True, False]
+
+
 def test_run_submits_a_command_and_returns_its_end(client: Client, controller: Any) -> None:
     controller.on_launch = lambda launch: b""
     view = client.run(["echo", "a b"], name="echo", gpus=2, envs={"X": "1"})

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.live
 
 @pytest.fixture(scope="module")
 def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=1, gpus=1, up=("--spares=1",)) as found:
+    with Headgate(nodes=1, gpus=1, up=("--racks=1", "--spares=1")) as found:
         yield found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Body = dict[str, Any]
+_log = logging.getLogger(__name__)
 _LONGEST = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # also jobs' ids: a name and a number
 _RESPONSE_S = 300.0  # placing a shard of a large dataset takes long
@@ -109,10 +111,12 @@ class Client:
     ) -> str:
         """Submit a job and return its id; all users may read a public one's logs and results.
 
-        `job` is a job file: its text, its path, or its content. When the connection breaks, the
-        request is repeated once under the same key: never two jobs.
+        `job` is a job file: its text, its path, or its content. Of a path or a content, files that
+        it names are sent first, relative to the file or the current directory; a text is submitted
+        unchanged. When the connection breaks, the request is repeated once under the same key:
+        never two jobs.
         """
-        text = _text(job)
+        text = job if isinstance(job, str) else self._with_files(job, dry_run=dry_run)
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
         query = {"dry_run": dry_run, "public": public}
         try:
@@ -120,6 +124,19 @@ class Client:
         except ConnectionLost:
             response = self._call("POST", "/jobs", query, text.encode(), headers)
         return str(response["id"])
+
+    def _with_files(self, job: Path | Mapping[str, Any], *, dry_run: bool) -> str:
+        """Send the files of a job, and return the text to submit; warnings are logged."""
+        from headgate.api.sending import base_of, send_files
+        from headgate.spec.document import read_text
+
+        source, base = (
+            (read_text(job), base_of(job)) if isinstance(job, Path) else (job, Path.cwd())
+        )
+        text, warnings = send_files(self, source, base=base, dry_run=dry_run)
+        for warning in warnings:
+            _log.warning("%s", warning)
+        return text
 
     def job(self, job: str) -> Body:
         """Return one job."""
@@ -203,6 +220,22 @@ class Client:
         from headgate.api.tables import table_of  # pyarrow loads slowly
 
         return table_of(self, name)
+
+    # --- packages --------------------------------------------------------------------------------
+
+    def has_package(self, digest: str) -> bool:
+        """Return whether the controller has this package of the caller; it keeps it for days."""
+        try:
+            self._call("GET", f"/packages/{digest}")
+        except SpecError as error:
+            if error.code != "not_found":
+                raise
+            return False
+        return True
+
+    def put_package(self, digest: str, pieces: Iterable[bytes]) -> None:
+        """Upload a package; SpecError `changed` if the pieces are not those of the digest."""
+        self._call("PUT", f"/packages/{digest}", None, pieces)
 
     # --- datasets --------------------------------------------------------------------------------
 
@@ -295,12 +328,3 @@ def _segment(name: str, thing: str, hint: str) -> str:
         problem = Problem(path=shown, problem=f"'{shown}' cannot name {thing}", hint=hint)
         raise SpecError([problem], code="usage")
     return name  # a valid name needs no quoting
-
-
-def _text(job: str | Path | Mapping[str, Any]) -> str:
-    """Return the text of a job file; JSON is YAML."""
-    if isinstance(job, Path):
-        from headgate.spec.document import read_text
-
-        return read_text(job)
-    return job if isinstance(job, str) else json.dumps(job)

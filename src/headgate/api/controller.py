@@ -90,6 +90,14 @@ class Controller(Protocol):
         """Return the result of a finished task in pieces; of the job's last task by default."""
         ...
 
+    def put_package(self, digest: str, pieces: Iterator[bytes], *, user: str) -> Mapping[str, Any]:
+        """Store the files of a working directory for jobs of this user; return their size."""
+        ...
+
+    def use_package(self, digest: str, *, user: str) -> Mapping[str, Any]:
+        """Return the size of a package that this user has sent; `not_found` without one."""
+        ...
+
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str
     ) -> Mapping[str, Any]:

@@ -22,6 +22,7 @@ _STATUS = {
     "not_finished": 409,
     "failed": 409,
     "cancelled": 409,
+    "changed": 409,
     "rejected": 422,
     "infeasible": 422,
     "invariant_broken": 500,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,6 +56,8 @@ def run(
 
     The first Ctrl-C cancels the job and waits for its end, the second one does not wait.
     """
+    from headgate.api.sending import send_files
+
     settings = settle(state, fmt)
     job_file = job_of_command(
         command,
@@ -66,7 +70,11 @@ def run(
         time_limit=time_limit,
     )
     with settings.client() as client:
-        job = client.submit(job_file)
+        text, warnings = send_files(client, job_file, base=Path.cwd())
+        if not settings.as_json:
+            for warning in warnings:
+                output.warn(warning)
+        job = _submitted(client, text)
         with _cancelling(client, job):
             view = _follow(client, job, num_nodes or 1, settings)
     reason = f": {indented(view['message'])}" if view["message"] else ""
@@ -75,6 +83,17 @@ def run(
     elif view["state"] != "finished":
         output.print_note(f"{job} {view['state']}{reason}")
     raise typer.Exit(OUTCOMES[view["state"]])
+
+
+def _submitted(client: Client, text: str) -> str:
+    """Submit a job file; when interrupted meanwhile, cancel what may have been submitted."""
+    key = str(uuid.uuid4())
+    try:
+        return client.submit(text, key=key)
+    except (KeyboardInterrupt, SystemExit):
+        with suppress(HeadgateError):
+            client.cancel(client.submit(text, key=key))  # the same job
+        raise
 
 
 def _number(gpus: str | None) -> float | str | None:

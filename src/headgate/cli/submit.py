@@ -33,6 +33,7 @@ def submit(
     fmt: FormatOption = None,
 ) -> None:
     """Submit a job."""
+    from headgate.api.sending import base_of, send_files
     from headgate.spec import load_job, warnings_for
     from headgate.spec.document import decoded, read_text
 
@@ -40,11 +41,13 @@ def submit(
     text = read_text(file) if str(file) != "-" else decoded(sys.stdin.buffer.read(), "stdin")
     # Errors of the file are reported without a controller also.
     warnings = warnings_for(load_job(text, name="stdin" if str(file) == "-" else str(file)))
-    if not settings.as_json:
-        for warning in warnings:
-            output.warn(warning)
-    shown_warnings = {"warnings": [_warning(warning) for warning in warnings]}
     with settings.client() as client:
+        text, unsent = send_files(client, text, base=base_of(file), dry_run=dry_run)
+        warnings = (*warnings, *unsent)
+        if not settings.as_json:
+            for warning in warnings:
+                output.warn(warning)
+        shown_warnings = {"warnings": [_warning(warning) for warning in warnings]}
         job = client.submit(text, dry_run=dry_run, public=public)
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"

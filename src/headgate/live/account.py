@@ -17,7 +17,7 @@ from headgate.base.errors import Problem, WorldError
 INTERPRETER = sys.executable
 """The Python that runs tasks; their users must be able to execute it and to read its packages."""
 
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LANGUAGE = "C.UTF-8"
 _UMASK = 0o022
 _CHECK_S = 60.0
@@ -38,7 +38,7 @@ class Account:
     def environment(self) -> dict[str, str]:
         """Return the environment of a fresh login; Headgate's own interpreter comes first."""
         return {
-            "PATH": f"{Path(INTERPRETER).parent}:{_SYSTEM_PATH}",
+            "PATH": f"{Path(INTERPRETER).parent}:{SYSTEM_PATH}",
             "HOME": self.home,
             "USER": self.name,
             "LOGNAME": self.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from headgate.live.executor import (
     token_path,
 )
 from headgate.live.flight import ShardServer, fetch, stat, time_transfer
+from headgate.live.kept import sweep
+from headgate.live.prepared import prepared_directory
 from headgate.live.private import PRIVATE_UMASK, make_traversable, remove_tree, write_private
 from headgate.live.probe import NodeReport, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
@@ -30,6 +33,7 @@ _AGENT = "headgate-agent:"
 _PROBE_SHARD = ".probe"  # on every node, so that bandwidth can be measured between any two
 _PROBE_BYTES = 4 << 20
 _PROBE_S = 5.0
+_SWEEP_S = 600.0
 _FRESH_NS = 2_000_000_000  # a shard younger than this may have been stored after a report
 
 
@@ -97,6 +101,13 @@ class NodeAgent:
         remove_tree(self._drafts)  # of an agent that died
         self._drafts.mkdir()
         self._server = ShardServer(self._store, host, token=token)
+        threading.Thread(target=self._sweep, daemon=True, name="sweep").start()
+
+    def _sweep(self) -> None:
+        """Remove periodically what was prepared for runs and has not been used for long."""
+        while True:
+            sweep(prepared_directory(self._root, self._node))
+            time.sleep(_SWEEP_S)
 
     def report(self) -> AgentReport:
         """Return the state of the machine and what the node stores."""

@@ -31,7 +31,9 @@ from headgate.live.expiry import Expiry
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.outputs import Outputs
+from headgate.live.packages import Packages
 from headgate.live.private import secret
+from headgate.live.ray_nodes import own_address
 from headgate.live.replication import Replicator
 from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
@@ -110,6 +112,7 @@ class Controller:
         self._keep_results_s, self._retain_s = keep_results_s, retain_s
         self._outputs = self._make_outputs(token)
         self._uploads = DatasetUploads(self.membership, token=token)
+        self._packages = Packages(state / "packages", token=token, snapshot=self.snapshot)
         self._claims = DatasetClaims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
         self._submissions = Submissions(
@@ -119,6 +122,7 @@ class Controller:
             may_read=self.may_read,
             check_users=check_users,
             archive=self.archive,
+            use_package=self.use_package,
             **view,
         )
         self._works = self._background(record_of, engine)
@@ -158,6 +162,7 @@ class Controller:
             "copying results": replicator.run,
             "expiring results": expiry.run,
             "archiving jobs": self._archivist.run,
+            "expiring packages": self._packages.run,
         }
 
     # --- start and stop ----------------------------------------------------------------------
@@ -165,6 +170,7 @@ class Controller:
     def start(self) -> None:
         """Continue from the journal: repeat outstanding commands and watch the nodes."""
         view = self._published
+        self.world.reachable.packages = self._packages.serve(own_address())
         in_flight = self.world.end_jobs_except(lambda job: not _has_ended(view, job))
         self.world.submit(self._engine.outstanding(), self._engine.decision_snapshot)
         self.world.reconcile(in_flight)
@@ -180,6 +186,7 @@ class Controller:
         self.world.inbox.close()
         self._thread.join(timeout=_STOP_S)
         self.world.close()
+        self._packages.close()
         if not self._thread.is_alive():  # it may wait for free space on the journal's disk
             self._durable.close()
             self.archive.close()
@@ -338,6 +345,14 @@ class Controller:
         return self._outputs.result(job, ordinal)
 
     # --- data --------------------------------------------------------------------------------
+
+    def put_package(self, digest: str, pieces: Iterator[bytes], *, user: str) -> Mapping[str, Any]:
+        """Store the files of a working directory for jobs of this user; return their size."""
+        return self._packages.put(digest, pieces, user=user)
+
+    def use_package(self, digest: str, *, user: str) -> Mapping[str, Any]:
+        """Return the size of a package that this user has sent; `not_found` without one."""
+        return self._packages.use(digest, user=user)
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str

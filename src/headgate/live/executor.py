@@ -13,9 +13,9 @@ import os
 import stat
 import subprocess
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from headgate.live.account import Account, account_for
 from headgate.live.environment import environment_of
 from headgate.live.flight import fetch_best
 from headgate.live.hub import GangPlace
+from headgate.live.prepared import Prepared, Preparer
 from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable, remove_tree
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
@@ -35,7 +36,7 @@ from headgate.live.rendezvous import RendezvousMaker
 from headgate.live.shared import find_shared
 from headgate.live.store import PIECE_BYTES, ShardStore
 from headgate.live.worker import Request
-from headgate.model import FILE_PREFIX, Launch, Locality, Read, RunId, result_ids
+from headgate.model import FILE_PREFIX, Launch, Locality, ProgramType, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
 
 GRACE_S = 30.0
@@ -127,6 +128,8 @@ class Executor:
         self._idle: list[WorkerProcess] = []
         self._ending: dict[WorkerProcess, asyncio.Task[None]] = {}  # until they have ended
         self._rendezvous = RendezvousMaker()
+        token = token_path(self._root, self._node)
+        self._preparer = Preparer(self._root, node, token.read_text)
 
     def _make_scratch(self, job: str) -> Path:
         return make_traversable(scratch_directory(self._root, self._node), quote(job, safe=""))
@@ -245,6 +248,44 @@ class Executor:
         await self._in_thread(lambda: _make_directories(directory, log.parent))
         shards = await self._read_shards(launch, run, directory)
         await self._in_thread(lambda: os.chown(directory, account.uid, account.gid))
+        async with self._prepared(launch, run, account, log) as prepared:
+            outputs = await self._run_program(launch, run, account, directory, shards, prepared)
+        results = result_ids(launch.run.job, launch.run.ordinal, launch.program.parts)
+        return await self._in_thread(lambda: self._keep_result(results, outputs, account.uid))
+
+    @asynccontextmanager
+    async def _prepared(
+        self, launch: LaunchRecord, run: _Run, account: Account, log: Path
+    ) -> AsyncIterator[Prepared]:
+        """Yield what the node has prepared for a run; building it counts as reading."""
+        opened, started = _open_log(log, account), time.monotonic()
+        try:
+            async with AsyncExitStack() as stack:
+                try:
+                    tail = partial(_tail, log)
+                    what = self._preparer.prepared(launch, account, opened, tail)
+                    found = await stack.enter_async_context(what)
+                except WorldError as error:
+                    lost = error.code == "unreachable"
+                    failure = FailureKind.LOST if lost else FailureKind.ERROR
+                    raise _RunError(str(error), failure) from error
+                finally:
+                    read_s = run.usage.read_s + time.monotonic() - started
+                    run.usage = replace(run.usage, read_s=read_s)
+                yield found
+        finally:
+            os.close(opened)
+
+    async def _run_program(
+        self,
+        launch: LaunchRecord,
+        run: _Run,
+        account: Account,
+        directory: Path,
+        shards: Sequence[Path],
+        prepared: Prepared,
+    ) -> list[Path]:
+        """Run the program of a run; return the files of its result."""
         program = launch.program
         output = directory / _OUTPUT
         outputs = [output]
@@ -269,10 +310,10 @@ class Executor:
             checkpoint=str(_checkpoint(launch) or ""),
             first=launch.run.attempt == 1,
             gang=_gang_place(launch),
+            tree=prepared.tree,
         )
-        await self._run_in_worker(launch, run, account, request, log)
-        results = result_ids(launch.run.job, launch.run.ordinal, program.parts)
-        return await self._in_thread(lambda: self._keep_result(results, outputs, account.uid))
+        await self._run_in_worker(launch, run, account, request, prepared)
+        return outputs
 
     def _account(self, user: str) -> Account:
         try:
@@ -334,11 +375,17 @@ class Executor:
             raise _RunError(str(error), failure) from error
 
     async def _run_in_worker(
-        self, launch: LaunchRecord, run: _Run, account: Account, request: Request, log: Path
+        self,
+        launch: LaunchRecord,
+        run: _Run,
+        account: Account,
+        request: Request,
+        prepared: Prepared,
     ) -> None:
+        log = log_path(self._root, self._node, launch.run)
         opened = _open_log(log, account)
         try:
-            worker = run.worker = await self._worker_for(launch, account, opened)
+            worker = run.worker = await self._worker_for(launch, account, prepared, opened)
             try:
                 error = await worker.run(request, opened)
                 if run.over_limit:
@@ -356,20 +403,25 @@ class Executor:
         if error:
             await worker.end()  # with all processes that the failed run has left
             raise _RunError(f"{error}\n{_tail(log)}".strip(), FailureKind.ERROR)
-        if launch.program.per_node is not None:  # no other run has its environment
-            await worker.end()  # with all daemons that MPI has left
+        if launch.program.per_node is not None or _imports(launch, prepared):
+            await worker.end()  # no other run has its environment; with all daemons of MPI
             return
         self._idle.append(worker)
         asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker, worker.runs)
 
-    async def _worker_for(self, launch: LaunchRecord, account: Account, log: int) -> WorkerProcess:
+    async def _worker_for(
+        self, launch: LaunchRecord, account: Account, prepared: Prepared, log: int
+    ) -> WorkerProcess:
         """Return an idle worker with the same GPUs and environment, or a new one.
 
         Idle workers that use any of these GPUs in another environment have ended by then.
         """
-        gpus, envs = launch.gpus, environment_of(launch)
+        gpus, envs = launch.gpus, {**environment_of(launch), **prepared.envs}
+        function = launch.program.stage.program_type is ProgramType.FUNCTION
+        python = prepared.python if function else ""
         for worker in self._idle:
-            if worker.gpus == gpus and worker.envs == envs and worker.alive:
+            same = (worker.gpus, worker.envs, worker.python) == (gpus, envs, python)
+            if same and worker.alive:
                 self._idle.remove(worker)
                 return worker
         for worker in [w for w in self._idle if set(w.gpus) & set(gpus) or not w.alive]:
@@ -377,7 +429,7 @@ class Executor:
         conflicting = [end for w, end in self._ending.items() if set(w.gpus) & set(gpus)]
         if conflicting:  # `wait` does not cancel them when this run is stopped meanwhile
             await asyncio.wait(conflicting)
-        return await WorkerProcess.start(account, gpus, envs, log)
+        return await WorkerProcess.start(account, gpus, envs, log, python=python)
 
     def _end_idle(self, worker: WorkerProcess, runs: int) -> None:
         if worker in self._idle and worker.runs == runs:
@@ -419,6 +471,11 @@ def _outcome(
 def _stands_by(launch: LaunchRecord) -> bool:
     """Return whether a run has no program: it ends with the first member of its gang."""
     return launch.program.per_node is Launch.FIRST and launch.run.ordinal > 0
+
+
+def _imports(launch: LaunchRecord, prepared: Prepared) -> bool:
+    """Return whether a run imports modules of its own copy of a package."""
+    return bool(prepared.tree) and launch.program.stage.program_type is ProgramType.FUNCTION
 
 
 def _gang_place(launch: LaunchRecord) -> GangPlace | None:

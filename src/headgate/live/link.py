@@ -55,12 +55,14 @@ Address = tuple[str, int]
 class ReachableNodes:
     """Current Ray ids of nodes and addresses of their shard services, by name of the node.
 
-    `refresh_nodes` requests a report from nodes that may have lost shards.
+    `packages` is the address of the controller's packages. `refresh_nodes` requests a report from
+    nodes that may have lost shards.
     """
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.addresses: dict[str, Address] = {}
+        self.packages: Address | None = None
         self.refresh_nodes: Callable[[Iterable[str]], Awaitable[None]] = _no_watch
 
 
@@ -255,6 +257,7 @@ class JobLink:
             launch,
             ray_id=members[launch.node].ray_id,
             addresses=self._reachable.addresses,
+            packages=self._reachable.packages,
             gang=gang,
         )
 

@@ -36,24 +36,34 @@ class WorkerProcess:
         source: asyncio.ReadTransport,
         gpus: tuple[int, ...],
         envs: dict[str, str],
+        python: str,
     ) -> None:
         """See `start`."""
         self._process, self._requests, self._responses = process, requests, responses
         self._source = source  # of the responses
-        self.gpus, self.envs = gpus, envs
+        self.gpus, self.envs, self.python = gpus, envs, python
         self.runs = 0
 
     @classmethod
     async def start(
-        cls, account: Account, gpus: tuple[int, ...], envs: dict[str, str], log: int
+        cls,
+        account: Account,
+        gpus: tuple[int, ...],
+        envs: dict[str, str],
+        log: int,
+        *,
+        python: str = "",
     ) -> WorkerProcess:
-        """Start a worker under a guard; its output before its first task goes to `log`."""
+        """Start a worker under a guard; its output before its first task goes to `log`.
+
+        It runs in the interpreter `python`, by default Headgate's.
+        """
         ours, theirs = socket.socketpair()
         read_end, write_end = os.pipe()
         passed = (theirs.fileno(), write_end)
         request = {
             "command": [
-                accounts.INTERPRETER,
+                python or accounts.INTERPRETER,
                 "-P",
                 "-m",
                 "headgate.live.worker",
@@ -89,7 +99,7 @@ class WorkerProcess:
             os.close(write_end)
         assert process.stdin is not None
         process.stdin.write(json.dumps(request).encode() + b"\n")
-        return cls(process, ours, responses, source, gpus, envs)
+        return cls(process, ours, responses, source, gpus, envs, python)
 
     @property
     def alive(self) -> bool:

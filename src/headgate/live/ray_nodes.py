@@ -314,6 +314,13 @@ def connect(address: str, *, token: str | None = None) -> None:
         ) from error
 
 
+def own_address() -> str:
+    """Return the address of this machine at which other nodes of the connected cluster reach it."""
+    from ray.util import get_node_ip_address
+
+    return str(get_node_ip_address())  # type: ignore[no-untyped-call]  # Ray ships few types
+
+
 def members() -> tuple[Member, ...]:
     """Return the nodes alive in the connected Ray cluster that have a GPU or a CPU, by name.
 

@@ -43,7 +43,8 @@ class LaunchRecord:
 
     `ray_id` is the Ray id of the node at the time of the command: a node that returned meanwhile
     has another one. `addresses` are (host, port) of the shard services of the sources, by node.
-    The executor enforces `time_limit_s`.
+    `packages` is that of the controller's packages, for a run that needs one. The executor enforces
+    `time_limit_s`.
     """
 
     run: RunId
@@ -55,6 +56,7 @@ class LaunchRecord:
     holds: Demand
     program: TaskProgram
     gang: GangRecord | None = None
+    packages: tuple[str, int] | None = None
     time_limit_s: float | None = None
 
 
@@ -112,6 +114,7 @@ def launch_record(
     *,
     ray_id: str,
     addresses: Mapping[str, tuple[str, int]],
+    packages: tuple[str, int] | None = None,
     gang: GangRecord | None = None,
 ) -> LaunchRecord:
     """Return the record of a command; `addresses` may contain more than its sources.
@@ -131,5 +134,6 @@ def launch_record(
         holds=command.holds,
         program=command.program,
         gang=gang,
+        packages=packages if command.program.environment.package else None,
         time_limit_s=command.time_limit_s,
     )

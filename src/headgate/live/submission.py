@@ -23,6 +23,7 @@ from headgate.protocol import Event, JobSubmitted, Reason
 from headgate.protocol.reasons import NothingFits, PolicyRefuses, QueueTooSmall
 from headgate.spec import JobFile, expand, resources_key
 from headgate.spec.document import clipped
+from headgate.spec.environment import unsent
 from headgate.state import Snapshot
 
 
@@ -39,17 +40,18 @@ class Submissions:
         now: Callable[[], float],
         may_read: Callable[[Dataset, str], bool],
         archive: Archive,
+        use_package: Callable[..., object],
         check_users: bool = False,
     ) -> None:
         """`handle` posts events and returns once they are durable and in `snapshot`.
 
         The submission keys and numbers of jobs in `archive` are not used again. `may_read` returns
-        whether a user may read a dataset. With `check_users` tasks run on this machine, so that it
-        is checked whether a user can run them.
+        whether a user may read a dataset; `use_package` records the use of a user's package. With
+        `check_users` tasks run on this machine, so that it is checked whether a user can run them.
         """
         self._claims, self._policy = claims, policy
         self._snapshot, self._handle, self._now = snapshot, handle, now
-        self._may_read = may_read
+        self._may_read, self._use_package = may_read, use_package
         self._check_users, self._able_users = check_users, set[str]()
         self._reader = JobReader()
         self._lock = threading.Lock()
@@ -119,6 +121,8 @@ class Submissions:
         job_file = self._reader.read(text)
         with self._claims.using(_datasets(job_file)), self._next_number() as number:
             job = self._job(job_file, number, user=user)
+            if job.program.environment.package:
+                self._use_package(job.program.environment.package, user=user)
             job = replace(job, number=number, submission_key=key, public=job.public or public)
             self._handle([JobSubmitted(at=self._now(), job=job)])
             return job.id
@@ -140,6 +144,7 @@ class Submissions:
 
     def _job(self, job_file: JobFile, number: int, *, user: str) -> Job:
         """Return the job of a job file in the current state; SpecError if it can never run."""
+        _reject_unsent(job_file)
         account = self._account_of(user)
         view = self._snapshot()
         self._reject_unreadable(view, job_file, user)
@@ -202,6 +207,17 @@ def _rejected(job_file: JobFile, job: Job, reason: Reason) -> SpecError:
     code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
     problem = Problem(path=path, problem=reason.cause(), hint=reason.way_out())
     return SpecError([problem], code=code)
+
+
+def _reject_unsent(job_file: JobFile) -> None:
+    """Raise SpecError for keys that name files of the client, which it has not sent."""
+    hint = "headgate submit and headgate.api.sending send it"
+    problems = [
+        Problem(path=key, problem="names files that were not sent", hint=hint)
+        for key in unsent(job_file)
+    ]
+    if problems:
+        raise SpecError(problems)
 
 
 def _datasets(job_file: JobFile) -> set[str]:

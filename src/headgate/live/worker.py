@@ -27,6 +27,7 @@ from typing import Any
 from headgate.live.hub import GangPlace, run_member
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|outputs|index)\}")
+_COPY = "files"  # the working directory of a run with a package
 _LONGEST_ERROR = 4096  # characters
 _LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment to 128 KiB
 
@@ -35,10 +36,11 @@ _LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment t
 class Request:
     """One run to execute; all paths are on this node.
 
-    `program_type` is a value of `ProgramType`; `params` are for a function. `directory` is the
-    working directory. `files` are the paths given by the user. A result in one part is written to
-    `output`, one in several to `outputs`. `checkpoint` is '' for a task without one; the `first`
-    run of a task gets an empty one. `gang` is set in gangs with one task per node.
+    `program_type` is a value of `ProgramType`; `params` are for a function. The program starts in
+    `directory`, or in a copy of `tree` there, if that is given. `files` are the paths given by the
+    user. A result in one part is written to `output`, one in several to `outputs`. `checkpoint` is
+    '' for a task without one; the `first` run of a task gets an empty one. `gang` is set in gangs
+    with one task per node.
     """
 
     program_type: str
@@ -55,6 +57,7 @@ class Request:
     checkpoint: str
     first: bool
     gang: GangPlace | None
+    tree: str = ""
 
 
 def main() -> None:
@@ -89,12 +92,15 @@ def _log_to(descriptor: int) -> None:
 
 
 def _enter(request: Request) -> str:
-    """Enter the working directory and check files and checkpoint; return the error, or ''.
+    """Enter the working directory, check files and checkpoint; return the error, or ''.
 
     This runs with the rights of the job's user, whose paths are therefore safe to open.
     """
     try:
         os.chdir(request.directory)
+        if request.tree:
+            _copy_tree(request.tree, _COPY)
+            os.chdir(_COPY)
     except OSError as error:
         return f"its working directory cannot be entered: {error}"
     for path in request.files:
@@ -110,6 +116,14 @@ def _enter(request: Request) -> str:
     except OSError as error:
         return f"its checkpoint directory cannot be used: {error}"
     return ""
+
+
+def _copy_tree(tree: str, to: str) -> None:
+    """Copy a directory, without a copy of its blocks where the file system can share them."""
+    command = ["cp", "-a", "--reflink=auto", "--", f"{tree}/.", to]
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode:
+        raise OSError(done.stderr.decode(errors="replace").strip().rpartition("\n")[2])
 
 
 def _make_checkpoint(place: Path, *, first: bool) -> None:
@@ -147,6 +161,8 @@ def _run_program(request: Request) -> str:
 def _run_function(request: Request) -> None:
     from headgate.workloads.task import TaskContext, resolve  # NumPy: not for commands
 
+    if request.tree:
+        sys.path.insert(0, str(Path.cwd()))  # this worker runs no further function
     function = resolve(request.run)
     outputs = tuple(Path(output) for output in request.outputs)
     function(
@@ -172,7 +188,7 @@ def _run_command(request: Request) -> str:
         "outputs": " ".join(shlex.quote(output) for output in outputs),
         "index": str(request.index),
     }
-    script = Path("command.sh")
+    script = Path(request.directory, "command.sh")
     script.write_text(_PLACEHOLDER.sub(lambda match: values[match[1]], request.run) + "\n")
     variables = {
         "HEADGATE_SHARD": shards[0] if shards else "",

@@ -12,7 +12,15 @@ from headgate.model.job import (
     result_ids,
     task_of_result,
 )
-from headgate.model.program import NO_PROGRAM, Launch, Program, ProgramType, Stage, TaskProgram
+from headgate.model.program import (
+    NO_PROGRAM,
+    Launch,
+    Program,
+    ProgramType,
+    RunEnvironment,
+    Stage,
+    TaskProgram,
+)
 from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 
 __all__ = [
@@ -37,6 +45,7 @@ __all__ = [
     "ProgramType",
     "Queue",
     "Read",
+    "RunEnvironment",
     "RunId",
     "Shard",
     "Stage",

@@ -112,6 +112,7 @@ class Job:
             parts=self.tasks[ordinal].parts,
             results_path=self.results_path,
             per_node=self.program.launch if self.distinct_nodes else None,
+            environment=self.program.environment,
         )
 
 

@@ -54,6 +54,24 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnvironment:
+    """What a node prepares for the runs of a job, once for all runs that need the same.
+
+    `package` is the id of the files that each run gets as its working directory. Python packages
+    come from the requirements `pip`, or from the existing environment at the path `venv`. The shell
+    commands `setup` follow. Empty fields need nothing.
+    """
+
+    package: str = ""
+    pip: tuple[str, ...] = ()
+    venv: str = ""
+    setup: tuple[str, ...] = ()
+
+
+BARE = RunEnvironment()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """What a job runs, by stages; every run has the variables `envs` in its environment.
 
@@ -63,6 +81,7 @@ class Program:
     stages: tuple[Stage, ...] = ()
     envs: dict[str, str] = field(default_factory=dict)
     launch: Launch = Launch.ALL
+    environment: RunEnvironment = BARE
 
     def stage_of(self, ordinal: int) -> tuple[Stage, int]:
         """Return the stage of a task and the task's index there; O(stages).
@@ -82,7 +101,7 @@ NO_PROGRAM = Program()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgram:
-    """What one task runs, and as which user; `stage` and `envs` are shared with its job.
+    """What one task runs, and as which user; `stage`, `envs` and `environment` are its job's.
 
     Its result has `parts`. Below the directory `results_path`, if it is not empty, its job keeps
     further copies of results. `per_node` is set for members of gangs with one task per node.
@@ -95,3 +114,4 @@ class TaskProgram:
     parts: int = 1
     results_path: str = ""
     per_node: Launch | None = None
+    environment: RunEnvironment = BARE

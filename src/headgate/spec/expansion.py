@@ -22,6 +22,7 @@ from dataclasses import replace
 from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError, nearest
 from headgate.model import FILE_PREFIX, Job, Launch, Program, ProgramType, Shard, Stage, Task
 from headgate.spec.document import clipped
+from headgate.spec.environment import environment_of
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
 
@@ -68,7 +69,12 @@ def expand(
         gang=job_file.gang or job_file.num_nodes is not None,
         distinct_nodes=job_file.num_nodes is not None,
         retries=stage.retries,
-        program=Program(stages=tuple(stages), envs=job_file.envs, launch=Launch(job_file.launch)),
+        program=Program(
+            stages=tuple(stages),
+            envs=job_file.envs,
+            launch=Launch(job_file.launch),
+            environment=environment_of(job_file),
+        ),
         runtime_class=stage.run,
         public=job_file.public,
         result_replicas=job_file.results.replicas,

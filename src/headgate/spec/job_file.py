@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from headgate.base.errors import nearest
 from headgate.base.units import MOST_SECONDS
 from headgate.spec.document import Document, Place, clipped, read_document
+from headgate.spec.environment import Pip, Setup, Venv, WorkingDir, check_environment
 from headgate.spec.forms import excess
 from headgate.spec.needs import Gpus, Needs
 from headgate.spec.shape import (
@@ -212,6 +213,10 @@ class JobFile(Shape):
         RunTime, Field(description="time after which a run is stopped, and the job fails")
     ] = None
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
+    working_dir: WorkingDir = None
+    pip: Pip = None
+    venv: Venv = None
+    setup: Setup = None
 
 
 def load_job(source: Path | str, *, name: str = "text") -> JobFile:
@@ -227,6 +232,7 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
         _check_stages(document, job)
         _check_data(document, job)
         _check_envs(document, job)
+        check_environment(document, job)
     document.raise_problems()
     if job is None:
         raise AssertionError("unreachable: every top-level key has a default")

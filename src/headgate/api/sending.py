@@ -1,0 +1,177 @@
+"""Sending what a job needs from the client's machine, before its job file is submitted.
+
+`send_files` is the one call for all clients: it packs the working directory, uploads it unless the
+controller has it, reads a requirements file, and returns the job file with their results in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import shlex
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from headgate.api.packing import IGNORE_FILE, package_of
+from headgate.base.errors import Problem, SpecError
+from headgate.spec.document import read_document, read_text
+
+JobKeys = dict[str, Any]
+_STAGES = ("tasks", "update", "reduce")
+_TRIES = 3  # of sending a directory that changes
+_LEVELS = 20  # of requirements files that name others
+_FUNCTION = re.compile(r"([\w.]+):[\w.]+")
+_INCLUDED = re.compile(r"(?:-r|--requirement)[ =]*(\S.*)")
+_UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # raw in JSON, but not in YAML
+
+
+class Packages(Protocol):
+    """What is asked here of a `headgate.Client`."""
+
+    def has_package(self, digest: str) -> bool:
+        """Return whether the controller has a package."""
+
+    def put_package(self, digest: str, pieces: Iterable[bytes]) -> None:
+        """Upload a package."""
+
+
+def send_files(
+    client: Packages,
+    job: str | Mapping[str, Any],
+    *,
+    base: Path,
+    default: Path | None = None,
+    dry_run: bool = False,
+) -> tuple[str, tuple[Problem, ...]]:
+    """Send the files of a valid job file; return its text to submit, and warnings.
+
+    Relative paths in it start at `base`. Without `working_dir`, the directory `default` is sent, or
+    `base` if a `run` names a file in it. What cannot be sent is an error if `working_dir` names it,
+    else a warning. With `dry_run` nothing is uploaded. SpecError and WorldError as of `package_of`
+    and `Client.put_package`, SpecError for requirements that cannot be read.
+    """
+    keys: JobKeys = read_document(job).data if isinstance(job, str) else dict(job)
+    sent: JobKeys = {}
+    warnings: tuple[Problem, ...] = ()
+    given = keys.get("working_dir")
+    if isinstance(given, str) and given != "none":
+        sent["working_dir"] = _send(client, base / Path(given).expanduser(), dry_run=dry_run)
+    elif given is None and (directory := default or _directory_of(keys, base)) is not None:
+        try:
+            _reject_unasked(directory)
+            sent["working_dir"] = _send(client, directory, dry_run=dry_run)
+        except SpecError as error:
+            warnings = (_nothing_sent(error),)
+    if isinstance(pip := keys.get("pip"), str):
+        sent["pip"] = list(_requirements(base / Path(pip).expanduser()))
+    if not sent and isinstance(job, str):
+        return job, warnings
+    return _text({**keys, **sent}), warnings
+
+
+def base_of(file: Path) -> Path:
+    """Return the directory at which relative paths in a job file start.
+
+    That of the file, or the current directory for one that is read from a pipe.
+    """
+    return file.parent if file.is_file() else Path.cwd()
+
+
+def _send(client: Packages, directory: Path, *, dry_run: bool) -> dict[str, str]:
+    """Upload a directory unless the controller has it, and return the value of `working_dir`."""
+    for left in reversed(range(_TRIES)):
+        try:
+            package = package_of(directory)
+            digest = package.digest()
+            if not dry_run and not client.has_package(digest):
+                client.put_package(digest, package.pieces())
+        except SpecError as error:
+            if error.code != "changed" or not left:
+                raise
+        else:
+            return {"package": digest}
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _directory_of(keys: JobKeys, base: Path) -> Path | None:
+    """Return `base` if a `run` names a file in it, else None."""
+    stages = [keys, *(keys[name] for name in _STAGES if isinstance(keys.get(name), dict))]
+    runs = [run for stage in stages if isinstance(run := stage.get("run"), str)]
+    return base if any(_is_inside(path, base) for run in runs for path in _paths(run)) else None
+
+
+def _paths(run: str) -> Iterator[str]:
+    """Yield the relative paths that a `run` may name: of programs, their files, and modules."""
+    if function := _FUNCTION.fullmatch(run):
+        yield from _module(function[1])
+        return
+    lexer = shlex.shlex(run, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = list(lexer)
+    except ValueError:  # quotes that do not match
+        words = run.split()
+    for before, word in zip(["", *words], words, strict=False):
+        if before == "-m":
+            yield from _module(word)
+        yield word
+        if "=" in word:
+            yield word.partition("=")[2]
+        if " " in word:  # a command in quotes, as of `sh -c`
+            yield from word.split()
+
+
+def _module(name: str) -> Iterator[str]:
+    path = name.replace(".", "/")
+    yield from (f"{path}.py", f"{path}/__init__.py", f"{path}/__main__.py")
+
+
+def _is_inside(path: str, base: Path) -> bool:
+    """Return whether a path is relative and names a file in a directory."""
+    if not path or path.startswith("/") or ".." in Path(path).parts:
+        return False
+    try:
+        return (base / path).is_file()
+    except (OSError, ValueError):  # no path at all
+        return False
+
+
+def _reject_unasked(directory: Path) -> None:
+    """Raise SpecError for a directory that is sent only if `working_dir` names it."""
+    homes = {Path.home(), Path(pwd.getpwuid(os.geteuid()).pw_dir)}
+    broad = {Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")}
+    broad |= {place for home in homes for place in (home, *home.parents)}
+    if directory.resolve() in {place.resolve() for place in broad}:
+        text = "is a home directory or a broader one"
+        raise SpecError([Problem(path=str(directory), problem=text)])
+
+
+def _nothing_sent(error: SpecError) -> Problem:
+    """Return the warning that a directory was not sent."""
+    first = error.problems[0]
+    hint = f"list it in {IGNORE_FILE}, give 'working_dir', or write 'working_dir: none'"
+    problem = f"no files are sent: {first.path} {first.problem}"
+    return Problem(path="working_dir", problem=problem, hint=hint)
+
+
+def _requirements(file: Path, level: int = 0) -> Iterator[str]:
+    """Yield the requirements of a file, and of those that it names."""
+    if level > _LEVELS:
+        raise SpecError([Problem(path=str(file), problem="names itself, or too many others")])
+    text = read_text(file).replace("\\\n", " ")
+    for line in text.splitlines():
+        requirement = re.sub(r"(^|\s)#.*", "", line).strip()
+        if included := _INCLUDED.fullmatch(requirement):
+            yield from _requirements(file.parent / included[1], level + 1)
+        elif requirement:
+            yield requirement
+
+
+def _text(keys: JobKeys) -> str:
+    """Return a job file as JSON, which is YAML."""
+    text = json.dumps(keys, ensure_ascii=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

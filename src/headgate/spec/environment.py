@@ -1,0 +1,134 @@
+"""Keys of a job file for what a node prepares before a run: files, Python packages, commands."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Protocol
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from headgate.model import RunEnvironment
+from headgate.spec.document import Document
+from headgate.spec.shape import Shape, shown
+
+MOST_LINES = 1000
+"""Requirements of `pip`, and commands of `setup`, at most."""
+
+_PACKAGE = re.compile(r"[0-9a-f]{64}")
+_NONE = ("none", False)
+
+
+class Package(Shape):
+    """Files that were sent before: the id of a package."""
+
+    package: Annotated[str, Field(description="the SHA-256 of the package, in hex")]
+
+
+def _working_dir(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"package"} and _PACKAGE.fullmatch(str(value["package"])):
+            return Package(package=value["package"])
+    elif value in _NONE:
+        return False
+    elif isinstance(value, str) and value and "\0" not in value:
+        return value
+    problem = "must be a directory, or 'none', not {value}"
+    raise PydanticCustomError("working_dir", problem, {"value": shown(value)})
+
+
+def _lines(value: Any) -> Any:
+    """Return text as it stands, and a list of lines as a tuple."""
+    if isinstance(value, str) and value.strip() and "\0" not in value:
+        return value
+    if isinstance(value, list) and value and all(_is_line(item) for item in value):
+        if len(value) > MOST_LINES:
+            words = {"count": len(value), "most": MOST_LINES}
+            raise PydanticCustomError("lines", "has {count} lines, at most {most}", words)
+        return tuple(value)
+    raise PydanticCustomError("lines", "must be text, or a list of at least one line of text")
+
+
+def _is_line(item: Any) -> bool:
+    return isinstance(item, str) and bool(item.strip()) and item.isprintable()
+
+
+def _venv(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("/") and value.isprintable():
+        return value
+    words = {"value": shown(value), "hint": "runs may start on any node"}
+    raise PydanticCustomError("venv", "{value} is not an absolute path", words)
+
+
+_TEXT_OR_LIST = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    ]
+}
+
+WorkingDir = Annotated[
+    str | bool | Package | None,
+    BeforeValidator(_working_dir),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"const": False}, Package.model_json_schema()]}),
+    Field(description="directory that is sent, in which runs start; or `none`"),
+]
+Pip = Annotated[
+    str | tuple[str, ...] | None,
+    BeforeValidator(_lines),
+    WithJsonSchema(_TEXT_OR_LIST),
+    Field(description="requirements to install, or the path of a requirements file"),
+]
+Venv = Annotated[
+    str | None,
+    BeforeValidator(_venv),
+    WithJsonSchema({"type": "string"}),
+    Field(description="instead of pip: absolute path of a Python environment on all nodes"),
+]
+Setup = Annotated[
+    str | tuple[str, ...] | None,
+    BeforeValidator(_lines),
+    WithJsonSchema(_TEXT_OR_LIST),
+    Field(description="shell commands that each node runs once before the first run"),
+]
+
+
+class HasEnvironment(Protocol):
+    """The keys of this module in a job file."""
+
+    @property
+    def working_dir(self) -> str | bool | Package | None: ...  # see `WorkingDir`
+    @property
+    def pip(self) -> str | tuple[str, ...] | None: ...  # see `Pip`
+    @property
+    def venv(self) -> str | None: ...  # see `Venv`
+    @property
+    def setup(self) -> str | tuple[str, ...] | None: ...  # see `Setup`
+
+
+def check_environment(document: Document, job: HasEnvironment) -> None:
+    """Add the problems of these keys to a document."""
+    if job.pip is not None and job.venv is not None:
+        problem = "a job has 'pip' or 'venv', not both"
+        hint = "pip makes an environment; to extend an existing one, install into it"
+        document.add(("venv",), problem, hint)
+    for key in ("working_dir", "pip", "venv", "setup"):
+        if key in document.data and getattr(job, key) is None and document.is_clean((key,)):
+            document.add((key,), "must not be empty")
+
+
+def unsent(job: HasEnvironment) -> list[str]:
+    """Return the keys that name files of the client, which it sends or reads before it submits."""
+    found = ["working_dir"] if isinstance(job.working_dir, str) else []
+    return [*found, "pip"] if isinstance(job.pip, str) else found
+
+
+def environment_of(job: HasEnvironment) -> RunEnvironment:
+    """Return what the nodes prepare for a job whose files were sent."""
+    setup = job.setup
+    return RunEnvironment(
+        package=job.working_dir.package if isinstance(job.working_dir, Package) else "",
+        pip=job.pip if isinstance(job.pip, tuple) else (),
+        venv=job.venv or "",
+        setup=(setup,) if isinstance(setup, str) else setup or (),
+    )
