@@ -206,7 +206,7 @@ class ScriptedController:
             row = state.names.job_rows.get(job, -1)
             owner = state.job(row).user if past is None else past.job.user
             if user not in (owner, *self.admins):
-                text = f"job {job} belongs to {owner}"
+                text = f"permission denied: job {job} belongs to {owner}"
                 raise SpecError([Problem(path=job, problem=text)], code="forbidden")
             if past is not None or state.jobs.state[row] >= 3:
                 text = f"job {job} has ended"
@@ -304,7 +304,7 @@ class ScriptedController:
     def remove_dataset(self, dataset: str, *, user: str, dry_run: bool = False) -> None:
         owner = self.engine.state.datasets[dataset].user
         if user not in (owner, *self.admins):
-            text = f"dataset {dataset} belongs to {owner}"
+            text = f"permission denied: dataset {dataset} belongs to {owner}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         if not dry_run:
             self.handle(DatasetRemoved(at=self.clock, name=dataset))

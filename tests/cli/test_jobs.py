@@ -129,7 +129,7 @@ def test_submit_warns_of_values_that_are_probably_unintended(up: Any, job_file: 
         assert output.code == 0
         lines = output.err.splitlines()
         assert [line.split(": ")[:2] for line in lines[::2]] == [["warning", p] for p in paths]
-        assert lines[0].endswith("{shardd} stands for nothing and is left unchanged")
+        assert lines[0].endswith("{shardd} is no placeholder and is left unchanged")
         assert lines[1] == "  did you mean {shard}?"
         assert "16 B is little for a GPU" in lines[6]
         shown = up("submit", job_file(ODD), *more, "-o", "json")
@@ -148,7 +148,7 @@ def test_submit_reads_a_job_file_from_a_pipe(up: Any, controller: Any) -> None:
 
 
 def test_jobs_notes_an_unknown_user_or_queue(up: Any, pair: str) -> None:
-    assert "no job of a user 'unknown9' is known" in up("jobs", "--user", "unknown9").err
+    assert "no job of user 'unknown9' is known" in up("jobs", "--user", "unknown9").err
     assert up("jobs", "--queue", "narow").err == (
         "there is no queue 'narow'; did you mean 'narrow'?\n"
     )
@@ -163,10 +163,17 @@ def test_jobs_prints_a_table(up: Any, job_file: Any, controller: Any) -> None:
     up("submit", job_file("{name: gang, gang: true, tasks: {run: x, count: 3}}"))
     controller.clock += 90
     assert rows(up("jobs").out) == [
-        ["JOB", "NAME", "USER", "QUEUE", "STATE", "TASKS", "GPUS", "WAITED", "RAN", "WHY"],
-        ["job-2", "gang", ME, "default", "active", "0/3", "0", "1 min 30 s", "-",
-         "2/3 GPUs free; starts when all its tasks fit together"],
-        ["job-1", "pair", ME, "default", "active", "0/2", "2", "0.0 s", "1 min 30 s", "-"],
+        ["JOB", "USER", "STATE", "TASKS", "GPUS", "TIME", "REASON"],
+        ["job-2", ME, "PENDING", "0/3", "0", "1m30s", "2 of 3 needed GPUs are free"],
+        ["job-1", ME, "RUNNING", "0/2", "2", "1m30s", "-"],
+    ]  # fmt: skip
+    assert rows(up("jobs", "-o", "wide").out) == [
+        ["JOB", "NAME", "USER", "QUEUE", "PRIORITY", "STATE", "TASKS", "GPUS", "PEAK", "WAITED",
+         "RAN", "REASON"],
+        ["job-2", "gang", ME, "default", "0", "PENDING", "0/3", "0", "0", "1 min 30 s", "-",
+         "2 of 3 needed GPUs are free; starts when all its tasks fit together"],
+        ["job-1", "pair", ME, "default", "0", "RUNNING", "0/2", "2", "2", "0.0 s", "1 min 30 s",
+         "-"],
     ]  # fmt: skip
 
 
@@ -175,7 +182,7 @@ def test_jobs_are_filtered_and_limited(up: Any, job_file: Any) -> None:
         up("submit", job_file("{run: x, queue: narrow}"))
     found = up("jobs", "--status", "queued", "-o", "json").json["jobs"]
     assert [job["id"] for job in found] == ["job-3", "job-2"]
-    assert found[0]["reason"].startswith("JobsInFlightLimit(queue narrow has 1/1 jobs in flight")
+    assert found[0]["reason"].startswith("JobsInFlightLimit(queue narrow: 1 of at most 1 jobs")
     output = up("jobs", "--limit", "1")
     assert output.out.splitlines()[1].startswith("job-3")
     assert "--limit" in output.err
@@ -189,21 +196,21 @@ def test_get_shows_copies_and_expiry_of_results(
     job = up("submit", job_file(text), "-o", "json").json["id"]
 
     def line() -> str:
-        (found,) = [t for t in up("get", job).out.splitlines() if t.startswith("results")]
+        (found,) = [t for t in up("get", job).out.splitlines() if t.startswith("Results")]
         return str(found)
 
     assert line() == (
-        "results  2 copies on nodes (none yet); one below /shared (not complete);"
+        "Results: 2 copies on nodes (none yet); one below /shared (not complete);"
         " kept for 2 d after its end"
     )
     controller.end(job, 0, b"result")
     controller.clock += 86400
     assert line() == (
-        "results  2 copies on nodes (1 exist); one below /shared (not complete); expire in 1 d"
+        "Results: 2 copies on nodes (1 exist); one below /shared (not complete); expire in 1 d"
     )
     controller.clock += 86400
     controller.handle(ResultsExpired(at=controller.clock, job=job))
-    assert line() == "results  expired on 1970-01-14 at 13:46:41 UTC"
+    assert line() == "Results: expired on 1970-01-14 at 13:46:41 UTC"
     output = up("get", job, "--output", str(tmp_path / "result"))
     assert output.code == 102
     assert "expired on 1970-01-14 at 13:46:41 UTC, 2 d after its end" in output.err
@@ -213,18 +220,18 @@ def test_get_shows_copies_and_expiry_of_results(
 def test_get_shows_a_job_and_its_tasks(up: Any, pair: str, controller: Any) -> None:
     controller.end(pair, 0, b"", after_s=2.0)
     assert up("get", pair).out == (
-        "job      job-1 (pair)\n"
-        f"user     {ME}\n"
-        "queue    default, priority 0\n"
-        "state    active\n"
-        "tasks    2: 1 running, 1 finished\n"
-        "gpus     1 now, 2 at most\n"
-        "waited   0.0 s\n"
-        "ran      2.0 s\n"
+        "Job: job-1 (pair)\n"
+        f"User: {ME}\n"
+        "Queue: default, priority 0\n"
+        "State: RUNNING\n"
+        "Tasks: 2 (1 RUNNING, 1 COMPLETED)\n"
+        "GPUs: 1 allocated (peak 2)\n"
+        "Waited: 0.0 s\n"
+        "Ran: 2.0 s\n"
         "\n"
-        "TASK  STATE     NODE  GPUS  RUNS  FAILURES  RAN\n"
-        "   0  finished  n0       -     1         0  2.0 s\n"
-        "   1  running   n0       1     1         0  -\n"
+        "TASK  STATE      NODE  GPUS  RUNS  FAILURES  RAN\n"
+        "   0  COMPLETED  n0       -     1         0  2.0 s\n"
+        "   1  RUNNING    n0       1     1         0  -\n"
     )
     view = up("get", pair, "-o", "json").json
     assert [task["state"] for task in view["task_list"]] == ["finished", "running"]
@@ -251,13 +258,13 @@ def test_results_are_fetched_after_the_task_has_finished(
 
 def test_get_shows_what_a_job_declares_of_its_run_times(up: Any, job_file: Any) -> None:
     for text, shown in (
-        ("estimated_runtime: 90min, time_limit: 2h", ["run time estimated 1 h 30 min, limit 2 h"]),
-        ("time_limit: 90s", ["run time limit 1 min 30 s"]),
+        ("estimated_runtime: 90min, time_limit: 2h", ["Run time: estimated 1 h 30 min, limit 2 h"]),
+        ("time_limit: 90s", ["Run time: limit 1 min 30 s"]),
         ("priority: 1", []),
     ):
         job = up("submit", job_file(f"{{run: 'true', {text}}}"), "-o", "json").json["id"]
         lines = up("get", job).out.splitlines()
-        assert [line for line in lines if line.startswith("run time")] == shown
+        assert [line for line in lines if line.startswith("Run time")] == shown
 
 
 def test_get_output_writes_through_links_and_into_devices(
@@ -294,19 +301,19 @@ def test_why_shows_the_reason_with_numbers(up: Any, pair: str, job_file: Any) ->
     up("submit", job_file("{gang: true, tasks: {run: x, count: 3}}"))
     output = up("why", "job-2")
     assert output.out.startswith(
-        "job-2 is active: 3 waiting\n"
-        "submitted 0.0 s ago\n"
-        "waits: 2/3 GPUs free; starts when all its tasks fit together\n"
+        "job-2: PENDING (3 tasks)\n"
+        "Submitted: 0.0 s ago\n"
+        "Reason: 2 of 3 needed GPUs are free; starts when all its tasks fit together\n"
     )
     shown = up("why", "job-2", "-o", "json").json
     assert shown["reason"]["numbers"]["free_gpus"] == 2
-    assert up("why", pair).out == "job-1 is active: 2 running\nno task waits\n"
+    assert up("why", pair).out == "job-1: RUNNING (2 tasks)\n"
     assert up("why", "job-9").code == 102
 
 
 def test_cancelling_an_own_job_needs_no_confirmation(up: Any, pair: str) -> None:
     assert up("cancel", pair, "--dry-run").out.startswith("job-1 would be cancelled")
-    assert up("cancel", pair).out == "job-1 cancelled; it was active\n"
+    assert up("cancel", pair).out == "job-1 cancelled\n"
     again = up("cancel", pair, "-o", "json")
     assert (again.code, again.error["code"]) == (2, "already_ended")
 
@@ -423,12 +430,15 @@ def test_watching_shows_every_change_until_ctrl_c(up: Any, controller: Any) -> N
 
 def test_nodes_and_queues_print_tables(up: Any, pair: str) -> None:
     assert up("nodes").out == (
-        "NODE  RACK  STATE  FREE GPUS  GPU MEMORY  CPUS              MEMORY  RUNS\n"
-        "n0    r0    up           0/2  4 GiB       0 of 4, 0.5 used  -       job-1/0, job-1/1\n"
-        "n1    r1    up           2/2  4 GiB       0 of 4            -       -\n"
-        "a transfer can expect 476.8 MiB/s from a disk, 119.2 MiB/s within a rack,"
-        " 29.8 MiB/s across racks\n"
+        "NODE  RACK  STATE  GPUS  GPU MEM  CPUS  MEMORY  RUNS\n"
+        "n0    r0    UP      2/2  4 GiB     0/4  -       job-1/0, job-1/1\n"
+        "n1    r1    UP      0/2  4 GiB     0/4  -       -\n"
+        "GPUS, CPUS, MEMORY: allocated/total\n"
+        "Bandwidth: 476.8 MiB/s disk, 119.2 MiB/s in a rack, 29.8 MiB/s across racks\n"
     )
+    wide = rows(up("nodes", "-o", "wide").out)
+    assert wide[0][-2:] == ["CPUS USED", "MEMORY USED"]
+    assert (wide[1][-2], wide[2][-2:]) == ("0.5", ["-", "-"])
     assert up("nodes", "-o", "json").json["bandwidth"] == {
         "disk_bytes_per_s": 5e8, "rack_bytes_per_s": 1.25e8, "cluster_bytes_per_s": 3.125e7,
     }  # fmt: skip
@@ -452,18 +462,18 @@ def test_archived_jobs_are_listed_with_all_and_shown_by_every_verb(
     assert [row[0] for row in rows(up("jobs", "--all").out)[1:]] == jobs[::-1]
     output = up("jobs", "--all", "--limit", "2")
     cursor = up("jobs", "--all", "--limit", "2", "-o", "json").json["next"]
-    assert output.err == f"there are more than 2; see --limit or --cursor {cursor}\n"
+    assert output.err == f"there are more than 2 jobs; see --limit or --cursor {cursor}\n"
     rest = up("jobs", "--all", "--cursor", cursor, "-o", "json").json
     assert [job["id"] for job in rest["jobs"]] == jobs[:1]
     assert rest["jobs"][0]["archived"]
-    assert "state    finished, archived" in up("get", jobs[0]).out
+    assert "State: COMPLETED, archived" in up("get", jobs[0]).out
     target = tmp_path / "result"
     assert up("get", jobs[0], "--output", str(target)).code == 0
     assert target.read_bytes() == b"the end"
     assert up("logs", jobs[0]).out == "its output\n"
-    assert up("why", jobs[0]).out.startswith(f"{jobs[0]} is finished and archived: 2 finished\n")
+    assert up("why", jobs[0]).out.startswith(f"{jobs[0]}: COMPLETED, archived (2 tasks)\n")
     assert up("why", f"{jobs[0]}/1").out.startswith(
-        f"{jobs[0]}/1 is finished; its job is finished and archived\n"
+        f"{jobs[0]}/1: COMPLETED (job: COMPLETED, archived)\n"
     )
     refused = up("cancel", jobs[0], "-y", "-o", "json")
     assert refused.error["code"] == "already_ended"

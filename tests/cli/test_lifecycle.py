@@ -217,7 +217,7 @@ def test_up_is_idempotent_for_options_in_force(running: Any, arguments: str) -> 
         ("--probe-period 0", ["--probe-period"], "15 is in force"),
         ("--keep-results 30d", ["--keep-results"], "forever is in force"),
         ("--retain 2h", ["--retain"], "1 d is in force"),
-        ("--queues {queues}", ["--queues"], "others are in force"),
+        ("--queues {queues}", ["--queues"], "other queues are in force"),
         ("--address 10.0.0.1:6379", ["--address"], "127.0.0.1:6379 is in force"),
     ],
 )

@@ -58,10 +58,22 @@ def test_every_listed_parameter_can_be_set_within_its_range(listed: list[dict[st
 
 def test_the_table_contains_the_same_policies_and_parameters(headgate: Any) -> None:
     output = headgate("policies")
-    assert (output.code, output.err) == (0, "")
-    policies, parameters = (part.splitlines() for part in output.out.split("\n\n"))
-    assert policies[0].split() == ["POLICY", "IDEA", "SOURCE"]
+    assert (output.code, output.err) == (
+        0,
+        "",
+    )
+    policies = output.out.splitlines()
+    assert policies[0].split() == ["POLICY", "IDEA"]
     assert [line.split()[0] for line in policies[1:]] == list(POLICIES)
-    assert parameters[0].split() == ["POLICY", "PARAMETER", "DEFAULT", "RANGE", "UNIT", "MEANING"]
-    assert len(parameters) == 1 + sum(len(info.parameters) for info in POLICIES.values())
-    assert ["fs", "alpha1", "3", ">", "1", "1"] in [line.split()[:6] for line in parameters]
+    assert max(map(len, policies)) <= 80
+    assert not any(line.endswith("...") for line in policies), "an idea begins with a short clause"
+
+
+def test_one_policy_is_shown_with_its_parameters(headgate: Any) -> None:
+    lines = headgate("policies", "fs").out.splitlines()
+    assert [line.partition(":")[0] for line in lines[:3]] == ["Policy", "Idea", "Source"]
+    assert "alpha1: price of a second spent reading within the rack (default 3, > 1)" in lines
+    shown = headgate("policies", "fs", "-o", "json").json["policies"]
+    assert [policy["name"] for policy in shown] == ["fs"]
+    unknown = headgate("policies", "fps", "-o", "json")
+    assert (unknown.code, unknown.error["code"]) == (2, "unknown_policy")

@@ -60,7 +60,7 @@ def test_a_failed_program_is_not_repeated_and_ends_run_with_100(up: Any, control
     writes(controller, "partly\n", "the command ended with exit status 3")
     output = up("run", "--", "false")
     assert (output.code, output.out) == (100, "partly\n")
-    assert output.err.startswith("job-1 failed")
+    assert output.err.startswith("job-1 FAILED")
     assert "exit status 3" in output.err
     assert len(controller.launches) == 1
 

@@ -45,7 +45,7 @@ def test_verb_imports_no_heavy_module(up: Any, controller: Any, job_file: Any, v
     job = up("submit", file, "-o", "json").json["id"]
     arguments = [word.format(job=job, file=file) for word in verb.split()]
     code, modules = imported(*arguments)
-    assert (code, modules & HEAVY) == (0, {"rich.console"} if verb == "get {job}" else set())
+    assert (code, modules & HEAVY) == (0, set())
 
 
 def test_help_imports_neither_the_policies_nor_numpy() -> None:

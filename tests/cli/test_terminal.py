@@ -68,9 +68,9 @@ def test_no_verb_prints_a_control_character(broken: Any, arguments: str) -> None
 def test_further_lines_of_a_message_are_indented(broken: Any) -> None:
     shown = r"\x1b]0;X\x07\x1b[2J\x9b31m\u202e[bold]\x0d"
     message = f"task 0 failed 3 times: {shown}"
-    assert f"message  {message}\n  error: all is lost\n" in broken("get", "job-1").out
-    assert broken("why", "job-1").out.endswith(f"\n{message}\n  error: all is lost\n")
-    assert broken("jobs").out.splitlines()[-1].endswith(f"{message} ...")
+    assert f"Message: {message}\n  error: all is lost\n" in broken("get", "job-1").out
+    assert broken("why", "job-1").out.endswith(f"\nMessage: {message}\n  error: all is lost\n")
+    assert broken("jobs", "-o", "wide").out.splitlines()[-1].endswith(f"{message} ...")
     assert broken("get", "job-1", "-o", "json").json["message"] == f"{message}\nerror: all is lost"
     output = broken("get", "job-1", "--output", "x")
     assert output.err.endswith(f"\n  {message}\n  error: all is lost\n")

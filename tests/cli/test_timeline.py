@@ -53,14 +53,17 @@ def test_why_gives_the_time_of_the_reservation_and_the_job_before(reserved: Any)
         "at": view["now"] + 160.0, "ahead_s": 160.0, "after": ["job-2"], "others": 0,
     }  # fmt: skip
     line = reserved("why", "job-3").out.splitlines()[2]
-    assert line == ("waits: 3/4 GPUs free; reserved for 13:52:00 UTC when runs of job-2 have ended")
+    assert line == (
+        "Reason: 3 of 4 needed GPUs are free; reserved for 13:52:00 UTC when runs of job-2 have "
+        "ended"
+    )
 
 
 def test_why_gives_the_hole_that_a_longer_job_does_not_fit(reserved: Any, job_file: Any) -> None:
     reserved("submit", job_file("{run: 'true', estimated_runtime: 10min}"))
     assert reserved("why", "job-4").out.splitlines()[2] == (
-        "waits: needs 10 min, the hole lasts 2 min 40 s; "
-        "starts after job-3, for which the GPUs are reserved"
+        "Reason: needs 10 min, GPUs are free for 2 min 40 s; "
+        "starts after job-3, for which they are reserved"
     )
 
 
@@ -68,7 +71,7 @@ def test_why_gives_the_hole_that_a_longer_job_does_not_fit(reserved: Any, job_fi
     ("resources", "reason"),
     [
         ("{gpus: 2}", "2 free GPUs, at most 1 on one node, 2 needed there"),
-        ("{gpus: 0.5, cpus: 3}", "CPU slots: 2/3 free on the best node"),
+        ("{gpus: 0.5, cpus: 3}", "CPUs: 3 needed, at most 2 free on a node"),
     ],
 )
 def test_why_gives_what_is_short_on_each_node_and_the_reservation(
@@ -79,7 +82,7 @@ def test_why_gives_what_is_short_on_each_node_and_the_reservation(
     up("submit", job_file(f"{{num_nodes: 2, run: 'true', {held}}}"))
     up("submit", job_file(f"{{run: 'true', resources: {resources}}}"))
     line = up("why", "job-2").out.splitlines()[2]
-    assert line.startswith(f"waits: {reason}; reserved for ")
+    assert line.startswith(f"Reason: {reason}; reserved for ")
     assert line.endswith(" when runs of job-1 have ended")
 
 
@@ -111,7 +114,10 @@ def test_run_of_unknown_length_leaves_the_time_of_a_reservation_unknown(
     assert re.fullmatch(r"\.+", wide[5])
     assert up("plan", "-o", "json").json["what_if"]["reservations"][0]["at"] is None
     text = up("why", "job-2").out
-    assert "3/4 GPUs free; GPUs are reserved, it starts when runs of job-1 have ended" in text
+    assert (
+        "3 of 4 needed GPUs are free; GPUs are reserved, it starts when runs of job-1 have ended"
+        in text
+    )
 
 
 def test_report_is_a_page_with_a_chart(reserved: Any, tmp_path: Path) -> None:

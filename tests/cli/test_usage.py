@@ -81,7 +81,7 @@ def test_a_name_given_to_the_list_of_jobs_points_to_get(headgate: Any) -> None:
 def test_an_invalid_choice_lists_the_valid_ones(headgate: Any) -> None:
     output = headgate("jobs", "-o", "xml")
     assert output.code == 2
-    assert output.err.startswith("error: --format: 'xml' is not one of 'table', 'json'")
+    assert output.err.startswith("error: --format: 'xml' is not one of 'table', 'wide', 'json'")
 
 
 def test_hints_name_near_options(headgate: Any) -> None:

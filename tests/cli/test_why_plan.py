@@ -31,17 +31,19 @@ def shared(up: Any, job_file: Any, controller: Any) -> Any:
 def test_why_shows_reason_share_and_places_of_a_waiting_job(shared: Any) -> None:
     output = shared("why", "job-2")
     lines = output.out.splitlines()
-    assert lines[:2] == ["job-2 is active: 3 waiting", "submitted 30 s ago"]
-    assert lines[2].startswith("waits: holds 0/2 GPUs of its share, job-1 holds 2 above its own;")
-    assert "holds 0 of the 2 GPUs of its share; eligible for 2 more" in output.out
-    facts = dict(row for row in rows(output.out) if len(row) == 2)
-    assert facts["task"] == "job-2/0, the first that waits"
-    assert facts["best placement now"] == "no place is free"
-    assert (
-        facts["best placement (any GPU)"]
-        == "n0 (GPU, 4 GiB) at 0.0 s: nothing to read; held by job-1/0"
+    assert lines[:2] == ["job-2: PENDING (3 tasks)", "Submitted: 30 s ago"]
+    assert lines[2] == (
+        "Reason: 0 GPUs allocated, fair share 2; "
+        "starts as tasks of job-1 end, which has 2 above its own"
     )
-    assert facts["if job-1/0 ended now"] == "it would start there"
+    facts = dict(line.split(": ", 1) for line in lines if ": " in line)
+    assert facts["Share"] == "0 GPUs allocated, fair share 2; eligible for 2 more"
+    assert facts["Task"] == "job-2/0, the first pending one"
+    assert facts["Best free place"] == "none"
+    assert facts["Best place"] == (
+        "n0 (GPU, 4 GiB), cost 0.0 s: nothing to read; allocated to job-1/0"
+    )
+    assert facts["If job-1/0 ended now"] == "it would start there"
     assert "unknown: no run-time history yet for 4 running tasks" in output.out
 
 
@@ -70,10 +72,10 @@ def test_why_shows_a_waiting_and_a_running_task(shared: Any, controller: Any) ->
     assert view["start"]["task"] == "job-2/1"
     start = view["start"]  # one run of 31 s is known; the others have run as long without an end
     assert controller.clock <= start["earliest"] < start["at"] < start["latest"]
-    assert "(80 %), most likely" in shared("why", "job-2/1").out
+    assert "(80 %; most likely" in shared("why", "job-2/1").out
     output = shared("why", "job-2/0").out
-    assert output.startswith("job-2/0 is running; its job is active\nit does not wait\n")
-    assert "on n0 for 0.0 s; ends in about 31 s" in output
+    assert output.startswith("job-2/0: RUNNING (job: RUNNING)\nRuns: on n0 for 0.0 s\n")
+    assert "\nExpected end: in about 31 s\n" in output
 
 
 @pytest.mark.parametrize(
@@ -97,11 +99,16 @@ def test_why_of_an_unknown_job_or_task_is_an_error(
 def test_plan_under_another_policy_shows_starts_and_preemptions(shared: Any) -> None:
     output = shared("plan", "--policy", "fsp,slack=0")
     lines = output.out.splitlines()
-    assert lines[0] == "now (fs): nothing would change; 0/4 GPUs stay free"
+    assert lines[0] == "Now (fs): no change; 0 of 4 GPUs stay free"
     assert lines[1] == (
-        "what if (fsp,slack=0): 2 runs would start, 2 would be preempted, with 1 min of GPU "
-        "time lost; 0/4 GPUs would stay free"
+        "What if (fsp,slack=0): 2 runs would start, 2 would be preempted (GPU time lost: 1 min); "
+        "0 of 4 GPUs would stay free"
     )
+    assert rows(output.out)[3:6] == [
+        ["JOB", "GPUS", "NOW", "WHAT IF", "RUNS", "PENDING", "REASON"],
+        ["job-1", "4", "4", "2", "-2", "4", "2 GPUs allocated, fair share 2"],
+        ["job-2", "0", "0", "2", "+2", "1", "2 GPUs allocated, fair share 2"],
+    ]
     view = shared("plan", "--policy", "fsp,slack=0", "-o", "json").json
     jobs = {job["job"]: job for job in view["what_if"]["jobs"]}
     assert [(j["held_gpus"], j["holds_gpus"], j["cut_tasks"]) for j in jobs.values()] == [
@@ -121,7 +128,7 @@ def test_plan_with_more_nodes_shows_starts_on_them(shared: Any) -> None:
     assert (view["what_if"]["gpus"], view["what_if"]["free_gpus"]) == (8, 0)
     assert {s["node"] for s in view["what_if"]["starts"]} == {"new-1", "new-2"}
     output = shared("plan", "--nodes", "1", "--like", "n0").out
-    assert "what if (fs, with 1 node more): 2 runs would start" in output
+    assert "What if (fs, with 1 node more): 2 runs would start" in output
 
 
 @pytest.mark.parametrize(

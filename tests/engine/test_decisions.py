@@ -169,7 +169,7 @@ def impossible(bench: Bench) -> dict[str, Plan]:
         "needs 1 GPUs, not 2": one("j", 1, 0, 0, 1),
         "GPU 2 of a is not free": one("j", 1, 0, 2),
         "too little free cpus on a": one("j", 2, 0),
-        "queue poor would hold 1 GPUs, more than 0": one("p", 0, 0, 0),
+        "queue poor would have 1 GPUs allocated, more than 0": one("p", 0, 0, 0),
         "gang g is not whole": one("g", 0, 0, 0),
         f"task {start.task} does not wait": steps(start, start),
     }

@@ -95,7 +95,7 @@ def test_reason_of_a_preemption_is_kept_until_the_task_starts_again(bench: Bench
     preempt(bench, 0, winner="k")
     bench.stopped(launch)
     state = bench.engine.state
-    assert "k, which is below its fair share" in state.preempted[0]
+    assert "k, below its fair share" in state.preempted[0]
     stored = decode_snapshot(encode_snapshot(bench.engine.snapshot()))
     assert thaw(stored).preempted == state.preempted
     bench.up_to_date()

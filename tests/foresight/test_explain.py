@@ -141,7 +141,7 @@ def test_reason_of_a_task_is_its_own(state: State) -> None:
     [
         Shortage(resource="cpus", needed=1000, most_free=0),
         Shortage(resource="memory", needed=64, most_free=12),
-        NoFittingNode(need="a CPU slot and 64 B of memory"),
+        NoFittingNode(need="a CPU and 64 B of memory"),
     ],
 )
 def test_task_without_a_gpu_does_not_wait_for_gpus(other: Reason) -> None:

@@ -251,8 +251,8 @@ def test_equal_shares_of_a_gpu_fill_it_whatever_its_memory(milli: int) -> None:
     ("demand", "words"),
     [
         (Demand(), "nothing"),
-        (Demand(cpus_milli=1000), "a CPU slot"),
-        (Demand(cpus_milli=2500), "2.5 CPU slots"),
+        (Demand(cpus_milli=1000), "a CPU"),
+        (Demand(cpus_milli=2500), "2.5 CPUs"),
         (Demand(gpus=1), "a GPU"),
         (Demand(gpus=2, gpu_memory_bytes=5 << 30), "2 GPUs with 5 GiB"),
         (Demand(gpus=1, gpu_milli=250), "0.25 of a GPU"),
@@ -263,7 +263,7 @@ def test_equal_shares_of_a_gpu_fill_it_whatever_its_memory(milli: int) -> None:
         (Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=2 << 30), "2 GiB of a GPU's memory"),
         (
             Demand(gpus=1, cpus_milli=4000, memory_bytes=1 << 30, custom=((KIND, 500),)),
-            "a GPU, 4 CPU slots, 1 GiB of memory and 0.5 of 'fpga'",
+            "a GPU, 4 CPUs, 1 GiB of memory and 0.5 of 'fpga'",
         ),
     ],
 )

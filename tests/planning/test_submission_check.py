@@ -56,7 +56,7 @@ def job(*tasks: Task, gang: bool = False) -> Job:
             "nodes have at most 1 GPU with 5 GiB",
         ),
         ([Task(gpus=0, cpus=4)], False, None, ""),
-        ([Task(gpus=0, cpus=5)], False, "5 CPU slots", "nodes have at most 4 CPU slots"),
+        ([Task(gpus=0, cpus=5)], False, "5 CPUs", "nodes have at most 4 CPUs"),
         ([Task(custom=(("f", 1000),))], False, "a GPU and 1 of 'f'", "nodes have no 'f'"),
         (
             [Task(gpus=3, custom=(("f", 1000),))],
@@ -67,7 +67,7 @@ def job(*tasks: Task, gang: bool = False) -> Job:
         (
             [Task(gpus=2, cpus=3)],
             False,
-            "2 GPUs and 3 CPU slots",
+            "2 GPUs and 3 CPUs",
             "no node has all of it together",
         ),
         ([Task(), Task(gpus=4)], False, "4 GPUs", "nodes have at most 2 GPUs"),
@@ -84,7 +84,8 @@ def test_a_job_that_no_node_could_hold_is_rejected(
         return
     assert reason == NothingFits(need=f"{need} on one node", task=len(tasks) - 1, most=most)
     assert reason.detail() == (
-        f"needs {need} on one node, which no node has; {most}: request less, or add such a node"
+        "rejected: no node can satisfy this request; "
+        f"needs {need} on one node, {most}: request less, or add such a node"
     )
 
 
@@ -133,10 +134,8 @@ def test_gang_on_more_nodes_than_fit_a_member_is_rejected_with_the_largest_that_
     reason = fits_no_node(apart(largest + 1), NODES)
     assert reason is not None
     assert reason.largest == largest
-    assert reason.cause().endswith(f"the idle cluster holds {largest} of them at most")
-    assert (
-        reason.way_out() == f"the largest gang that fits has {largest}; add nodes for a larger one"
-    )
+    assert reason.cause() == "rejected: the cluster cannot satisfy this request"
+    assert reason.way_out().endswith(f", at most {largest} fit: request less, or add nodes")
 
 
 def test_tasks_that_run_together_must_fit_the_ceiling_of_the_queue() -> None:

@@ -204,7 +204,7 @@ def test_shortage_is_of_the_nodes_that_have_the_gpus() -> None:
     reason = _why(state, "j")
     assert reason == Shortage(resource="memory", needed=64, most_free=12, beside="2 GPUs")
     assert str(reason) == (
-        "Shortage(memory: 12/64 B free on the best node with 2 GPUs free; "
+        "Shortage(memory: 64 B needed, at most 12 B free on a node with 2 GPUs free; "
         "starts when running tasks end)"
     )
 
@@ -212,7 +212,7 @@ def test_shortage_is_of_the_nodes_that_have_the_gpus() -> None:
 def test_node_that_lacks_one_resource_and_a_node_that_lacks_another() -> None:
     nodes = [_node("a", 1, cpus=1, memory_bytes=64), _node("b", 1, cpus=9, memory_bytes=1)]
     state = _state(nodes, [_job("j", Task(cpus=4.0, memory_bytes=64))])
-    need = "a GPU, 4 CPU slots and 64 B of memory"
+    need = "a GPU, 4 CPUs and 64 B of memory"
     assert _why(state, "j") == NoFittingNode(need=need)
 
 
@@ -276,7 +276,8 @@ def test_reservation_names_the_jobs_whose_runs_end_before_it() -> None:
     reason = WhyWaits(table._scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, GangShort)
     assert reason.detail() == (
-        "1/6 GPUs free; reserved for 00:00:50 UTC when runs of e, c, a and 2 other jobs have ended"
+        "1 of 6 needed GPUs are free; reserved for 00:00:50 UTC when runs of e, c, a and 2 other "
+        "jobs have ended"
     )
     assert reason.reserved is not None
     assert (reason.reserved.at, reason.reserved.ahead_s) == (50.0, 50.0)
@@ -307,7 +308,7 @@ def test_unit_that_would_run_into_a_reservation_names_its_job_and_the_hole() -> 
     why = WhyWaits(table._scratch, table, [reservation])
     reason = why.reason(late, 7200.0)
     assert str(reason) == (
-        "BackfillTooLong(needs 2 h, the hole lasts 40 min; starts after wide, for which the GPUs "
+        "BackfillTooLong(needs 2 h, GPUs are free for 40 min; starts after wide, for which they "
         "are reserved)"
     )
     assert not table.start(late, 7200.0)
@@ -349,7 +350,7 @@ def test_gang_without_gpus_that_fits_has_no_reason() -> None:
     reason = WhyWaits(Scratch(state.freeze())).reason(unit)
     assert reason is not None
     assert reason.detail() == (
-        "1/2 tasks fit now, the others lack CPU slots; starts when all its tasks fit together"
+        "1 of 2 tasks fit now, the others lack CPUs; starts when all its tasks fit together"
     )
 
 

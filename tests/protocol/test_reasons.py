@@ -25,15 +25,20 @@ AT_14_05 = 1_785_593_100.0  # 2026-08-01 14:05:00 UTC
 @pytest.mark.parametrize(
     ("resource", "needed", "most_free", "amounts"),
     [
-        ("memory", 64 * GIB, 12 * GIB, "memory: 12/64 GiB free on the best node"),
-        ("memory", 3 * GIB, 1 << 20, "memory: 0.0/3 GiB free on the best node"),
-        ("memory", 64 * GIB, 64 * GIB - 1, f"memory: {64 * GIB - 1}/{64 * GIB} B free on the"),
-        ("memory", 5, 3, "memory: 3/5 B free on the best node"),
-        ("cpus", 4000, 500, "CPU slots: 0.5/4 free on the best node"),
-        ("fpga", 250, 0, "fpga: 0/0.25 free on the best node"),
-        ("fpga", 2_000_000_000, 1_234_567, "fpga: 1234.567/2000000 free on the best node"),
-        (GPU_SHARE, 500, 300, "share of a GPU: 0.3/0.5 free on the best GPU"),
-        (GPU_MEMORY, 10 * GIB, 2 * GIB, "GPU memory: 2/10 GiB free on the best GPU"),
+        ("memory", 64 * GIB, 12 * GIB, "memory: 64 GiB needed, at most 12 GiB free on a node"),
+        ("memory", 3 * GIB, 1 << 20, "memory: 3 GiB needed, at most 0.0 GiB free on a node"),
+        (
+            "memory",
+            64 * GIB,
+            64 * GIB - 1,
+            f"memory: {64 * GIB} B needed, at most {64 * GIB - 1} B free on a node",
+        ),
+        ("memory", 5, 3, "memory: 5 B needed, at most 3 B free on a node"),
+        ("cpus", 4000, 500, "CPUs: 4 needed, at most 0.5 free on a node"),
+        ("fpga", 250, 0, "fpga: 0.25 needed, at most 0 free on a node"),
+        ("fpga", 2_000_000_000, 1_234_567, "fpga: 2000000 needed, at most 1234.567 free"),
+        (GPU_SHARE, 500, 300, "share of a GPU: 0.5 needed, at most 0.3 free on a GPU"),
+        (GPU_MEMORY, 10 * GIB, 2 * GIB, "GPU memory: 10 GiB needed, at most 2 GiB free on a GPU"),
     ],
 )
 def test_shortage_gives_what_is_free_and_what_is_needed_in_one_unit(
@@ -50,17 +55,17 @@ SHORT = GangShort(placeable_tasks=3, tasks=4, free_gpus=14, needed_gpus=16)
 @pytest.mark.parametrize(
     ("reason", "sentence"),
     [
-        (SHORT, "14/16 GPUs free; starts when all its tasks fit together"),
+        (SHORT, "14 of 16 needed GPUs are free; starts when all its tasks fit together"),
         (
             GangShort(
                 placeable_tasks=3, tasks=4, free_gpus=16, needed_gpus=16, lacking="memory"
             ),
-            ("16 GPUs free, but 3/4 tasks fit now, the others lack memory; starts when all its "
-            "tasks fit together"),
+            ("16 GPUs free, but 3 of 4 tasks fit now, the others lack memory; starts when all "
+            "its tasks fit together"),
         ),
         (
             GangShort(placeable_tasks=3, tasks=4, free_gpus=0, needed_gpus=0),
-            "3/4 tasks fit now; starts when all its tasks fit together",
+            "3 of 4 tasks fit now; starts when all its tasks fit together",
         ),
         (
             Fragmented(free_gpus=8, most_on_one_node=3, needed_gpus=4),
@@ -72,18 +77,18 @@ SHORT = GangShort(placeable_tasks=3, tasks=4, free_gpus=14, needed_gpus=16)
                 free_gpus=8, most_on_one_node=5, needed_gpus=4, tasks=2, placeable_tasks=1,
                 distinct_nodes=True,
             ),
-            ("8 free GPUs, at most 5 on one node: 1/2 tasks with 4 GPUs fit now, each on "
+            ("8 free GPUs, at most 5 on one node, 1 of 2 tasks with 4 GPUs fit now, each on "
             "another node; starts when enough are free together"),
         ),
         (
             BackfillTooLong(needs_s=7200, hole_s=2400, ahead="sort-1"),
-            ("needs 2 h, the hole lasts 40 min; starts after sort-1, for which the GPUs are "
+            ("needs 2 h, GPUs are free for 40 min; starts after sort-1, for which they are "
             "reserved"),
         ),
         (
             BackfillTooLong(needs_s=None, hole_s=2400, ahead="sort-1"),
-            ("how long it runs is unknown, the hole lasts 40 min; starts after sort-1, for which "
-            "the GPUs are reserved"),
+            ("run time unknown, GPUs are free for 40 min; starts after sort-1, for which they are "
+            "reserved"),
         ),
         (
             NoFreeGpu(free_gpus=1, needed_gpus=2, total_gpus=4, memory_bytes=40 * GIB),

@@ -85,9 +85,12 @@ NOT_YAML = {
     ),
     "nothing": (b"", ": is empty"),
     "nothing but a comment": (b"# to do\n", ": is empty"),
-    "a list": (b"- 1\n", " (line 1): must hold keys and values; begin with a line such as "),
+    "a list": (
+        b"- 1\n",
+        " (line 1): must be a mapping of keys to values; begin with a line such as ",
+    ),
     "binary garbage": (b"\x7fELF\xff\xfe\x00\x01", ": is not text; a YAML file in UTF-8 is needed"),
-    "zeros": (b"\0" * 100, ": holds a character that text does not: 0"),
+    "zeros": (b"\0" * 100, ": contains a character that is invalid in text: 0"),
     "deep nesting": (b"a: " + b"[" * 5000, ": is nested too deeply"),
     "aliases that explode": (
         b"a: &a [1,1,1,1,1,1,1,1]\n"

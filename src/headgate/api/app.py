@@ -95,5 +95,5 @@ async def _client_disconnected(request: Request, _: Exception) -> Response:
 async def _unexpected(*_: object) -> Response:
     """Return an error without details; the server logs them."""
     hint = "the controller's log contains the details"
-    problem = Problem(path="", problem="something went wrong inside Headgate", hint=hint)
+    problem = Problem(path="", problem="internal error", hint=hint)
     return _error_response(HeadgateError([problem], code="internal"))

@@ -93,6 +93,7 @@ def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
         "job": job.job.id,
         "state": job.state,
         "counts": counts,
+        "preempted_tasks": 0,
         "waits_s": 0.0,
         "reason": None,
         "message": job.view["message"],

@@ -306,7 +306,7 @@ def _given(query: dict[str, Any] | None) -> dict[str, Any]:
             text = f"has {len(value)} characters, at most {_LONGEST} are allowed"
             problems.append(Problem(path=key, problem=text))
         elif isinstance(value, str) and visible(value) != value:
-            text = f"'{value}' contains characters that no name has"
+            text = f"'{value}' contains characters that are invalid in names"
             problems.append(Problem(path=key, problem=text))
     if problems:
         raise SpecError(problems, code="usage")

@@ -41,7 +41,7 @@ def need_readable(controller: Controller, job: Job, user: str) -> None:
     """Raise SpecError `forbidden` unless a user may read a job's logs and results."""
     if not controller.may_read(job, user):
         hint = "its owner can make it public when submitting: headgate submit --public"
-        text = f"job {job.id} belongs to {job.user}"
+        text = f"permission denied: job {job.id} belongs to {job.user}"
         raise SpecError([Problem(path=job.id, problem=text, hint=hint)], code="forbidden")
 
 

@@ -25,7 +25,7 @@ from headgate.api.deps import (
     page_start,
 )
 from headgate.api.responses import EscapedJSON
-from headgate.base.errors import Problem, SpecError, nearest
+from headgate.api.status import archived_status, known_status
 from headgate.journal import ArchivedJob
 from headgate.model import Job, LogPiece
 from headgate.state import JobState, Snapshot
@@ -73,15 +73,16 @@ def jobs(
 ) -> EscapedJSON:
     """List jobs, newest first."""
     snapshot, now = controller.snapshot(), controller.now()
-    wanted, before = _job_state(state), page_start(cursor, snapshot.next_job)
+    wanted = None if state is None else known_status(state)
+    before = page_start(cursor, snapshot.next_job)
     most = limit + 1
     rows = views.matching_jobs(
-        snapshot, state=wanted, user=user, queue=queue, before=before, limit=most
+        snapshot, status=wanted, user=user, queue=queue, before=before, limit=most
     )
     numbers = snapshot.jobs.number.array()[rows].tolist()
     found: dict[int, int | ArchivedJob] = dict(zip(numbers, rows, strict=True))
     if all_jobs:
-        name = None if wanted is None else wanted.name.lower()
+        name = None if wanted is None else archived_status(wanted)
         for job in controller.archive.page(
             state=name, user=user, queue=queue, before=before, limit=most
         ):
@@ -275,16 +276,3 @@ def queues(controller: ControllerDep) -> Body:
     """List the queues."""
     snapshot = controller.snapshot()
     return {"queues": [views.queue_view(snapshot, row) for row in range(len(snapshot.queues.spec))]}
-
-
-# --- parameters ----------------------------------------------------------------------------------
-
-
-def _job_state(name: str | None) -> JobState | None:
-    if name is None:
-        return None
-    known = {state.name.lower(): state for state in JobState}
-    if name not in known:
-        text = f"there is no job state '{name}'"
-        raise SpecError([Problem(path="state", problem=text, hint=nearest(name, known))])
-    return known[name]

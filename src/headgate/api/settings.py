@@ -16,6 +16,7 @@ class Format(StrEnum):
     """The output format of a verb."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
 
 

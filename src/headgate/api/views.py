@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from headgate.api.status import with_status
 from headgate.base.errors import Problem, SpecError
+from headgate.base.states import JOB_WORDS, PENDING
 from headgate.base.units import format_seconds, format_time
 from headgate.foresight.explain import Explanation, ExplanationContext, explain
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, Shard, amount_of, result_ids
@@ -28,16 +30,19 @@ View = dict[str, Any]
 def matching_jobs(
     snapshot: Snapshot,
     *,
-    state: JobState | None,
+    status: str | None,
     user: str | None,
     queue: str | None,
     before: int | None,
     limit: int,
 ) -> list[int]:
-    """Return the rows of jobs that match, newest first, of numbers below `before`; O(jobs)."""
+    """Return the rows of jobs that match, newest first, of numbers below `before`; O(jobs).
+
+    `status` is one that `headgate.api.status` knows.
+    """
     match = snapshot.jobs.archived.array() == 0
-    if state is not None:
-        match &= snapshot.jobs.state.array() == state
+    if status is not None:
+        match &= with_status(snapshot, status)
     for name, column, rows in (
         (user, snapshot.jobs.user, {u: i for i, u in enumerate(snapshot.names.users)}),
         (queue, snapshot.jobs.queue, snapshot.names.queue_rows),
@@ -97,6 +102,7 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         "gang": job.gang,
         "num_nodes": len(job.tasks) if job.distinct_nodes else None,
         "tasks": {"total": len(job.tasks), **explanation.counts},
+        "preempted_tasks": explanation.preempted_tasks,
         "gpus": {
             "held": amount_of(jobs.held_gpus_milli[row]),
             "peak": amount_of(jobs.peak_gpus_milli[row]),
@@ -122,7 +128,11 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
 
 def without_message(view: View) -> View:
     """Return the view of a job for users who may not read its logs, which its message quotes."""
-    return {**view, "message": "only the owner may read the message"} if view["message"] else view
+    return (
+        {**view, "message": "permission denied: only the owner can read the message"}
+        if view["message"]
+        else view
+    )
 
 
 def results_view(snapshot: Snapshot, row: int, now: float, *, default_keep_s: float | None) -> View:
@@ -388,7 +398,9 @@ def no_result(name: str, ordinal: int | None, state: JobState, message: str | No
     """Return the error that a job in `state` (or its task `ordinal`) has no result."""
     what = f"job {name}" if ordinal is None else f"task {ordinal} of job {name}"
     code = state.name.lower() if state in ENDED and state != JobState.FINISHED else "not_finished"
-    text = f"{what} has no result: the job is {state.name.lower()}"
+    word = JOB_WORDS[state.name.lower()]
+    shown = "has not ended" if word == PENDING else f"is {word}"
+    text = f"{what} has no result: the job {shown}"
     hint = message or ("" if state in ENDED else f"headgate why {name}")
     return SpecError([Problem(path=name, problem=text, hint=hint)], code=code)
 

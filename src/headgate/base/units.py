@@ -104,6 +104,11 @@ def format_time(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d at %H:%M:%S} UTC"
 
 
+def format_compact(seconds: float) -> str:
+    """Return a duration of at most 6 characters for a table: `5s`, `3m20s`, `2h5m`, `31d4h`."""
+    return re.sub(r" |\.[0-9]|in", "", format_seconds(seconds))
+
+
 def format_seconds(seconds: float) -> str:
     """Return a short duration: `0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`, `3 d 4 h`."""
     if seconds < 10:

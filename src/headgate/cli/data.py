@@ -36,13 +36,13 @@ def put(
     files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Files, in order.")],
     name: Annotated[
         str | None,
-        typer.Option(help="The dataset's name.", show_default="the first file's, without suffix"),
+        typer.Option(metavar="NAME", help="The dataset's name.", show_default="the first file's"),
     ] = None,
     shard: Annotated[str, typer.Option(metavar="SIZE", help="Size of a shard.")] = "64MiB",
     replicas: Annotated[
-        int, typer.Option(min=1, help="Copies of each shard, on different nodes.")
+        int, typer.Option(min=1, metavar="N", help="Copies of each shard, on different nodes.")
     ] = 2,
-    lines: Annotated[bool, typer.Option("--lines", help="Cut only at the ends of lines.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Split only at line ends.")] = False,
     public: Annotated[
         bool, typer.Option("--public", help="Let the jobs of all users read it.")
     ] = False,
@@ -84,7 +84,7 @@ def _name(name: str | None, files: list[Path]) -> str:
 def _check(client: Client, name: str, replicas: int) -> None:
     if any(dataset["name"] == name for dataset in client.datasets()):
         hint = f"remove it first (headgate data rm {name}) or choose another name"
-        problem = Problem(path=name, problem=f"the dataset '{name}' exists already", hint=hint)
+        problem = Problem(path=name, problem=f"dataset '{name}' exists already", hint=hint)
         raise SpecError([problem], code="exists")
     up = sum(node["state"] == "up" for node in client.nodes())
     if replicas > up:
@@ -132,7 +132,7 @@ def _counted(part: FilePart, bar: Progress, line: TaskID) -> Iterator[bytes]:
 
 def ls(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="One, with its shards.")
+        str | None, typer.Argument(metavar="NAME", help="Show the shards of this one.")
     ] = None,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -154,6 +154,7 @@ def ls(
                 (d["name"], d["user"], d["shards"], format_size(d["size_bytes"]), d["replicas"])
                 for d in found["datasets"]
             ),
+            names=() if settings.wide else ("NAME", "USER"),
         )
     else:
         output.print_table(
@@ -162,6 +163,7 @@ def ls(
                 (s["id"], format_size(s["size_bytes"]), ", ".join(s["nodes"]) or "lost")
                 for s in found["placement"]
             ),
+            names=() if settings.wide else ("NODES", "SHARD"),
         )
 
 

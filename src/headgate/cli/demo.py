@@ -16,9 +16,10 @@ from headgate.api.client import Client
 from headgate.app import POLICIES
 from headgate.base.errors import WorldError
 from headgate.base.text import visible, visible_values
-from headgate.base.units import format_seconds, format_size
-from headgate.cli import output
+from headgate.base.units import format_compact, format_seconds, format_size
+from headgate.cli import output, tables
 from headgate.cli.cluster import DEFAULT_POLICY
+from headgate.cli.jobs import job_lines
 from headgate.cli.settings import POLICY_FORM, FormatOption, settle
 from headgate.cli.why import expected_start
 from headgate.ports import make_policy, read_policy
@@ -58,13 +59,14 @@ class _Row:
 
 def demo(
     policy: Annotated[
-        str, typer.Option(metavar=POLICY_FORM, help="The policy that decides.")
+        str, typer.Option(metavar=POLICY_FORM, help="Scheduling policy.")
     ] = DEFAULT_POLICY,
     fmt: FormatOption = None,
 ) -> None:
-    """Start 8 virtual nodes, run a gang and four maps on them, check results, simulate the same.
+    """Run five jobs on virtual nodes, and simulate the same.
 
-    Explains why each job waited.
+    Starts 8 virtual nodes, runs a gang and four maps on them, checks their results, shows why each
+    job was pending, and simulates the same.
     """
     from rich.console import Console
 
@@ -155,7 +157,7 @@ def _watch(client: Client, ids: Sequence[str], console: Any) -> dict[str, View]:
     with Live(console=console, transient=True, auto_refresh=False) as live:
         while True:
             views = [client.job(job) for job in ids]
-            live.update(_table(views), refresh=True)
+            live.update(_table(views, console.width), refresh=True)
             if all(view["state"] in ("finished", "failed", "cancelled") for view in views):
                 return waits
             if time.monotonic() >= explain_at:
@@ -178,23 +180,12 @@ def _explained(client: Client, views: Sequence[View]) -> dict[str, View]:
     }
 
 
-def _table(views: Sequence[Mapping[str, Any]]) -> Any:
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
+def _table(views: Sequence[Mapping[str, Any]], width: int) -> Any:
+    """Return the jobs as they are now, as `headgate jobs` shows them."""
+    from rich.text import Text
 
-    table = Table(
-        "job", "tasks", "", "GPUs", "waits for", title="a gang and four maps share 16 GPUs"
-    )
-    for view in views:
-        done, total = view["tasks"].get("finished", 0), view["tasks"]["total"]
-        bar = ProgressBar(total=total, completed=done, width=20)
-        reason = output.sentence(view["reason"]) or (
-            "" if view["state"] == "active" else view["state"]
-        )
-        table.add_row(
-            view["id"], f"{done}/{total}", bar, str(view["gpus"]["held"]), visible(reason)
-        )
-    return table
+    title = f"A gang and four maps share {_NODES * _GPUS} GPUs:"
+    return Text("\n".join((title, *job_lines(views, width))), no_wrap=True)
 
 
 def _verdict(client: Client, job_id: str, job: Any, base: Path) -> str:
@@ -287,60 +278,52 @@ def _facts(view: State, outcome: Any, policy: str) -> dict[str, Any]:
 
 
 def _show(console: Any, rows: Sequence[_Row], facts: Mapping[str, Any]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=f"policy {facts['policy']}")
-    table.add_column("job", no_wrap=True)
-    for column in ("tasks", "wait", "run", "sim.", "fair", "read, MiB"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("result")
-    for row in rows:
-        table.add_row(
-            row.job,
-            str(row.tasks),
-            format_seconds(row.wait_s),
-            format_seconds(row.run_s),
-            format_seconds(row.simulated_s),
-            "-" if row.fairness is None else f"{row.fairness:.2f}",
+    cells = [
+        (
+            *(row.job, row.tasks, format_compact(row.wait_s), format_compact(row.run_s)),
+            format_compact(row.simulated_s),
+            None if row.fairness is None else f"{row.fairness:.2f}",
             "/".join(f"{size / 2**20:.0f}" for size in row.read_bytes),
-            "right" if not row.verdict else Text(visible(row.verdict), style="red"),
+            "correct" if not row.verdict else row.verdict.partition("\n")[0],
         )
-    console.print(table)
+        for row in rows
+    ]
+    headings = ("JOB", "TASKS", "WAIT", "RUN", "SIM", "FAIRNESS", "READ MIB", "RESULT")
+    _print_lines(console, tables.lines(headings, cells, width=console.width, text="RESULT"))
     _show_waits(console, rows)
-    both = Table("", "live", "simulated", title="the whole run")
     simulated = facts["simulated"]
-    both.add_row(
-        "makespan",
-        format_seconds(facts["makespan_s"]),
-        format_seconds(simulated["makespan_s"]),
-    )
-    for locality, name in (
-        ("node", "read on the node"), ("rack", "in the rack"), ("cluster", "across racks"),
-    ):  # fmt: skip
-        both.add_row(
-            name, format_size(facts["bytes"][locality]), format_size(simulated["bytes"][locality])
+    both = [("makespan", *(format_seconds(each["makespan_s"]) for each in (facts, simulated)))]
+    both += [
+        (name, *(format_size(each["bytes"][locality]) for each in (facts, simulated)))
+        for locality, name in (
+            ("node", "read on the node"), ("rack", "read in the rack"),
+            ("cluster", "read across racks"),
         )
-    console.print(both)
+    ]  # fmt: skip
+    _print_lines(console, tables.lines(("ALL JOBS", "LIVE", "SIMULATED"), both))
     console.print(
-        "run: from the first start to the last end. sim.: the same in the simulator,\n"
-        "where tasks hold their GPUs for the measured times and reading is simulated.\n"
-        "fair: the job alone on its part of the GPUs, simulated, over its run.\n"
-        "read: on the node / in the rack / across racks."
+        "\nRUN: from the first start to the last end. SIM: the same in the simulator, where\n"
+        "tasks have their GPUs for the measured times and reading is simulated.\n"
+        "FAIRNESS: the time of the job alone on its share of the GPUs, simulated, over RUN.\n"
+        "READ MIB: on the node/in the rack/across racks."
     )
+
+
+def _print_lines(console: Any, lines: Sequence[str]) -> None:
+    console.print("\n".join(("", *lines)), no_wrap=True, crop=False)
 
 
 def _show_waits(console: Any, rows: Sequence[_Row]) -> None:
-    """Print why jobs waited, as `headgate why` reported it while they did."""
+    """Print why jobs were pending, as `headgate why` reported it then."""
     from rich.padding import Padding
 
-    console.print("\nwhy they waited:")
+    console.print("\nWhy they were pending:")
     for row in rows:
         if row.why_after_s is not None:
             console.print(
-                f"headgate why {visible(row.job)}, after {format_seconds(row.why_after_s)}"
+                f"headgate why {visible(row.job)} (after {format_seconds(row.why_after_s)})"
             )
-            lines = [row.why, *([f"expected: {row.expected}"] if row.expected else [])]
+            lines = [f"Reason: {row.why}"]
+            lines += [f"Expected start: {row.expected}"] if row.expected else []
             text = "\n".join(map(visible, lines))
             console.print(Padding(text, (0, 0, 0, 2), expand=False))
-    console.print()

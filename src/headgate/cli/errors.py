@@ -8,12 +8,14 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from shutil import get_terminal_size
 
 import typer
 
 from headgate.api.errors import error_body
 from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, nearest
 from headgate.base.text import indented, visible, visible_values
+from headgate.cli.tables import wrapped
 
 OK, OUTSIDE, USAGE, FAILED, NOT_FINISHED, CANCELLED, INTERRUPTED = 0, 1, 2, 100, 101, 103, 130
 OUTCOMES = {"finished": OK, "failed": FAILED, "cancelled": CANCELLED}
@@ -84,7 +86,11 @@ def report(error: HeadgateError, *, as_json: bool) -> int:
 
 
 def _print(text: str) -> None:
-    print(visible(text, lines=True), file=sys.stderr)
+    """Print text on stderr, escaped; on a terminal its first line is wrapped between words."""
+    first, newline, rest = visible(text, lines=True).partition("\n")
+    if sys.stderr.isatty():
+        first = wrapped(first, get_terminal_size((80, 24)).columns)
+    print(f"{first}{newline}{rest}", file=sys.stderr)
 
 
 def misused(error: typer.TyperException) -> SpecError:
@@ -130,7 +136,7 @@ def unexpected(error: BaseException) -> HeadgateError:
         hint = f"the details are in {path}"
     except OSError:
         hint = "its details could not be written to a file"
-    text = f"something went wrong inside Headgate ({type(error).__name__})"
+    text = f"internal error ({type(error).__name__})"
     return HeadgateError([Problem(path="", problem=text, hint=hint)], code="internal")
 
 

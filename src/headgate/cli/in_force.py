@@ -57,7 +57,9 @@ def _options(config: ControllerConfig, given: Mapping[str, Any]) -> Iterator[tup
         held = getattr(config, key)
         if key in ("policy", "parameters") or held == value:
             continue
-        text = "others are in force" if key == "queues" else f"{_shown(key, held)} is in force"
+        text = (
+            "other queues are in force" if key == "queues" else f"{_shown(key, held)} is in force"
+        )
         yield _OPTIONS.get(key, f"--{key.removesuffix('_s').replace('_', '-')}"), text
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headgate.base.errors import Problem, SpecError, nearest
-from headgate.base.text import indented, visible_values
-from headgate.base.units import format_seconds, format_size, format_time
-from headgate.cli import output
+from headgate.base.states import job_word, task_word, tasks_by_word
+from headgate.base.text import visible_values
+from headgate.base.units import format_compact, format_seconds, format_size, format_time
+from headgate.cli import output, tables
 from headgate.cli.settings import (
     DryRunOption,
     FormatOption,
@@ -24,22 +27,29 @@ from headgate.cli.settings import (
 if TYPE_CHECKING:
     from headgate.api.client import Client
 
+Job = Mapping[str, Any]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
-_HEADINGS = ("JOB", "NAME", "USER", "QUEUE", "STATE", "TASKS", "GPUS", "WAITED", "RAN", "WHY")
+_DEFAULT_QUEUE = "default"
 
 
 def jobs(
     status: Annotated[
-        str | None, typer.Option(help="Only jobs in this state, such as active or finished.")
+        str | None,
+        typer.Option(metavar="STATE", help="Only jobs in this state: pending, running, ..."),
     ] = None,
-    user: Annotated[str | None, typer.Option(help="Only jobs of this user.")] = None,
-    queue: Annotated[str | None, typer.Option(help="Only jobs of this queue.")] = None,
-    all_jobs: Annotated[bool, typer.Option("--all", help="List archived jobs also.")] = False,
+    user: Annotated[
+        str | None, typer.Option(metavar="USER", help="Only jobs of this user.")
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="QUEUE", help="Only jobs in this queue.")
+    ] = None,
+    all_jobs: Annotated[bool, typer.Option("--all", help="Also list archived jobs.")] = False,
     limit: Annotated[
-        int, typer.Option(min=1, max=1000, help="Maximum number of jobs, newest first.")
+        int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many jobs.")
     ] = 50,
     cursor: Annotated[
-        str | None, typer.Option(help="Continue after the page that ended with this.")
+        str | None,
+        typer.Option(metavar="CURSOR", help="Show the next page: the cursor of the last one."),
     ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Show every change, until Ctrl-C.")
@@ -47,7 +57,10 @@ def jobs(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first, with the reasons of pending ones.
+
+    TIME is how long a job has run or, before its first run, waited. -o wide shows whole reasons.
+    """
     settings = settle(state, fmt)
     query = {"state": status, "user": user, "queue": queue, "limit": limit, "cursor": cursor}
     query |= {"all": all_jobs or None}
@@ -58,17 +71,20 @@ def jobs(
         elif settings.as_json:
             output.print_json(page)
         else:
-            output.print_table(_HEADINGS, map(_job_cells, page["jobs"]))
+            for line in _lines(page["jobs"], settings):
+                output.write(f"{line}\n")
             if not page["jobs"]:
                 _note_unknown(client, user, queue)
             if next_ := page["next"]:
-                output.print_note(f"there are more than {limit}; see --limit or --cursor {next_}")
+                output.print_note(
+                    f"there are more than {limit} jobs; see --limit or --cursor {next_}"
+                )
 
 
 def _note_unknown(client: Client, user: str | None, queue: str | None) -> None:
     """Print a note if the list is empty for a user or queue that is unknown."""
     if user is not None and not client.jobs(user=user, limit=1, all=True)["jobs"]:
-        output.print_note(f"no job of a user '{user}' is known")
+        output.print_note(f"no job of user '{user}' is known")
     if queue is not None:
         known = [held["name"] for held in client.queues()]
         if queue not in known:
@@ -81,23 +97,79 @@ def _watch(client: Client, query: dict[str, str | int | None], settings: Setting
             output.print_json_line(visible_values(client.jobs(**query)))
         return
     from rich.live import Live
+    from rich.text import Text
 
     with Live(console=output.stdout(), auto_refresh=False) as live:
         for _ in client.events():
             page = client.jobs(**query)
-            live.update(output.table(_HEADINGS, map(_job_cells, page["jobs"])), refresh=True)
+            text = Text("\n".join(_lines(page["jobs"], settings)), no_wrap=True)
+            live.update(text, refresh=True)
 
 
-def _job_cells(job: dict[str, Any]) -> tuple[object, ...]:
-    tasks = job["tasks"]
-    return (
-        *(job["id"], job["name"], job["user"], job["queue"], job["state"]),
-        f"{tasks.get('finished', 0)}/{tasks['total']}",
-        job["gpus"]["held"],
-        output.duration(job["wait_s"]),
-        output.duration(job["run_s"]),
-        output.sentence(job["reason"]) or _first_line(job["message"]),
+def _lines(listed: Sequence[Job], settings: Settings) -> list[str]:
+    if settings.wide:
+        return tables.lines(*_wide(listed))
+    return job_lines(listed, output.columns(), terminal=sys.stdout.isatty())
+
+
+def job_lines(listed: Sequence[Job], width: int, *, terminal: bool = True) -> list[str]:
+    """Return the table of jobs; QUEUE is left out where all are in the queue `default`.
+
+    Names are cropped on a terminal only.
+    """
+    columns: dict[str, Callable[[Job], object]] = {
+        "JOB": lambda job: job["id"],
+        "USER": lambda job: job["user"],
+        "QUEUE": lambda job: job["queue"],
+        "STATE": _state,
+        "TASKS": _done,
+        "GPUS": lambda job: job["gpus"]["held"],
+        "TIME": _time,
+        "REASON": _short_reason,
+    }
+    if all(job["queue"] == _DEFAULT_QUEUE for job in listed):
+        del columns["QUEUE"]
+    rows = [[cell(job) for cell in columns.values()] for job in listed]
+    names = ("QUEUE", "USER", "JOB") if terminal else ()
+    return tables.lines(tuple(columns), rows, width=width, text="REASON", names=names)
+
+
+def _wide(listed: Sequence[Job]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    """Return headings and rows of the table with all columns and whole reasons."""
+    headings = (
+        *("JOB", "NAME", "USER", "QUEUE", "PRIORITY", "STATE", "TASKS", "GPUS", "PEAK"),
+        *("WAITED", "RAN", "REASON"),
     )
+    rows: list[tuple[object, ...]] = [
+        (
+            *(job["id"], job["name"], job["user"], job["queue"], job["priority"]),
+            *(_state(job), _done(job), job["gpus"]["held"], job["gpus"]["peak"]),
+            *(output.duration(job["wait_s"]), output.duration(job["run_s"])),
+            output.sentence(job["reason"]) or _first_line(job["message"]),
+        )
+        for job in listed
+    ]
+    return headings, rows
+
+
+def _state(job: Job) -> str:
+    # archives of earlier releases have no number of preempted tasks
+    return job_word(job["state"], job["tasks"], job.get("preempted_tasks", 0))
+
+
+def _done(job: Job) -> str:
+    return f"{job['tasks'].get('finished', 0)}/{job['tasks']['total']}"
+
+
+def _time(job: Job) -> str:
+    """Return for how long a job has run, or has waited for its first run."""
+    return format_compact(job["wait_s"] if job["run_s"] is None else job["run_s"])
+
+
+def _short_reason(job: Job) -> str | None:
+    """Return what a job waits for without what would end the wait, or how it ended."""
+    reason = output.sentence(job["reason"])
+    return reason.partition("; ")[0] if reason else _first_line(job["message"])
 
 
 def _first_line(message: str | None) -> str | None:
@@ -108,9 +180,9 @@ def _first_line(message: str | None) -> str | None:
 
 def get(
     job: JobArgument,
-    task: Annotated[int | None, typer.Option(min=0, help="Only this task.")] = None,
+    task: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this task.")] = None,
     target: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Fetch the result into a file.")
+        Path | None, typer.Option("--output", metavar="FILE", help="Write the result to this file.")
     ] = None,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -129,27 +201,35 @@ def get(
     if settings.as_json:
         output.print_json({**view, "task_list": tasks})
         return
-    counts = ", ".join(f"{n} {what}" for what, n in view["tasks"].items() if what != "total")
-    for name, value in (
-        ("job", f"{view['id']} ({view['name']})"),
-        ("user", view["user"]),
-        ("queue", f"{view['queue']}, priority {view['priority']}"),
-        ("state", view["state"] + (", archived" if view["archived"] else "")),
-        ("tasks", f"{view['tasks']['total']}: {counts}" + _gang(view)),
-        ("gpus", f"{view['gpus']['held']} now, {view['gpus']['peak']} at most"),
-        ("waited", output.duration(view["wait_s"])),
-        ("ran", output.duration(view["run_s"])),
-        ("run time", _run_times(view)),
-        ("results", _results(view["results"])),
-        ("why", output.sentence(view["reason"])),
-        ("message", view["message"]),
-    ):
-        if value is not None:
-            output.print_text(f"{name:<8} {indented(value)}")
+    output.print_facts(
+        (
+            ("Job", f"{view['id']} ({view['name']})"),
+            ("User", view["user"]),
+            ("Queue", f"{view['queue']}, priority {view['priority']}"),
+            ("State", _state(view) + (", archived" if view["archived"] else "")),
+            ("Tasks", _tasks(view) + _gang(view)),
+            ("GPUs", f"{view['gpus']['held']} allocated (peak {view['gpus']['peak']})"),
+            ("Waited", output.duration(view["wait_s"])),
+            ("Ran", output.duration(view["run_s"])),
+            ("Run time", _run_times(view)),
+            ("Results", _results(view["results"])),
+            ("Reason", output.sentence(view["reason"])),
+            ("Message", view["message"]),
+        )
+    )
     output.print_text("")
     output.print_table(
-        ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"), map(_task_cells, tasks)
+        ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"),
+        map(_task_cells, tasks),
+        names=("NODE", "GPUS"),
     )
+
+
+def _tasks(view: Job) -> str:
+    """Return the numbers of a job's tasks as text: `8 (3 PENDING, 5 RUNNING)`."""
+    counts = tasks_by_word(view["tasks"], view.get("preempted_tasks", 0))
+    shown = ", ".join(f"{count} {word}" for word, count in counts.items())
+    return f"{view['tasks']['total']} ({shown})"
 
 
 def _run_times(view: dict[str, Any]) -> str | None:
@@ -164,7 +244,7 @@ def _run_times(view: dict[str, Any]) -> str | None:
 
 def _gang(view: dict[str, Any]) -> str:
     if view.get("num_nodes") is not None:  # not in views archived by older releases
-        return ", a gang on as many nodes"
+        return ", a gang, each on its own node"
     return ", a gang" if view["gang"] else ""
 
 
@@ -191,9 +271,13 @@ def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:
         ran = output.duration(task["ended_at"] - task["started_at"])
     gpus = ",".join(map(str, task["gpus"])) or None
     return (
-        *(task["ordinal"], task["state"], task["node"], gpus),
+        *(task["ordinal"], _task_state(task), task["node"], gpus),
         *(task["attempts"], task["failures"], ran),
     )
+
+
+def _task_state(task: dict[str, Any]) -> str:
+    return task_word(task["state"], preempted=task["preempted"] is not None)
 
 
 def _fetch(client: Client, job: str, task: int | None, target: Path) -> int:
@@ -237,5 +321,5 @@ def cancel(
                 output.confirm(f"{job} is {user}'s job; cancel it?", yes=yes)
             cancelled = client.cancel(job)
     done = "would be cancelled" if dry_run else "cancelled"
-    text = f"{job} {done}; it was {cancelled['was']}"
+    text = f"{job} {done}"
     output.print_result(cancelled, text, as_json=settings.as_json)

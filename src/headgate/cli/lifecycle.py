@@ -36,57 +36,58 @@ _ProbePeriodOption = Annotated[
         min=0,
         max=86400,
         metavar="SECONDS",
-        help="Time between measurements of bandwidth; 0: only when nodes join.",
+        help="Time between bandwidth measurements; 0: only when nodes join.",
         show_default="15",
     ),
 ]
 _NodesOption = Annotated[
     int | None,
-    typer.Option(min=1, max=64, help="Virtual nodes to start.", show_default="8"),
+    typer.Option(min=1, max=64, metavar="N", help="Virtual nodes to start.", show_default="8"),
 ]
 _GpusOption = Annotated[
     int | None,
-    typer.Option(min=0, max=64, help="Virtual GPUs of each node.", show_default="2"),
+    typer.Option(min=0, max=64, metavar="N", help="Virtual GPUs per node.", show_default="2"),
 ]
 _RacksOption = Annotated[
     int | None,
-    typer.Option(min=1, max=64, help="Racks to spread them over.", show_default="2"),
+    typer.Option(min=1, max=64, metavar="N", help="Racks of the nodes.", show_default="2"),
 ]
 _GpuMemoryOption = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Memory of each GPU.", show_default="4GiB")
+    str | None, typer.Option(metavar="SIZE", help="Memory per GPU.", show_default="4GiB")
 ]
 _PolicyOption = Annotated[
     str | None,
-    typer.Option(metavar=POLICY_FORM, help="The policy that decides.", show_default=DEFAULT_POLICY),
+    typer.Option(metavar=POLICY_FORM, help="Scheduling policy.", show_default=DEFAULT_POLICY),
 ]
 _AddressOption = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT", help="Join the Ray cluster here instead of starting nodes."),
+    typer.Option(metavar="HOST:PORT", help="Join this Ray cluster instead of starting nodes."),
 ]
 _TokenFileOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="With --address: the cluster's token.",
+        help="With --address: file with the cluster's token.",
         show_default="as Ray finds one",
     ),
 ]
 
 _GroupOption = Annotated[
-    str | None, typer.Option(help="A group of users who may also use this Headgate.")
+    str | None, typer.Option(help="Group whose members may use this Headgate.")
 ]
 _SharedAccountOption = Annotated[
     bool,
     typer.Option(
         "--shared-account",
-        help="With --group, where nodes do not run as root: run all its jobs as one user.",
+        help="With --group, without root: run the jobs of all users as this user.",
     ),
 ]
 _KeepOption = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Retention of results and logs after a job's end, such as 30d; job files override it.",
+        help="Keep results and logs this long after a job's end, such as 30d, unless its file "
+        "says otherwise.",
         show_default="forever",
     ),
 ]
@@ -95,7 +96,7 @@ _RetainOption = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Time from a job's end until it is archived; jobs --all lists archived jobs.",
+        help="Archive a job this long after its end; jobs --all lists archived jobs.",
         show_default="1d",
     ),
 ]
@@ -119,10 +120,10 @@ def up(
     gpu_memory: _GpuMemoryOption = None,
     policy: _PolicyOption = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of its random numbers.", show_default="0")
+        int | None, typer.Option(min=0, metavar="N", help="Random seed.", show_default="0")
     ] = None,
     queues: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Queues, their weights and ceilings (YAML).")
+        Path | None, typer.Option(metavar="FILE", help="Queues with weights and limits (YAML).")
     ] = None,
     group: _GroupOption = None,
     shared_account: _SharedAccountOption = False,
@@ -135,10 +136,10 @@ def up(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Start Headgate: virtual nodes on this machine (or a Ray cluster), and the controller.
+    """Start Headgate on virtual nodes or a Ray cluster.
 
-    With the nodes up and the controller down, starts only the controller, which continues from the
-    journal.
+    Starts virtual nodes on this machine, or joins a Ray cluster (--address), and starts the
+    controller. Where nodes run without a controller, starts it; it continues from the journal.
     """
     settings = settle(state, fmt)
     listed = None if queues is None else load_queues(queues)
@@ -165,9 +166,11 @@ def up(
             spares=spares,
             show_progress=show_progress,
         )
-    verb = "runs already" if facts["already_running"] else "is up"
+    verb = "is already running" if facts["already_running"] else "is up"
     text = f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
-    output.print_result(facts, f"{text}\nstate: {settings.state}", as_json=settings.as_json)
+    output.print_result(
+        facts, f"{text}\nState directory: {settings.state}", as_json=settings.as_json
+    )
 
 
 def _memory_bytes(text: str, settings: Settings) -> int:
@@ -242,9 +245,9 @@ def down(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Stop the controller, all runs and the virtual nodes; a joined Ray cluster stays up.
+    """Stop Headgate: the controller, all runs, virtual nodes.
 
-    The journal of jobs is kept.
+    A joined Ray cluster stays up. The journal of jobs is kept.
     """
     from headgate.live.ray_nodes import HEAD, local_cluster
 
@@ -254,7 +257,7 @@ def down(
     nodes = 0 if cluster is None else len(set(cluster.sessions) - {HEAD})
     facts = {"state": str(place), "controllers": running, "nodes": nodes, "dry_run": dry_run}
     if not running and cluster is None and config_of(place) is None:
-        output.print_result(facts, f"nothing runs in {place}", as_json=settings.as_json)
+        output.print_result(facts, f"no Headgate is running in {place}", as_json=settings.as_json)
         return
     what = f"{output.counted(nodes, 'node')}, {_in_flight(settings)}"
     if not dry_run:
@@ -272,4 +275,4 @@ def _in_flight(settings: Settings) -> str:
     except (WorldError, StopIteration):
         return "a controller that does not respond"
     count = sum(jobs.get(state, 0) for state in ("queued", "active", "stopping"))
-    return f"{output.counted(count, 'job')} in flight"
+    return f"{output.counted(count, 'job')} not ended"

@@ -21,14 +21,16 @@ def logs(
     task: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Which task; by default the one that failed or runs, or the last."
+            min=0,
+            metavar="N",
+            help="Show this task; default: a failed or running one, else the last.",
         ),
     ] = None,
     attempt: Annotated[
-        int | None, typer.Option(min=1, help="Which of its runs; by default the last.")
+        int | None, typer.Option(min=1, metavar="N", help="Show this run of it; default: the last.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("-f", "--follow", help="Continue until the task has ended.")
+        bool, typer.Option("-f", "--follow", help="Follow the output until the task ends.")
     ] = False,
     state: StateOption = None,
     fmt: FormatOption = None,

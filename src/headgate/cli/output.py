@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -15,12 +16,12 @@ import typer
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import visible, visible_values
 from headgate.base.units import format_seconds
+from headgate.cli import tables
 from headgate.cli.errors import OUTSIDE
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, ProgressColumn
-    from rich.table import Table
 
 _REASON = re.compile(r"[A-Z][A-Za-z]*\((.*)\)", re.DOTALL)
 _WIDE = 10_000  # columns; in a file or a pipe, lines are not wrapped
@@ -116,28 +117,43 @@ def print_json_line(value: Any) -> None:
     flush()
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """Return a plain table; None is shown as `-`, columns of numbers are right-aligned."""
-    from rich.table import Table
+def print_table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    text: str | None = None,
+    names: Sequence[str] = (),
+) -> None:
+    """Print a table with one line per row, cropped as of `tables.lines`.
 
-    cells = [["-" if cell is None else visible(str(cell)) for cell in row] for row in rows]
-    made = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for column, heading in enumerate(headings):
-        numbers = [row[column] for row in cells if row[column] != "-"]
-        right = bool(numbers) and all(n.replace("/", "").isdigit() for n in numbers)
-        made.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for row in cells:
-        made.add_row(*row)
-    return made
+    On a terminal it is as wide as that. In a file or a pipe only the column `text` is cropped.
+    """
+    cropped = names if sys.stdout.isatty() else ()
+    for line in tables.lines(headings, rows, width=columns(), text=text, names=cropped):
+        write(f"{line}\n")
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table without trailing blanks."""
-    console = stdout()
-    with _writing(), console.capture() as capture:  # rich flushes what was written before
-        console.print(table(headings, rows))
-    for line in capture.get().splitlines():
-        write(f"{line.rstrip()}\n")
+def columns() -> int:
+    """Return the width of the terminal; elsewhere `COLUMNS`, else 80."""
+    return get_terminal_size((80, 24)).columns
+
+
+def print_facts(facts: Iterable[tuple[str, str | None]]) -> None:
+    """Print lines `Name: value`, without those whose value is None; see `print_wrapped`."""
+    for name, value in facts:
+        if value is not None:
+            print_wrapped(f"{name}: {value}")
+
+
+def print_wrapped(text: str) -> None:
+    """Print text on stdout, control characters escaped, its further lines indented.
+
+    On a terminal its first line is wrapped between words.
+    """
+    first, *others = visible(text, lines=True).split("\n")
+    if sys.stdout.isatty():
+        first = tables.wrapped(first, columns())
+    write("".join(f"{line}\n" for line in (first, *(f"  {line}" for line in others))))
 
 
 def sentence(reason: str | None) -> str | None:

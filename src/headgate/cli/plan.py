@@ -23,27 +23,27 @@ def plan(
         str | None,
         typer.Option(
             metavar=POLICY_FORM,
-            help="Under this policy, such as fsp or fs,alpha1=2; else under the one in force.",
+            help="Policy to try, such as fsp or fs,alpha1=2; default: the one in force.",
         ),
     ] = None,
-    nodes: Annotated[int | None, typer.Option(help="Number of nodes to add.")] = None,
+    nodes: Annotated[int | None, typer.Option(metavar="N", help="Number of nodes to add.")] = None,
     like: Annotated[
         str | None,
         typer.Option(
-            metavar="NODE", help="Node whose hardware the added ones have; else the commonest."
+            metavar="NODE", help="Node whose hardware they have; default: of the commonest kind."
         ),
     ] = None,
     report: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write the reservations as a page with a chart, too."),
+        typer.Option(metavar="FILE", help="Also write the reservations as an HTML page."),
     ] = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show what would change now under another policy or with more nodes; nothing is changed.
+    """Show what another policy or more nodes would change now.
 
-    Where the policy reserves GPUs, a time line shows for which jobs, and the runs that these wait
-    for.
+    Changes nothing. Where the policy reserves GPUs, a time line shows for which jobs, and after
+    which runs.
     """
     settings = settle(state, fmt)
     if report is not None:
@@ -59,15 +59,16 @@ def plan(
     other = policy or outlooks["what_if"]["policy"]
     if outlooks["new_nodes"]:
         other += f", with {output.counted(len(outlooks['new_nodes']), 'node')} more"
-    output.print_text(f"now ({outlooks['today']['policy']}): {_summary(outlooks['today'])}")
-    output.print_text(f"what if ({other}): {_summary(outlooks['what_if'])}")
+    output.print_wrapped(f"Now ({outlooks['today']['policy']}): {_summary(outlooks['today'])}")
+    output.print_wrapped(f"What if ({other}): {_summary(outlooks['what_if'])}")
     if outlooks["what_if"]["jobs"]:
         output.print_text("")
         output.print_table(
-            ("JOB", "HELD GPUS", "NOW", "WHAT IF", "STARTED", "PREEMPTED", "READS", "WAITING",
-             "WHY"),
-            _jobs(outlooks),
-        )  # fmt: skip
+            ("JOB", "GPUS", "NOW", "WHAT IF", "RUNS", "PENDING", "REASON"),
+            _jobs(outlooks, whole=settings.wide),
+            text=None if settings.wide else "REASON",
+            names=("JOB",),
+        )
     _print_runs(what_if)
     if what_if["reservations"]:
         print_timeline(what_if["reservations"], now)
@@ -77,26 +78,32 @@ def plan(
 
 def _summary(found: View) -> str:
     if not found["starts"] and not found["cuts"]:
-        return f"nothing would change; {found['free_gpus']}/{found['gpus']} GPUs stay free"
+        return f"no change; {found['free_gpus']} of {found['gpus']} GPUs stay free"
     text = f"{output.counted(len(found['starts']), 'run')} would start"
     if found["cuts"]:
         lost = format_seconds(sum(job["lost_gpu_s"] for job in found["jobs"]))
-        text += f", {len(found['cuts'])} would be preempted, with {lost} of GPU time lost"
-    text += f"; {found['free_gpus']}/{found['gpus']} GPUs would stay free"
+        text += f", {len(found['cuts'])} would be preempted (GPU time lost: {lost})"
+    text += f"; {found['free_gpus']} of {found['gpus']} GPUs would stay free"
     return text if found["settled"] else f"{text}; further rounds would change more"
 
 
-def _jobs(outlooks: View) -> Iterator[tuple[object, ...]]:
+def _jobs(outlooks: View, *, whole: bool) -> Iterator[tuple[object, ...]]:
+    """Yield the rows of the jobs; unless `whole`, of reasons only what is in the way."""
     today = {job["job"]: job for job in outlooks["today"]["jobs"]}
     for job in outlooks["what_if"]["jobs"]:
-        reason = job["reason"]
+        reason = None if job["reason"] is None else job["reason"]["text"]
+        if reason is not None and not whole:
+            reason = reason.partition("; ")[0]
         yield (
             *(job["job"], job["held_gpus"], today[job["job"]]["holds_gpus"], job["holds_gpus"]),
-            *(job["started_tasks"], job["cut_tasks"]),
-            reads(job["read_bytes"]) if job["started_tasks"] else None,
-            job["waiting_tasks"],
-            None if reason is None else reason["text"],
+            *(_change(job["started_tasks"], job["cut_tasks"]), job["waiting_tasks"], reason),
         )
+
+
+def _change(started: int, preempted: int) -> str | None:
+    """Return how many runs start and are preempted as text: `+2 -1`."""
+    parts = [f"+{started}"] * bool(started) + [f"-{preempted}"] * bool(preempted)
+    return " ".join(parts) or None
 
 
 def _print_runs(found: View) -> None:
@@ -110,7 +117,9 @@ def _print_runs(found: View) -> None:
     if not rows:
         return
     output.print_text("")
-    output.print_table(("TASK", "WHAT IF", "NODE", "GPUS", ""), rows[:_RUNS_MOST])
+    output.print_table(
+        ("TASK", "WHAT IF", "NODE", "GPUS", ""), rows[:_RUNS_MOST], names=("TASK", "GPUS", "NODE")
+    )
     if len(rows) > _RUNS_MOST:
         output.print_note(f"and {len(rows) - _RUNS_MOST} more; -o json lists all")
 

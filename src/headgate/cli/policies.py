@@ -3,31 +3,48 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from headgate.app import POLICIES
 from headgate.cli import output
 from headgate.cli.settings import FormatOption, settle
-from headgate.ports import Parameter, PolicyInfo
+from headgate.ports import Parameter, PolicyInfo, make_policy
 
 
-def policies(fmt: FormatOption = None) -> None:
-    """List the policies and their parameters."""
-    if settle(None, fmt).as_json:
-        output.print_json({"policies": [_view(info) for info in POLICIES.values()]})
-        return
-    output.print_table(
-        ("POLICY", "IDEA", "SOURCE"), ((i.name, i.idea, i.source) for i in POLICIES.values())
-    )
-    output.print_text("")
-    output.print_table(
-        ("POLICY", "PARAMETER", "DEFAULT", "RANGE", "UNIT", "MEANING"),
-        (
-            (info.name, p.name, f"{p.default:g}", _range(p), p.unit, p.meaning)
-            for info in POLICIES.values()
-            for p in info.parameters
-        ),
-    )
+def policies(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Show this one with its parameters.")
+    ] = None,
+    fmt: FormatOption = None,
+) -> None:
+    """List the policies, or show one with its source and parameters."""
+    settings = settle(None, fmt)
+    if name is not None:
+        make_policy(POLICIES, name)  # an error for an unknown one
+    listed = [info for info in POLICIES.values() if name in (None, info.name)]
+    if settings.as_json:
+        output.print_json({"policies": [_view(info) for info in listed]})
+    elif name is not None:
+        _show(listed[0])
+    else:
+        rows = [(i.name, i.idea if settings.wide else _first_clause(i.idea)) for i in listed]
+        text = None if settings.wide else "IDEA"
+        output.print_table(("POLICY", "IDEA"), rows, text=text)
+
+
+def _first_clause(idea: str) -> str:
+    return idea.partition("; ")[0]
+
+
+def _show(info: PolicyInfo) -> None:
+    output.print_facts((("Policy", info.name), ("Idea", info.idea), ("Source", info.source)))
+    for p in info.parameters:
+        bounds = "" if _range(p) is None else f", {_range(p)}"
+        unit = "" if p.unit == "1" else f" {p.unit}"
+        output.print_text("")
+        output.print_wrapped(f"{p.name}: {p.meaning} (default {p.default:g}{unit}{bounds})")
 
 
 def _view(info: PolicyInfo) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import typer
 from headgate.api import following
 from headgate.api.programs import job_of_command
 from headgate.base.errors import HeadgateError
+from headgate.base.states import JOB_WORDS, PENDING
 from headgate.base.text import indented, visible
 from headgate.cli import output
 from headgate.cli.errors import OUTCOMES, interrupted
@@ -81,7 +82,7 @@ def run(
     if settings.as_json:
         output.print_json(view)
     elif view["state"] != "finished":
-        output.print_note(f"{job} {view['state']}{reason}")
+        output.print_note(f"{job} {JOB_WORDS[view['state']]}{reason}")
     raise typer.Exit(OUTCOMES[view["state"]])
 
 
@@ -169,7 +170,7 @@ class _PendingLine:
             self.clear()
             return
         reason = output.sentence(view["reason"])
-        text = visible(f"{self._job}: PENDING" + (f" ({reason})" if reason else ""))
+        text = visible(f"{self._job}: {PENDING}" + (f" ({reason})" if reason else ""))
         width = shutil.get_terminal_size().columns - 1
         if text != self._shown:
             self._shown = text

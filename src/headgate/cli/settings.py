@@ -34,18 +34,25 @@ POLICY_FORM = "NAME[,PARAMETER=NUMBER...]"
 
 StateOption = Annotated[
     Path | None,
-    typer.Option("--state", metavar="DIR", help="State directory of the Headgate to use."),
+    typer.Option("--state", metavar="DIR", help="State directory of Headgate."),
 ]
-FormatOption = Annotated[Format | None, typer.Option("-o", "--format", help="Output format.")]
+FormatOption = Annotated[
+    Format | None, typer.Option("-o", "--format", help="Output format; wide: nothing is cropped.")
+]
 DryRunOption = Annotated[
     bool,
-    typer.Option("--dry-run", help="Do all checks and show what would happen; change nothing."),
+    typer.Option("--dry-run", help="Check everything, change nothing."),
 ]
-YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Skip the confirmation.")]
+YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
 
 
 class Settings(settings.Settings):
     """The settings of this call of the program."""
+
+    @property
+    def wide(self) -> bool:
+        """Whether tables have all columns and whole texts, however wide that is."""
+        return self.format is Format.WIDE
 
     def client(self) -> Client:
         """Return a client of the Headgate in the state directory."""

@@ -2,58 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from headgate.base.units import format_size
+from headgate.base.states import NODE_WORDS
+from headgate.base.units import format_ratio, format_size
 from headgate.cli import output
 from headgate.cli.settings import FormatOption, StateOption, settle
 
 
 def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
-    """List the nodes: amounts granted and actually used, and the expected bandwidth."""
+    """List the nodes: state, allocated resources, runs.
+
+    Also shows the expected bandwidth; -o wide shows what nodes actually use.
+    """
     settings = settle(state, fmt)
     with settings.client() as client:
         found, bandwidth = client.nodes(), client.info()["bandwidth"]
     if settings.as_json:
         output.print_json({"nodes": found, "bandwidth": bandwidth})
         return
-    output.print_table(
-        ("NODE", "RACK", "STATE", "FREE GPUS", "GPU MEMORY", "CPUS", "MEMORY", "RUNS"),
-        map(_node_cells, found),
-    )
-    output.print_text(
-        "a transfer can expect"
-        f" {format_size(bandwidth['disk_bytes_per_s'])}/s from a disk,"
-        f" {format_size(bandwidth['rack_bytes_per_s'])}/s within a rack,"
+    headings = ("NODE", "RACK", "STATE", "GPUS", "GPU MEM", "CPUS", "MEMORY", "RUNS")
+    if settings.wide:
+        rows = ((*_node_cells(node), *_used(node)) for node in found)
+        output.print_table((*headings, "CPUS USED", "MEMORY USED"), rows)
+    else:
+        cropped = ("RUNS", "GPU MEM", "RACK", "NODE")
+        output.print_table(headings, map(_node_cells, found), names=cropped)
+    output.print_text("GPUS, CPUS, MEMORY: allocated/total")
+    output.print_wrapped(
+        f"Bandwidth: {format_size(bandwidth['disk_bytes_per_s'])}/s disk,"
+        f" {format_size(bandwidth['rack_bytes_per_s'])}/s in a rack,"
         f" {format_size(bandwidth['cluster_bytes_per_s'])}/s across racks"
     )
 
 
 def _node_cells(node: dict[str, Any]) -> tuple[object, ...]:
     memory = sorted({gpu["memory_bytes"] for gpu in node["gpus"]})
+    total, granted = node["total"], node["granted"]
+    cpus, size = total.get("cpus"), total.get("memory_bytes")
     return (
-        *(node["id"], node["rack"], node["state"]),
-        f"{node['free_gpus']}/{len(node['gpus'])}",
+        *(node["id"], node["rack"], NODE_WORDS.get(node["state"], node["state"].upper())),
+        f"{len(node['gpus']) - node['free_gpus']}/{len(node['gpus'])}",
         ", ".join(format_size(size) for size in memory) or None,
-        _book(node, "cpus", "{:g}".format),
-        _book(node, "memory_bytes", format_size),
+        f"{granted.get('cpus', 0):g}/{cpus:g}" if cpus else None,
+        format_ratio(granted.get("memory_bytes") or 0, size) if size else None,
         ", ".join(node["runs"]) or None,
     )
 
 
-def _book(node: dict[str, Any], kind: str, write: Callable[[float], str]) -> str | None:
-    """Return the granted, total and actually used amount of a resource; None if not booked."""
-    total, granted = node["total"].get(kind), node["granted"].get(kind, 0)
-    used = (node["actual"] or {}).get(kind)
-    text = f"{write(granted)} of {write(total)}" if total else None
-    if used is None or text is None:
-        return text
-    return f"{text}, {write(used)} used"
+def _used(node: dict[str, Any]) -> tuple[str | None, str | None]:
+    """Return the CPUs and the memory that a node reports as actually used."""
+    actual = node["actual"]
+    if actual is None:
+        return None, None
+    return f"{actual['cpus']:g}", format_size(actual["memory_bytes"])
 
 
 def queues(state: StateOption = None, fmt: FormatOption = None) -> None:
-    """List the queues: weights, ceilings and the GPUs that they hold."""
+    """List the queues: weights, limits, allocated GPUs, and jobs."""
     settings = settle(state, fmt)
     with settings.client() as client:
         found = client.queues()

@@ -36,15 +36,23 @@ from headgate.spec import Scenario, load_scenario
 from headgate.state import Snapshot
 from headgate.traces import TraceFile, open_trace
 
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar=POLICY_FORM,
+        help="Scheduling policy; required with --trace, default: the scenario's.",
+    ),
+]
 ForecastsOption = Annotated[
     float | None,
-    typer.Option(metavar="SHARE", help="Share of the rounds after which a start is forecast."),
+    typer.Option(metavar="SHARE", help="Forecast a start after this share of the rounds."),
 ]
 JobsOutOption = Annotated[
-    Path | None, typer.Option(help="Write one row per job to this Parquet file.")
+    Path | None, typer.Option(metavar="FILE", help="Write one row per job to this Parquet file.")
 ]
 TimingsOption = Annotated[
-    Path | None, typer.Option(help="Write the times measured on this machine to this file.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Write times measured on this machine to this file."),
 ]
 _PROGRESS_EVERY_S = 0.2
 
@@ -81,20 +89,20 @@ class _Timed:
 
 def simulate(
     scenario: Annotated[
-        Path | None, typer.Argument(help="A scenario file (YAML).", show_default=False)
+        Path | None,
+        typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False),
     ] = None,
     trace: Annotated[
         Path | None,
-        typer.Option(help="A recorded workload (Parquet), on identical GPUs."),
+        typer.Option(metavar="FILE", help="A recorded workload (Parquet), on identical GPUs."),
     ] = None,
-    gpus: Annotated[int | None, typer.Option(help="With --trace: how many GPUs.")] = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(metavar=POLICY_FORM, help="The policy; needed with --trace, else the file's."),
+    gpus: Annotated[
+        int | None, typer.Option(metavar="N", help="With --trace: number of GPUs.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.")] = None,
+    policy: PolicyOption = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed.")] = None,
     decision_latency: Annotated[
-        float | None, typer.Option(help="Modelled seconds that each decision takes.")
+        float | None, typer.Option(metavar="SECONDS", help="Time that each decision takes.")
     ] = None,
     queue_column: QueueColumnOption = None,
     vc: VcOption = None,
@@ -105,7 +113,10 @@ def simulate(
     timings: TimingsOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Run the scheduler in virtual time on a scenario or a trace, and print the figures."""
+    """Simulate a scenario or a trace in virtual time.
+
+    Runs the same scheduler as the live system, and prints the figures.
+    """
     as_json = settle(None, fmt).as_json
     problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
     problems += _check_share(forecasts) + _check_writable(jobs_out) + _check_writable(timings)
@@ -198,9 +209,11 @@ def _check_options(
         wrong.append(("SCENARIO", "give either a scenario file or --trace", hint))
     if trace is not None and scenario is None:
         if gpus is None:
-            wrong.append(("--gpus", "is needed with --trace", "how many GPUs the cluster has"))
+            wrong.append(
+                ("--gpus", "is required with --trace", "the number of GPUs of the cluster")
+            )
         if policy is None:
-            wrong.append(("--policy", "is needed with --trace", f"one of {', '.join(POLICIES)}"))
+            wrong.append(("--policy", "is required with --trace", f"one of {', '.join(POLICIES)}"))
     if scenario is not None and gpus is not None:
         wrong.append(("--gpus", "requires --trace", "a scenario file defines its GPUs"))
     if gpus is not None and not 1 <= gpus <= 1_000_000:

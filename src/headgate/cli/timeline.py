@@ -159,7 +159,7 @@ def write_page(page: Path, policy: str, reservations: Sequence[View], now: float
     body = f"<h1>Reservations</h1><p>Policy {escape(visible(policy))}. "
     if reserved:
         body += (
-            "A row per GPU: the runs that hold it, then the job for which it is reserved.</p>"
+            "A row per GPU: the runs that have it, then the job for which it is reserved.</p>"
             f"{legend([('bs1', 'runs'), *entries])}{_chart(lines, colours)}"
             f"{grid(('Job', 'GPUs', 'Nodes', 'Starts', 'Ends'), rows)}"
         )

@@ -18,26 +18,23 @@ QueueColumnOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="With a trace: the column that names each job's queue.",
+        help="With a trace: the column with each job's queue.",
         show_default="queue",
     ),
 ]
 VcOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="With a trace: only the jobs with this value in the column vc."
-    ),
+    typer.Option(metavar="NAME", help="With a trace: only jobs with this value in column vc."),
 ]
 EstimatesOption = Annotated[
     Estimated | None,
-    typer.Option(help="With a trace: which run times its jobs declare.", show_default="learnt"),
+    typer.Option(help="With a trace: run times that the jobs declare.", show_default="learnt"),
 ]
 ResumeOption = Annotated[
     str | None,
     typer.Option(
         metavar="none|SECONDS",
-        help="With a trace: how long a preempted job takes to continue where it was; "
-        "none: its work is lost.",
+        help="With a trace: time that a preempted job takes to resume; none: its work is lost.",
         show_default="none",
     ),
 ]

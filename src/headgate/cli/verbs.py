@@ -83,11 +83,9 @@ def _group(name: str, text: str) -> typer.Typer:
     )
 
 
-app = _group(
-    "headgate", "Fair shares of a GPU cluster, near the data, with a reason for every wait."
-)
-_data = _group("data", "Put, list, remove datasets.")
-_reproduce = _group("reproduce", "Run published experiments.")
+app = _group("headgate", "A scheduler for shared GPU clusters: fair shares, near the data.")
+_data = _group("data", "Put, list and remove datasets.")
+_reproduce = _group("reproduce", "Reproduce published experiments.")
 
 
 def _loaded(name: str, place: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headgate.base.errors import Problem, SpecError
-from headgate.base.text import indented
+from headgate.base.states import job_word, task_word, tasks_by_word
 from headgate.base.units import format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.settings import FormatOption, StateOption, settle
@@ -20,12 +20,12 @@ WHERE = {"node": "on the node", "rack": "in the rack", "cluster": "across racks"
 
 def why(
     target: Annotated[
-        str, typer.Argument(metavar="JOB[/TASK]", help="A job's id, or one task of it: sort-3/17.")
+        str, typer.Argument(metavar="JOB[/TASK]", help="A job, or one of its tasks: sort-3/17.")
     ],
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show the state of a job or a task, why it waits, and when it is expected to start."""
+    """Show why a job or a task is pending, and its expected start."""
     settings = settle(state, fmt)
     job, task = _parsed(target)
     with settings.client() as client:
@@ -34,15 +34,14 @@ def why(
         output.print_json(explanation)
         return
     for line in _head(explanation, target, task):
-        output.print_text(indented(line))
-    facts = list(_facts(explanation, whole=task is None))
-    if facts:
-        output.print_text("")
-        output.print_table(("WHAT", "AS THE POLICY SEES IT"), facts)
+        output.print_wrapped(line)
+    output.print_facts(_facts(explanation, whole=task is None))
     if explanation["holders"]:
         output.print_text("")
         output.print_table(
-            ("OTHERS", "GPUS", "SHARE", "WAITING TASKS"), map(_cells, explanation["holders"])
+            ("OTHER JOBS", "GPUS", "FAIR SHARE", "PENDING TASKS"),
+            map(_cells, explanation["holders"]),
+            names=("OTHER JOBS",),
         )
 
 
@@ -60,59 +59,64 @@ def _parsed(target: str) -> tuple[str, int | None]:
 
 
 def _head(explanation: View, target: str, task: int | None) -> Iterator[str]:
-    state = explanation["state"] + (" and archived" if explanation["archived"] else "")
+    counts, preempted = explanation["counts"], explanation["preempted_tasks"]
+    state = job_word(explanation["state"], counts, preempted)
+    archived = ", archived" if explanation["archived"] else ""
     if task is None:
-        counts = ", ".join(f"{n} {what}" for what, n in explanation["counts"].items())
-        yield f"{target} is {state}: {counts}"
+        yield f"{target}: {state}{archived} ({_tasks(tasks_by_word(counts, preempted), state)})"
     else:
-        yield f"{target} is {explanation['task']['state']}; its job is {state}"
+        named = explanation["task"]
+        word = task_word(named["state"], preempted=named["preempted"] is not None)
+        yield f"{target}: {word} (job: {state}{archived})"
     reason = explanation["reason"]
     if reason is not None:
-        yield f"submitted {format_seconds(explanation['waits_s'])} ago"
-        yield f"waits: {reason['text']}"
-    else:
-        yield explanation["message"] or ("no task waits" if task is None else "it does not wait")
+        yield f"Submitted: {format_seconds(explanation['waits_s'])} ago"
+        yield f"Reason: {reason['text']}"
+    elif explanation["message"]:
+        yield f"Message: {explanation['message']}"
+
+
+def _tasks(counts: dict[str, int], state: str) -> str:
+    """Return numbers of tasks by state as text; without the state where all are as their job."""
+    if set(counts) == {state}:
+        return output.counted(counts[state], "task")
+    return "tasks: " + ", ".join(f"{count} {word}" for word, count in counts.items())
 
 
 def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
     run, share, task = explanation["run"], explanation["share"], explanation["task"]
     if run is not None:
-        end = (
-            "its end is not known yet"
-            if run["ends"] is None
-            else f"ends {_at(explanation, run['ends'])}"
-        )
-        yield "runs", f"on {run['node']} for {_since(explanation, run['since'])}; {end}"
-        yield "reads", reads(run["read_bytes"])
+        ends = "unknown" if run["ends"] is None else _at(explanation, run["ends"])
+        yield "Runs", f"on {run['node']} for {_since(explanation, run['since'])}"
+        yield "Expected end", ends
+        yield "Reads", reads(run["read_bytes"])
     if share is not None and explanation["reason"] is not None:
-        yield "share", _share(share)
+        yield "Share", _share(share)
     if task is not None and task["preempted"]:
-        yield "last run", str(output.sentence(task["preempted"]))
+        yield "Last run", str(output.sentence(task["preempted"]))
     if task is not None and task["unfinished"]:
-        yield "comes after", ", ".join(f"{explanation['job']}/{n}" for n in task["unfinished"][:8])
+        yield "Depends on", ", ".join(f"{explanation['job']}/{n}" for n in task["unfinished"][:8])
     if task is not None and task["state"] == "waiting":
         if whole:
-            yield "task", f"{explanation['job']}/{task['ordinal']}, the first that waits"
+            yield "Task", f"{explanation['job']}/{task['ordinal']}, the first pending one"
         now, best, freed = (
             explanation["cheapest_now"],
             explanation["cheapest"],
             explanation["if_freed"],
         )
-        yield "best placement now", "no place is free" if now is None else _place(explanation, now)
-        yield (
-            "best placement (any GPU)",
-            "no node fits it" if best is None else _place(explanation, best),
-        )
+        yield "Best free place", "none" if now is None else _place(explanation, now)
+        yield "Best place", "none: no node fits it" if best is None else _place(explanation, best)
         if freed is not None:
-            yield f"if {freed['ends']} ended now", _freed(explanation, freed)
+            yield f"If {freed['ends']} ended now", _freed(explanation, freed)
     if explanation["start"] is not None:
-        yield "expected", expected_start(explanation, explanation["start"])
+        yield "Expected start", expected_start(explanation, explanation["start"])
 
 
 def _share(share: View) -> str:
-    of = "" if share["share_gpus"] is None else f" of the {share['share_gpus']} GPUs of its share"
+    of = "" if share["share_gpus"] is None else f", fair share {share['share_gpus']}"
     wait = "" if share["wait_s"] is None else f"; waiting costs {format_seconds(share['wait_s'])}"
-    return f"holds {share['held_gpus']}{of}; eligible for {share['may_win_gpus']} more{wait}"
+    held = output.counted(share["held_gpus"], "GPU")
+    return f"{held} allocated{of}; eligible for {share['may_win_gpus']} more{wait}"
 
 
 def _place(explanation: View, place: View) -> str:
@@ -122,9 +126,9 @@ def _place(explanation: View, place: View) -> str:
     if place["held_by"] is not None:
         until = place["held_until"]
         end = "" if until is None else f", which ends {_at(explanation, until)}"
-        held = f"; held by {place['held_by']}{end}"
+        held = f"; allocated to {place['held_by']}{end}"
     read = reads(place["read_bytes"])
-    return f"{place['node']}{gpu} at {format_seconds(place['cost_s'])}: {read}{held}"
+    return f"{place['node']}{gpu}, cost {format_seconds(place['cost_s'])}: {read}{held}"
 
 
 def reads(read_bytes: View) -> str:
@@ -139,9 +143,9 @@ def _freed(explanation: View, freed: View) -> str:
         text = "it would start there"
     else:
         taken = freed["taken_by"]
-        text = f"{taken} would take that GPU" if taken else "no task would take that GPU"
+        text = f"{taken} would get that GPU" if taken else "no task would get that GPU"
         on = freed["starts_on"]
-        text += "; it would still wait" if on is None else f"; it would start on {on}"
+        text += "; it would stay pending" if on is None else f"; it would start on {on}"
     price = freed["price_s"]
     return f"{text}; the GPU would be worth {format_seconds(price)}" if price else text
 
@@ -154,7 +158,7 @@ def expected_start(explanation: View, start: View) -> str:
             return f"unknown: no run-time history yet for {runs}"
         return f"not within the next {format_seconds(start['until'] - explanation['now'])}"
     after = "" if start["after"] is None else f", when {start['after']} has ended"
-    return f"{start['task']} starts {_between(explanation, start)} on {start['node']}{after}"
+    return f"{start['task']} {_between(explanation, start)} on {start['node']}{after}"
 
 
 def _between(explanation: View, start: View) -> str:
@@ -166,12 +170,12 @@ def _between(explanation: View, start: View) -> str:
     if until == f"to {soonest}":
         return _at(explanation, start["at"])
     likely = format_seconds(max(0.0, start["at"] - now))
-    return f"in {soonest} {until} (80 %), most likely {likely},"
+    return f"in {soonest} {until} (80 %; most likely {likely})"
 
 
 def _at(explanation: View, at: float) -> str:
     ahead_s = at - explanation["now"]
-    return "any moment now" if ahead_s < 0.05 else f"in about {format_seconds(ahead_s)}"
+    return "now" if ahead_s < 0.05 else f"in about {format_seconds(ahead_s)}"
 
 
 def _since(explanation: View, since: float) -> str:

@@ -29,8 +29,8 @@ _OTHER = (Shortage, NoFittingNode)
 class Explanation:
     """A job's `counts` of tasks by state, and the reason why tasks wait.
 
-    `waits_s` is the time since submission. `reason` is None when no task waits; then `message` may
-    be how the job ended.
+    `preempted_tasks` of them wait after a preemption. `waits_s` is the time since submission.
+    `reason` is None when no task waits; then `message` may be how the job ended.
     """
 
     job: str
@@ -39,6 +39,7 @@ class Explanation:
     waits_s: float
     reason: Reason | None
     message: str | None
+    preempted_tasks: int = 0
 
 
 class ExplanationContext:
@@ -105,7 +106,14 @@ def explain(
         waits_s=max(0.0, now - view.jobs.submitted_at[job]) if waits else 0.0,
         reason=reason,
         message=view.jobs.message[job],
+        preempted_tasks=_preempted(view, rows),
     )
+
+
+def _preempted(view: View, rows: range) -> int:
+    """Return how many of a job's tasks wait after a preemption; O(such tasks of all jobs)."""
+    waits, state = (TaskState.WAITING, TaskState.BLOCKED), view.tasks.state
+    return sum(task in rows and state[task] in waits for task in view.preempted)
 
 
 def _reason(

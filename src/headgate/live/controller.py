@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.base.states import JOB_WORDS
 from headgate.engine import drive
 from headgate.journal import Archive, Record
 from headgate.live.archivist import Archivist
@@ -115,7 +116,13 @@ class Controller:
         self._packages = Packages(state / "packages", token=token, snapshot=self.snapshot)
         self._claims = DatasetClaims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
-        self._submissions = Submissions(
+        self._submissions = self._make_submissions(view, check_users=check_users)
+        self._works = self._background(record_of, engine)
+        self._queues = queues
+        self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
+
+    def _make_submissions(self, view: dict[str, Any], *, check_users: bool) -> Submissions:
+        return Submissions(
             claims=self._claims,
             policy=self.world.policy,
             handle=self._handle,
@@ -125,9 +132,6 @@ class Controller:
             use_package=self.use_package,
             **view,
         )
-        self._works = self._background(record_of, engine)
-        self._queues = queues
-        self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
     def _make_outputs(self, token: str) -> Outputs:
         return Outputs(
@@ -320,7 +324,7 @@ class Controller:
         past = None if known_row(view, job) is not None else self.archive.find(job)
         owner = past.job.user if past is not None else view.job(job_row(view, job)).user
         if user not in (owner, *self.admins):
-            text = f"job {job} belongs to {owner}"
+            text = f"permission denied: job {job} belongs to {owner}"
             raise SpecError([Problem(path=job, problem=text)], code="forbidden")
         if past is not None:
             raise _ended_already(job, JobState[past.state.upper()])
@@ -386,7 +390,7 @@ class Controller:
         view = self._published
         found = dataset_of(view, dataset)
         if user not in (found.user, *self.admins):
-            text = f"dataset {dataset} belongs to {found.user}"
+            text = f"permission denied: dataset {dataset} belongs to {found.user}"
             raise SpecError([Problem(path=dataset, problem=text)], code="forbidden")
         rows = [view.names.shard_rows[shard.id] for shard in found.shards]
         self._reject_in_use(view, found)
@@ -439,5 +443,5 @@ def _ended_since(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def _ended_already(job: str, state: JobState) -> SpecError:
-    text = f"job {job} is {state.name.lower()} already"
+    text = f"job {job} is {JOB_WORDS[state.name.lower()]} already"
     return SpecError([Problem(path=job, problem=text)], code="already_ended")

@@ -181,7 +181,7 @@ class DatasetUploads:
             problem = f"'{dataset}' is not a name"
             raise SpecError([Problem(path="name", problem=problem, hint=f"use {NAME_FORM}")])
         if dataset in view.datasets:
-            raise SpecError(_about(dataset, "is there already", "headgate data rm"), code="exists")
+            raise SpecError(_about(dataset, "exists already", "headgate data rm"), code="exists")
         now_s = time.monotonic()
         upload = self._uploads.setdefault(dataset, _Upload(user=user, touched_s=now_s))
         _reject_if_ending(dataset, upload)

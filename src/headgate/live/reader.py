@@ -49,7 +49,7 @@ class JobReader:
         small = len(text) <= _SMALL_CHARACTERS
         turn = self._small if small else self._large
         if not turn.acquire(timeout=_TURN_S):
-            text = "many job files are being read; nothing was changed"
+            text = "too many job files are being read; nothing was changed"
             raise WorldError(text, code="unreachable")
         try:
             found = self._read_small(text) if small else self._read_large(text)

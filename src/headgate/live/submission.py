@@ -189,7 +189,7 @@ class Submissions:
             found = view.datasets.get(data.from_ or "")
             if found is not None and not self._may_read(found, user):
                 hint = "its owner can open it: headgate data put --public"
-                text = f"dataset {found.name} belongs to {found.user}"
+                text = f"permission denied: dataset {found.name} belongs to {found.user}"
                 problems.append(Problem(path=f"data.{name}.from", problem=text, hint=hint))
         if problems:
             raise SpecError(problems, code="forbidden")

@@ -250,7 +250,7 @@ class _Trial:
             held = view.queues.held_gpus_milli[row] + taken.get(row, 0) + milli
             if limit is not None and milli and held > WHOLE * limit:
                 name, gpus = view.queue(row).name, amount_of(held)
-                return f"queue {name} would hold {gpus} GPUs, more than {limit}"
+                return f"queue {name} would have {gpus} GPUs allocated, more than {limit}"
         for row, milli in queues.items():
             taken[row] = taken.get(row, 0) + milli
         return None

@@ -21,7 +21,7 @@ def demand_text(demand: Demand) -> str:
     words = [gpus_text(demand)] if demand.gpus else []
     if demand.cpus_milli:
         cpus = amount_of(demand.cpus_milli)
-        words.append("a CPU slot" if cpus == 1 else f"{cpus} CPU slots")
+        words.append("a CPU" if cpus == 1 else f"{cpus} CPUs")
     if demand.memory_bytes:
         words.append(f"{format_size(demand.memory_bytes)} of memory")
     words += [f"{amount_of(milli)} of '{name}'" for name, milli in demand.custom]
@@ -91,7 +91,7 @@ def most_on_one_node(demand: Demand, nodes: Sequence[Node]) -> str:
         limits.append(_gpu_limit(demand, nodes))
     slots = max((node.cpus for node in nodes), default=0)
     if demand.cpus_milli > WHOLE * slots:
-        limits.append(f"{slots} CPU slots" if slots else "no CPU slot")
+        limits.append(f"{slots} CPUs" if slots else "no CPU")
     memory = max(
         (UNLIMITED if n.memory_bytes is None else n.memory_bytes for n in nodes), default=0
     )
@@ -149,7 +149,7 @@ def infeasible_gang(
         if as_big > places:
             return (
                 f"the gang can never start: {as_big} of its tasks need {demand_text(demand)} each, "
-                f"and the whole cluster holds {places} such tasks at most"
+                f"and the cluster fits at most {places} such tasks"
             )
     gpus_milli = sum(demand.gpus_milli * times for demand, times in demands.items())
     total = sum(len(node.gpus) for node in nodes)

@@ -1,6 +1,7 @@
 """Reasons: the closed list of why something waits or is rejected, each with its numbers.
 
-`detail()` is a sentence for people: the cause with its numbers, then the way out. `str(reason)` has
+`detail()` is a sentence for people: the cause with its numbers, then, after a semicolon, the way
+out. The cause is short and has no semicolon, so that lists of jobs show it alone. `str(reason)` has
 the code, too, in the manner of Slurm: `GpuMemory(needs 40 GiB, largest free GPU has 16 GiB; starts
 when a larger GPU is free)`.
 """
@@ -112,7 +113,8 @@ class Fragmented(Short):
             return f"{free}, {self.needed_gpus} needed there"
         each = "a GPU" if self.needed_gpus == 1 else f"{self.needed_gpus} GPUs"
         apart = ", each on another node" if self.distinct_nodes else ""
-        return f"{free}: {self.placeable_tasks}/{self.tasks} tasks with {each} fit now{apart}"
+        fit = f"{self.placeable_tasks} of {self.tasks} tasks"
+        return f"{free}, {fit} with {each} fit now{apart}"
 
     def _without(self) -> str:
         return "starts when enough are free together"
@@ -135,12 +137,12 @@ class GangShort(Short):
 
     def cause(self) -> str:
         if self.stopping_tasks:
-            return f"{self.stopping_tasks}/{self.tasks} tasks are being stopped"
+            return f"{self.stopping_tasks} of {self.tasks} tasks are being stopped"
         if self.free_gpus < self.needed_gpus:
-            return f"{self.free_gpus}/{self.needed_gpus} GPUs free"
+            return f"{self.free_gpus} of {self.needed_gpus} needed GPUs are free"
         free = f"{self.free_gpus} GPUs free, but " if self.needed_gpus else ""
         lacking = f", the others lack {_resource(self.lacking)}" if self.lacking else ""
-        return f"{free}{self.placeable_tasks}/{self.tasks} tasks fit now{lacking}"
+        return f"{free}{self.placeable_tasks} of {self.tasks} tasks fit now{lacking}"
 
     def _without(self) -> str:
         return "starts when all its tasks fit together"
@@ -165,19 +167,20 @@ class Shortage(Short):
 
     def cause(self) -> str:
         if self.resource in ("memory", GPU_MEMORY):
-            ratio = format_ratio(self.most_free, self.needed)
+            free, needed = format_ratio(self.most_free, self.needed).split("/")
+            free = f"{free} {needed.rpartition(' ')[2]}"
         else:
-            ratio = f"{amount_of(self.most_free)}/{amount_of(self.needed)}"
+            free, needed = str(amount_of(self.most_free)), str(amount_of(self.needed))
         place = "GPU" if self.resource in (GPU_SHARE, GPU_MEMORY) else "node"
         beside = f" with {self.beside} free" if self.beside else ""
-        return f"{_resource(self.resource)}: {ratio} free on the best {place}{beside}"
+        return (
+            f"{_resource(self.resource)}: {needed} needed, at most {free} free on a {place}{beside}"
+        )
 
 
 def _resource(name: str) -> str:
     """Return the words for a resource."""
-    return {"cpus": "CPU slots", GPU_SHARE: "share of a GPU", GPU_MEMORY: "GPU memory"}.get(
-        name, name
-    )
+    return {"cpus": "CPUs", GPU_SHARE: "share of a GPU", GPU_MEMORY: "GPU memory"}.get(name, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +190,7 @@ class NoFittingNode(Short):
     need: str
 
     def cause(self) -> str:
-        return f"{self.need} needed on one node, no node has all of it free"
+        return f"no node has {self.need} free"
 
     def _without(self) -> str:
         return "starts when one has"
@@ -222,25 +225,25 @@ class BackfillTooLong(Short):
     ahead: str
 
     def cause(self) -> str:
-        needs = "how long it runs is unknown"
+        needs = "run time unknown"
         if self.needs_s is not None:
             needs = f"needs {format_seconds(self.needs_s)}"
-        return f"{needs}, the hole lasts {format_seconds(self.hole_s)}"
+        return f"{needs}, GPUs are free for {format_seconds(self.hole_s)}"
 
     def _without(self) -> str:
-        return f"starts after {self.ahead}, for which the GPUs are reserved"
+        return f"starts after {self.ahead}, for which they are reserved"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareLimit(Reason):
-    """The job holds all of its fair share; `ahead` holds the rest."""
+    """All GPUs of the job's fair share are allocated to it; `ahead` has the rest."""
 
     running_gpus: int
     share_gpus: int
     ahead: str
 
     def cause(self) -> str:
-        return f"holds {self.running_gpus}/{self.share_gpus} GPUs of its share"
+        return _allocated(self.running_gpus, self.share_gpus)
 
     def way_out(self) -> str:
         return f"starts when a task of {self.ahead} ends" if self.ahead else ""
@@ -248,7 +251,7 @@ class ShareLimit(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BelowShare(Reason):
-    """The job holds less than its fair share, and other jobs hold more than theirs."""
+    """The job has less than its fair share, and other jobs have more than theirs."""
 
     running_gpus: int
     share_gpus: int
@@ -256,13 +259,15 @@ class BelowShare(Reason):
     ahead_over_gpus: int
 
     def cause(self) -> str:
-        return (
-            f"holds {self.running_gpus}/{self.share_gpus} GPUs of its share, {self.ahead} holds "
-            f"{self.ahead_over_gpus} above its own"
-        )
+        return _allocated(self.running_gpus, self.share_gpus)
 
     def way_out(self) -> str:
-        return f"starts as tasks of {self.ahead} end"
+        above = f"which has {self.ahead_over_gpus} above its own"
+        return f"starts as tasks of {self.ahead} end, {above}"
+
+
+def _allocated(gpus: int, share_gpus: int) -> str:
+    return f"{gpus} GPU{'' if gpus == 1 else 's'} allocated, fair share {share_gpus}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +279,7 @@ class QueueLimit(Reason):
     max_gpus: int
 
     def cause(self) -> str:
-        return f"queue {self.queue} uses {self.used_gpus}/{self.max_gpus} GPUs"
+        return f"queue {self.queue}: {self.used_gpus} GPUs allocated, at most {self.max_gpus}"
 
     def way_out(self) -> str:
         return "starts when tasks of the queue end"
@@ -282,19 +287,17 @@ class QueueLimit(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTooSmall(Reason):
-    """The GPUs that must be held at the same time exceed the queue's `max_gpus`."""
+    """The GPUs that must be allocated together exceed the queue's `max_gpus`."""
 
     queue: str
     needed_gpus: int
     max_gpus: int
 
     def cause(self) -> str:
-        return (
-            f"needs {self.needed_gpus} GPUs together, queue {self.queue} may hold {self.max_gpus}"
-        )
+        return f"rejected: needs {self.needed_gpus} GPUs, queue {self.queue} allows {self.max_gpus}"
 
     def way_out(self) -> str:
-        return f"at most {self.max_gpus} fit; use another queue, or raise its max_gpus"
+        return f"request at most {self.max_gpus}, use another queue, or raise its max_gpus"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,8 +311,8 @@ class JobsInFlightLimit(Reason):
 
     def cause(self) -> str:
         return (
-            f"queue {self.queue} has {self.in_flight}/{self.max_jobs_in_flight} jobs in flight, "
-            f"{self.ahead} ahead"
+            f"queue {self.queue}: {self.in_flight} of at most {self.max_jobs_in_flight} jobs in "
+            f"flight, {self.ahead} ahead"
         )
 
     def way_out(self) -> str:
@@ -338,12 +341,12 @@ class WaitsForLocality(Reason):
 
     def cause(self) -> str:
         return (
-            f"cheapest free GPU costs {format_seconds(self.move_s)} of reading, waiting is priced "
-            f"at {format_seconds(self.wait_s)}"
+            f"reading on a free GPU costs {format_seconds(self.move_s)}, waiting "
+            f"{format_seconds(self.wait_s)}"
         )
 
     def way_out(self) -> str:
-        return "starts when a nearer GPU is free"
+        return "starts when a GPU nearer to its data is free"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -357,13 +360,15 @@ class Declines(Reason):
 
     def cause(self) -> str:
         return (
-            f"cheapest free GPU costs {format_seconds(self.move_s)} of reading, the best one would "
-            f"cost {format_seconds(self.best_s)}; skip counter {self.skips}, accepts less "
-            f"beyond {self.patience:g}"
+            f"reading on a free GPU costs {format_seconds(self.move_s)}, on the best "
+            f"{format_seconds(self.best_s)}"
         )
 
     def way_out(self) -> str:
-        return "starts then or when a nearer GPU is free"
+        return (
+            "starts when a GPU nearer to its data is free, or when its skip counter, "
+            f"{self.skips} now, exceeds {self.patience:g}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,7 +378,7 @@ class PreemptedFor(Reason):
     job: str
 
     def cause(self) -> str:
-        winner = f"{self.job}, which is below its" if self.job else "jobs below their"
+        winner = f"{self.job}, below its" if self.job else "jobs below their"
         return f"preempted for {winner} fair share"
 
     def way_out(self) -> str:
@@ -388,7 +393,7 @@ class OutrankedBy(Reason):
     order: str
 
     def cause(self) -> str:
-        return f"preempted for {self.job}, which comes first by {self.order}"
+        return f"preempted for {self.job}, first by {self.order}"
 
     def way_out(self) -> str:
         return "starts again when GPUs are free"
@@ -401,7 +406,7 @@ class WaitsForTasks(Reason):
     unfinished: int
 
     def cause(self) -> str:
-        return f"{self.unfinished} earlier tasks unfinished"
+        return f"depends on {self.unfinished} unfinished task{'' if self.unfinished == 1 else 's'}"
 
     def way_out(self) -> str:
         return "starts after them"
@@ -421,15 +426,17 @@ class NothingFits(Reason):
     largest: int | None = None
 
     def cause(self) -> str:
-        if self.largest is None:
-            return f"needs {self.need}, which no node has"
-        return f"needs {self.need}, the idle cluster holds {self.largest} of them at most"
+        if self.largest is not None:
+            return "rejected: the cluster cannot satisfy this request"
+        if self.task is not None:
+            return "rejected: no node can satisfy this request"
+        return f"needs {self.need}, which no node that is up has"
 
     def way_out(self) -> str:
         if self.largest is not None:
-            return f"the largest gang that fits has {self.largest}; add nodes for a larger one"
-        if self.most:
-            return f"{self.most}: request less, or add such a node"
+            return f"needs {self.need}, at most {self.largest} fit: request less, or add nodes"
+        if self.task is not None:
+            return f"needs {self.need}, {self.most}: request less, or add such a node"
         return "starts when such a node joins"
 
 
@@ -441,10 +448,10 @@ class PolicyRefuses(Reason):
     what: str
 
     def cause(self) -> str:
-        return f"policy {self.policy} does not place {self.what}"
+        return f"rejected: policy {self.policy} does not support {self.what}"
 
     def way_out(self) -> str:
-        return "use fifo for it"
+        return "use a policy that does, such as fifo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -452,10 +459,10 @@ class Undecided(Reason):
     """The job arrived after the last round."""
 
     def cause(self) -> str:
-        return "arrived after the last round"
+        return "not scheduled yet"
 
     def way_out(self) -> str:
-        return "the next round decides"
+        return "the next scheduling round decides"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,4 +475,4 @@ class PolicyBroke(Reason):
         return self.message
 
     def way_out(self) -> str:
-        return "another round follows shortly"
+        return "another scheduling round follows shortly"

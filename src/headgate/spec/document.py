@@ -186,13 +186,17 @@ def read_document(source: Path | str, *, name: str = "text") -> Document:
         if root is None:
             raise rejection("is empty")
         if not isinstance(root, yaml.MappingNode):
-            raise rejection("must hold keys and values", "begin with a line such as 'name: ...'", 1)
+            raise rejection(
+                "must be a mapping of keys to values", "begin with a line such as 'name: ...'", 1
+            )
         document = Document(name=name, root=root)
         document.data = _Builder(document).value(root, ())
     except yaml.reader.ReaderError as error:
-        raise rejection(f"holds a character that text does not: {error.character!r}") from None
+        raise rejection(
+            f"contains a character that is invalid in text: {error.character!r}"
+        ) from None
     except UnicodeEncodeError:
-        raise rejection("holds half of a surrogate pair, which is no text") from None
+        raise rejection("contains half of a surrogate pair, which is invalid in text") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = error.problem or error.context or "cannot be read"

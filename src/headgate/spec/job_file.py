@@ -194,7 +194,9 @@ class JobFile(Shape):
     ] = "all"
     public: Annotated[bool, Field(description="all users may read its logs and results")] = False
     run: Annotated[Run | None, Field(description="short form: one task")] = None
-    resources: Annotated[Resources | None, Field(description="with `run`: what it holds")] = None
+    resources: Annotated[
+        Resources | None, Field(description="with `run`: the resources of its task")
+    ] = None
     data: Annotated[dict[Name, Data], Field(default_factory=dict, description="named data")]
     tasks: Tasks | None = None
     update: Update | None = None
@@ -275,7 +277,7 @@ def _check_form(document: Document, job: JobFile) -> None:
         hint = "'run' is the short form of a job of one task"
         document.add(("run",), "a job has 'run' or 'tasks', not both", hint)
     elif "run" not in raw and "tasks" not in raw:
-        document.add(("run",), "is missing", "a job says what to run, here or in 'tasks'")
+        document.add(("run",), "is missing", "give what to run here or in 'tasks'")
     elif "run" in raw:
         for key in ("data", "update", "reduce"):
             if key in raw:
@@ -358,7 +360,7 @@ def _check_pattern(document: Document, job: JobFile, tasks: Tasks) -> None:
         document.add(("tasks", "iterations"), "a wavefront goes over its cells once")
     if job.update is not None and tasks.iterations is None:
         if document.is_clean(("tasks", "iterations")):
-            hint = "say in tasks.iterations how many there are"
+            hint = "give their number in tasks.iterations"
             document.add(("update",), "ends an iteration, and there are none", hint)
     elif tasks.iterations is not None and "update" not in document.data:
         hint = "it says what makes one result of those of an iteration"
@@ -416,10 +418,10 @@ def _check_command(
     if is_function(run):
         return
     if "\0" in run:
-        document.add(place, "must not hold a zero character")
+        document.add(place, "must not contain a NUL character")
     for word in ("{shard}", "{shards}"):
         if word in run and not shards:
-            document.add(place, f"{word} stands for nothing: the task reads no data")
+            document.add(place, f"{word} has no value: the task reads no data")
     if "{shard}" in run and shards > 1:
         document.add(
             place, "{shard} is not one shard: every task here reads several", "use {shards}"
@@ -476,4 +478,4 @@ def _check_envs(document: Document, job: JobFile) -> None:
         elif name in _RENDEZVOUS and "num_nodes" in document.data:
             document.add(("envs", name), "is set for every process of 'num_nodes'")
         elif "\0" in value:
-            document.add(("envs", name), "must not hold a zero character")
+            document.add(("envs", name), "must not contain a NUL character")

@@ -67,15 +67,15 @@ _GPUS = "whole GPUs of one node, a share of one, or 'shared': memory of one, and
 
 
 class Needs(Shape):
-    """What one task holds while it runs; one without GPUs holds a CPU slot of its node at least."""
+    """What one task holds while it runs; one without GPUs holds a CPU of its node at least."""
 
     gpus: Annotated[Gpus, Field(description=_GPUS)] = 1
     gpu_memory: Annotated[
-        Size, Field(description="needed on each whole GPU; held of one that is shared")
+        Size, Field(description="needed on each whole GPU; allocated on one that is shared")
     ] = 0
     cpus: Annotated[
         Amount | None,
-        Field(description="CPU slots; not named: 1 for a task without GPUs, none beside GPUs"),
+        Field(description="CPUs; not named: 1 for a task without GPUs, none beside GPUs"),
     ] = None
     memory: Annotated[Size, Field(description="main memory of the node")] = 0
     custom: dict[Name, Amount] = Field(default_factory=dict, description="other kinds, by name")
@@ -102,7 +102,7 @@ class Needs(Shape):
             and not self.gpu_memory
             and document.is_clean((*place, "gpu_memory"))
         ):
-            hint = "such as gpu_memory: 4GiB, which is what the task holds of the GPU"
+            hint = "such as gpu_memory: 4GiB, the memory of the GPU that the task gets"
             document.add((*place, "gpu_memory"), "is missing beside 'gpus: shared'", hint)
         check_custom(document, self.custom, place)
 

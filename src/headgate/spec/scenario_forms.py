@@ -169,7 +169,7 @@ def _check_each(document: Document, shape: ForEachShape, raw: Any, place: Place)
             problem = f"all pairs are of two data, and 'size_bytes' has {sizes} sizes"
             document.add((*place, "pairs"), problem)
     if "update" in raw and "iterations" not in raw:
-        hint = "say in 'iterations' how many there are"
+        hint = "give their number in 'iterations'"
         document.add((*place, "update"), "ends an iteration, and there are none", hint)
     elif "iterations" in raw and "update" not in raw:
         hint = "it says what makes one result of those of an iteration"

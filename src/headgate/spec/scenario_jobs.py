@@ -185,7 +185,7 @@ class JobsBuilder:
         listed = shape.tasks or ()
         if len(listed) > 1:
             hint = "list one task, which all of them run"
-            document.add((*place, "tasks"), f"{starts}, and here are {len(listed)} tasks", hint)
+            document.add((*place, "tasks"), f"{starts}, but there are {len(listed)} tasks", hint)
         elif any(isinstance(task, dict) and "name" in task for task in listed):
             problem = f"{starts}, and their names are {shape.name}/0, {shape.name}/1, ..."
             document.add((*place, "tasks", 0, "name"), problem, "remove it")

@@ -34,8 +34,8 @@ _WRONG = {
     "float_type": "must be a number",
     "bool_type": "must be true or false",
     "list_type": "must be a list",
-    "dict_type": "must hold keys and values",
-    "model_type": "must hold keys and values",
+    "dict_type": "must be a mapping of keys to values",
+    "model_type": "must be a mapping of keys to values",
     "finite_number": "must be a finite number",
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
@@ -60,7 +60,7 @@ def parse(document: Document, shape: type[S], raw: Any, place: Place) -> S | Non
     default is wrong.
     """
     if not isinstance(raw, dict):
-        document.add(place, f"must hold keys and values, not {shown(raw)}")
+        document.add(place, f"must be a mapping of keys to values, not {shown(raw)}")
         return None
     for name in shape.must:
         if name not in raw:

@@ -55,7 +55,7 @@ def _of_command(path: str, run: str) -> Iterator[Problem]:
     for word in dict.fromkeys(_BRACES.findall(run)):
         close = difflib.get_close_matches(word, _WORDS, n=1)
         if word not in _WORDS and close:
-            text = f"{{{word}}} stands for nothing and is left unchanged"
+            text = f"{{{word}}} is no placeholder and is left unchanged"
             yield Problem(path=path, problem=text, hint=f"did you mean {{{close[0]}}}?")
 
 

@@ -242,8 +242,9 @@ def _short_for_long(
 
 INFO = PolicyInfo(
     name="headgate",
-    idea="each task where its reading would end first, on a GPU free now or soon; jobs in the "
-    "order in which fair sharing would finish them",
+    idea="fair shares over time, near the data, planned ahead; each task where its reading would "
+    "end first, on a GPU free now or soon; jobs in the order in which fair sharing would finish "
+    "them",
     source="Headgate; built on " + FLOW_PAPER,
     parameters=PARAMETERS,
     make=TimelyFlow,

@@ -128,7 +128,7 @@ def _thresholds_in_order(values: Mapping[str, float]) -> list[Problem]:
 
 GS = PolicyInfo(
     name="gs",
-    idea="each free GPU to the job that holds fewest, for its cheapest task",
+    idea="each free GPU to the job that has the fewest; for its cheapest task",
     source=FLOW_PAPER,
     parameters=DISTANCE,
     make=GreedySharing,
@@ -136,7 +136,7 @@ GS = PolicyInfo(
 
 GSP = PolicyInfo(
     name="gsp",
-    idea="gs, with preemption of runs of jobs far above their share for jobs below theirs",
+    idea="gs with preemption; runs of jobs far above their share, for jobs below theirs",
     source=FLOW_PAPER,
     parameters=(*DISTANCE, SLACK),
     make=GreedyPreemption,
@@ -144,7 +144,7 @@ GSP = PolicyInfo(
 
 GSD = PolicyInfo(
     name="gsd",
-    idea="gs, but a job below its share declines GPUs far from its data for some rounds",
+    idea="gs with delay; a job below its share declines GPUs far from its data for some rounds",
     source=FLOW_PAPER,
     parameters=(
         *DISTANCE,

@@ -148,16 +148,16 @@ _ALL = (
         "easy-backfill",
         Arrival(),
         "easy",
-        idea="order of arrival; the first job that does not fit has a reservation, later ones "
-        "start where they do not delay it",
+        idea="order of arrival, backfill behind one reservation; that of the first job that does "
+        "not fit; later ones start where they do not delay it",
         source="Lifka, The ANL/IBM SP scheduling system, JSSPP 1995",
     ),
     _backfilling(
         "conservative-backfill",
         Arrival(),
         "conservative",
-        idea="order of arrival; all jobs that do not fit have reservations, later ones start "
-        "where they delay none",
+        idea="order of arrival, backfill behind all reservations; all jobs that do not fit have "
+        "one, later ones start where they delay none",
         source=_MU_ALEM,
     ),
     PolicyInfo(
@@ -180,8 +180,8 @@ _ALL = (
     ),
     PolicyInfo(
         name="srtf",
-        idea="the job with the least GPU time left by exact durations first; preempts; an oracle, "
-        "for simulations alone",
+        idea="shortest remaining time first; the job with the least GPU time left by exact "
+        "durations first; preempts; an oracle, for simulations alone",
         source="Schrage, A proof of the optimality of the shortest remaining processing time "
         "discipline, Operations Research 1968",
         parameters=(),
@@ -194,14 +194,35 @@ _ALL = (
             name,
             FairFinish(),
             backfill,
-            idea=f"the order in which fair sharing would end jobs; {rest}",
+            idea=idea,
             source="Friedman and Henderson, Fairness and efficiency in web server protocols, "
             "SIGMETRICS 2003",
         )
-        for name, backfill, rest in (
-            ("fair-order", "none", "the first that does not fit blocks all later ones"),
-            ("fair-easy-backfill", "easy", "a reservation for the first that does not fit"),
-            ("fair-conservative-backfill", "conservative", "reservations for all"),
+        for name, backfill, idea in (
+            (
+                "fair-order",
+                "none",
+                (
+                    "order in which fair sharing would end jobs; the first that does not fit "
+                    "blocks all later ones"
+                ),
+            ),
+            (
+                "fair-easy-backfill",
+                "easy",
+                (
+                    "as fair-order, backfill behind one reservation; that of the first job that "
+                    "does not fit"
+                ),
+            ),
+            (
+                "fair-conservative-backfill",
+                "conservative",
+                (
+                    "as fair-order, backfill behind all reservations; all jobs that do not fit "
+                    "have one"
+                ),
+            ),
         )
     ),
 )

@@ -253,14 +253,14 @@ def _gpus(milli: int) -> int:
 
 CAPACITY = PolicyInfo(
     name="capacity",
-    idea="every user an equal share, first come first served within it; near the data where free",
+    idea="equal shares for users, order of arrival in each; near the data where free",
     source="Apache Hadoop YARN: Capacity Scheduler",
     parameters=(),
     make=Capacity,
 )
 FAIR = PolicyInfo(
     name="fair",
-    idea="every user an equal share, evenly between the user's jobs; near the data where free",
+    idea="equal shares for users, then for their jobs; near the data where free",
     source="Apache Hadoop YARN: Fair Scheduler",
     parameters=(),
     make=Fair,
