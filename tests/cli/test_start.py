@@ -48,6 +48,7 @@ def test_verb_imports_no_heavy_module(up: Any, controller: Any, job_file: Any, v
     assert (code, modules & HEAVY) == (0, set())
 
 
-def test_help_imports_neither_the_policies_nor_numpy() -> None:
-    _, modules = imported("jobs", "--help")
+@pytest.mark.parametrize("verb", ["", "jobs", "run"])
+def test_help_imports_no_heavy_module(verb: str) -> None:
+    _, modules = imported(*verb.split(), "--help")
     assert modules & HEAVY == set()

@@ -53,9 +53,9 @@ def run(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Run a command as a job, show its output, and end with its outcome as the exit code.
+    """Run a command as a job and show its output.
 
-    The first Ctrl-C cancels the job and waits for its end, the second one does not wait.
+    The exit code is the outcome of the job. The first Ctrl-C cancels the job and waits for its end, the second one does not wait.
     """
     from headgate.api.sending import send_files
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import textwrap
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from headgate.base.errors import Problem, SpecError, nearest
+from headgate.base.errors import InvariantBroken, Problem, SpecError, nearest
 
 
 class Verbs(TyperGroup):
@@ -31,6 +34,16 @@ class Verbs(TyperGroup):
         if name not in self.commands and name in self._verbs:
             self.commands[name] = _loaded(name, self._verbs[name])
         return self.commands.get(name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the verbs without importing them."""
+        del ctx
+        rows = [(name, _short_help(place)) for name, place in self._verbs.items()]
+        width = formatter.width - 6 - max(len(name) for name, _ in rows)
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, textwrap.shorten(text, width, placeholder="...")) for name, text in rows]
+            )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
@@ -97,6 +110,19 @@ def _loaded(name: str, place: str) -> Any:
     alone = typer.Typer(rich_markup_mode=None, add_completion=False)
     alone.command(name, context_settings=_SETTINGS.get(name))(found)
     return get_command(alone)
+
+
+def _short_help(place: str) -> str:
+    """Return the first sentence on a verb: of its docstring, which is read from the source."""
+    module, _, attribute = place.partition(":")
+    if module == "verbs":
+        return str(globals()[attribute].info.help)
+    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == attribute:
+            text = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+            return f"{text.partition('. ')[0].removesuffix('.')}."
+    raise InvariantBroken(f"{_PACKAGE}.{place} is not a function")
 
 
 def _version(requested: bool) -> None:
