@@ -97,7 +97,15 @@ def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, A
     started = time.monotonic()
     try:
         with console.status(f"Starting {_NODES} virtual nodes with {_GPUS} GPUs each"):
-            start_cluster(state, nodes=_NODES, gpus=_GPUS, racks=_RACKS, policy=policy, seed=_SEED)
+            start_cluster(
+                state,
+                nodes=_NODES,
+                gpus=_GPUS,
+                racks=_RACKS,
+                policy=policy,
+                seed=_SEED,
+                spares=0,
+            )
         console.print(f"{_NODES} nodes up after {format_seconds(time.monotonic() - started)}")
         with Client(_socket(state)) as client:
             with console.status("Generating the inputs"):

@@ -55,7 +55,8 @@ def run(
 ) -> None:
     """Run a command as a job and show its output.
 
-    The exit code is the outcome of the job. The first Ctrl-C cancels the job and waits for its end, the second one does not wait.
+    The exit code is the outcome of the job. The first Ctrl-C cancels the job and waits for its end,
+    the second one does not wait.
     """
     from headgate.api.sending import send_files
 
