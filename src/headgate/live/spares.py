@@ -25,8 +25,8 @@ from headgate.live.ray_nodes import NAMESPACE, Member
 log = logging.getLogger(__name__)
 
 _START_S = 120.0
-_LOOK_S = 1.0
-_QUIET_S = 2.0  # after a spare was taken: the processes of its job come first
+_LOOK_S = 0.5
+_QUIET_S = 1.0  # after a spare was taken: the processes of its job come first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
