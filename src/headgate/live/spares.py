@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _START_S = 120.0
 _LOOK_S = 0.5
+_RETRY_S = 30.0  # after a failed start
 _QUIET_S = 1.0  # after a spare was taken: the processes of its job come first
 
 
@@ -47,8 +48,8 @@ class Spares:
         """
         self._root, self._members, self._per_node = str(root), members, per_node
         self._ready: dict[_Place, list[str]] = {}
-        self._starting: dict[str, asyncio.Task[None]] = {}  # by the address of the machine
-        self._taken_s: dict[_Place, float] = {}
+        self._starting: dict[str, asyncio.Task[None]] = {}  # by machine
+        self._not_before_s: dict[_Place, float] = {}
 
     async def give(self, name: str, ray_id: str | None = None) -> None:
         """Let a spare serve as the master `name`, or as the executor `name` of a node, if any is.
@@ -63,7 +64,7 @@ class Spares:
         if not ready:
             return
         spare = ready.pop()
-        self._taken_s[place] = asyncio.get_running_loop().time()
+        self._pause(place, _QUIET_S)
         if not await asyncio.to_thread(give_spare, spare, name):
             ready.append(spare)
 
@@ -79,16 +80,20 @@ class Spares:
         here = await asyncio.to_thread(_here)
         while True:
             for place, member in self._places(here):
-                if member.address not in self._starting and self._is_missing(place):
-                    work = asyncio.create_task(self._add(place, member))
-                    self._starting[member.address] = work
-                    work.add_done_callback(partial(self._ended, member.address))
+                machine = _machine(member)
+                if machine not in self._starting and self._is_missing(place):
+                    work = self._starting[machine] = asyncio.create_task(self._add(place, member))
+                    work.add_done_callback(partial(self._ended, machine, place))
             await asyncio.sleep(_LOOK_S)
 
-    def _ended(self, address: str, work: asyncio.Task[None]) -> None:
-        del self._starting[address]
+    def _ended(self, machine: str, place: _Place, work: asyncio.Task[None]) -> None:
+        del self._starting[machine]
         if not work.cancelled() and (error := work.exception()) is not None:
-            log.warning("a spare could not be started: %s", error)
+            log.warning("a spare could not be started: %r", error)
+            self._pause(place, _RETRY_S)
+
+    def _pause(self, place: _Place, pause_s: float) -> None:
+        self._not_before_s[place] = asyncio.get_running_loop().time() + pause_s
 
     def _places(self, here: str) -> Sequence[tuple[_Place, Member]]:
         """Return where spares belong, with the machine; drop those of lost nodes."""
@@ -103,15 +108,20 @@ class Spares:
         return places
 
     def _is_missing(self, place: _Place) -> bool:
-        since_s = asyncio.get_running_loop().time() - self._taken_s.get(place, -_QUIET_S)
-        return len(self._ready.get(place, ())) < self._per_node and since_s >= _QUIET_S
+        now_s = asyncio.get_running_loop().time()
+        few = len(self._ready.get(place, ())) < self._per_node
+        return few and now_s >= self._not_before_s.get(place, 0.0)
 
     async def _add(self, place: _Place, member: Member) -> None:
         name = spare_name(place.ray_id, secrets.token_hex(4))
         start = partial(_start, name, place, member.name, self._root)
         actor = await asyncio.to_thread(start)
-        async with asyncio.timeout(_START_S):
-            await actor.__ray_ready__.remote()
+        try:
+            async with asyncio.timeout(_START_S):
+                await actor.__ray_ready__.remote()
+        except BaseException:
+            await asyncio.to_thread(_end, name)
+            raise
         self._ready.setdefault(place, []).append(name)
 
 
@@ -134,11 +144,20 @@ def _start(name: str, place: _Place, node: str, root: str) -> Any:
 
 def end_spares() -> None:
     """End all spares that serve no job."""
+    for name in free_spares():
+        _end(name)
+
+
+def _end(name: str) -> None:
     import ray
 
-    for name in free_spares():
-        with suppress(ValueError):  # it has ended meanwhile
-            ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+    with suppress(ValueError):  # it has ended meanwhile
+        ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+
+
+def _machine(member: Member) -> str:
+    """Return the address of a machine; all virtual nodes with loopback addresses share one."""
+    return "" if member.address.startswith("127.") else member.address
 
 
 def _here() -> str:
