@@ -340,7 +340,7 @@ def test_cancelling_a_job_without_the_right_is_forbidden_without_a_question(
 def test_logs_shows_a_running_task_by_default(up: Any, pair: str, controller: Any) -> None:
     controller.logs |= {(pair, 0, 1): "zero\n", (pair, 1, 1): "one\n"}
     output = up("logs", pair)
-    assert (output.out, output.err) == ("zero\n", "task 0 of 2; others with --task\n")
+    assert (output.out, output.err) == ("zero\n", "task 0 of 2; see others with --task\n")
     controller.end(pair, 0, b"")
     assert up("logs", pair).out == "one\n"
     assert up("logs", pair, "--task", "0").out == "zero\n"

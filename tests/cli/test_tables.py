@@ -154,6 +154,21 @@ def test_jobs_are_found_by_the_states_that_the_table_shows(up: Any, controller: 
     assert error["problems"][0]["hint"] == "did you mean 'pending'?"
 
 
+def test_tasks_that_wait_after_a_preemption_are_shown_as_preempted(
+    up: Any, controller: Any
+) -> None:
+    controller.policy_name = "fsp"
+    controller.submit("{name: many, tasks: {run: 'true', count: 4}}", user="ann", key=None)
+    controller.submit("{name: few, tasks: {run: 'true', count: 2}}", user="bob", key=None)
+    view = up("get", "job-1", "-o", "json").json
+    assert view["preempted_tasks"] == 2
+    shown = up("get", "job-1").out
+    assert "Tasks: 4 (2 PREEMPTED, 2 RUNNING)" in shown
+    assert sum("PREEMPTED" in line for line in shown.splitlines()) == 3
+    assert up("why", "job-1").out.startswith("job-1: RUNNING (tasks: 2 PREEMPTED, 2 RUNNING)\n")
+    assert up("why", "job-1/3").out.startswith("job-1/3: PREEMPTED (job: RUNNING)\n")
+
+
 def test_states_are_those_of_slurm() -> None:
     assert job_word("queued", {"held": 3}) == "PENDING"
     assert job_word("active", {"waiting": 3}) == "PENDING"
@@ -289,6 +304,7 @@ def test_pages_have_all_states_and_the_present_tables(shared: Any) -> None:
         (0.0, "0s"),
         (9.96, "10s"),
         (90.0, "1m30s"),
+        (2999.0, "49m"),
         (7500.0, "2h5m"),
         (1e5, "1d3h"),
         (4e7, "462d23h"),

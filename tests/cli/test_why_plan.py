@@ -33,8 +33,7 @@ def test_why_shows_reason_share_and_places_of_a_waiting_job(shared: Any) -> None
     lines = output.out.splitlines()
     assert lines[:2] == ["job-2: PENDING (3 tasks)", "Submitted: 30 s ago"]
     assert lines[2] == (
-        "Reason: 0 GPUs allocated, fair share 2; "
-        "starts as tasks of job-1 end, which has 2 above its own"
+        "Reason: 0 GPUs, fair share 2; starts as tasks of job-1 end, which has 2 above its own"
     )
     facts = dict(line.split(": ", 1) for line in lines if ": " in line)
     assert facts["Share"] == "0 GPUs allocated, fair share 2; eligible for 2 more"
@@ -106,8 +105,8 @@ def test_plan_under_another_policy_shows_starts_and_preemptions(shared: Any) -> 
     )
     assert rows(output.out)[3:6] == [
         ["JOB", "GPUS", "NOW", "WHAT IF", "RUNS", "PENDING", "REASON"],
-        ["job-1", "4", "4", "2", "-2", "4", "2 GPUs allocated, fair share 2"],
-        ["job-2", "0", "0", "2", "+2", "1", "2 GPUs allocated, fair share 2"],
+        ["job-1", "4", "4", "2", "-2", "4", "2 GPUs, fair share 2"],
+        ["job-2", "0", "0", "2", "+2", "1", "2 GPUs, fair share 2"],
     ]
     view = shared("plan", "--policy", "fsp,slack=0", "-o", "json").json
     jobs = {job["job"]: job for job in view["what_if"]["jobs"]}

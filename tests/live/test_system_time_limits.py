@@ -58,7 +58,7 @@ def test_run_over_its_time_limit_may_save_and_fails_its_job(
     assert (view["estimated_s"], view["time_limit_s"]) == (60.0, 5.0)
     assert _seen(tmp_path) == ["begun", "notice", "saved"], "it ran once"
     assert view["message"] in headgate.call("why", job)["message"]
-    assert "run time estimated 1 min, limit 5.0 s" in headgate.run("get", job).stdout
+    assert "Run time: estimated 1 min, limit 5.0 s" in headgate.run("get", job).stdout
 
 
 def test_time_limit_is_kept_while_the_controller_is_down(

@@ -235,7 +235,7 @@ def test_why_names_shares_and_full_clusters(headgate: Headgate, gates: Gates) ->
         "ahead_over_gpus": 3,
     }
     shown = headgate.run("why", second)
-    assert "0 GPUs allocated, fair share 3" in shown.stdout
+    assert "0 GPUs, fair share 3" in shown.stdout
     assert first in shown.stdout
     gates.open(*range(GPUS + 1), name="a")
     headgate.running(second, 4)

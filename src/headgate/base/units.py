@@ -105,7 +105,9 @@ def format_time(at: float) -> str:
 
 
 def format_compact(seconds: float) -> str:
-    """Return a duration of at most 6 characters for a table: `5s`, `3m20s`, `2h5m`, `31d4h`."""
+    """Return a short duration for a table: `5s`, `3m20s`, from ten minutes on `45m`, `2h5m`."""
+    if 600 <= seconds < 3600:
+        seconds -= seconds % 60
     return re.sub(r" |\.[0-9]|in", "", format_seconds(seconds))
 
 

@@ -189,7 +189,7 @@ def _explained(client: Client, views: Sequence[View]) -> dict[str, View]:
 
 
 def _table(views: Sequence[Mapping[str, Any]], width: int) -> Any:
-    """Return the jobs as they are now, as `headgate jobs` shows them."""
+    """Return the jobs now, as `headgate jobs` shows them."""
     from rich.text import Text
 
     title = f"A gang and four maps share {_NODES * _GPUS} GPUs:"

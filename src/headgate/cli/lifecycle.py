@@ -275,4 +275,4 @@ def _in_flight(settings: Settings) -> str:
     except (WorldError, StopIteration):
         return "a controller that does not respond"
     count = sum(jobs.get(state, 0) for state in ("queued", "active", "stopping"))
-    return f"{output.counted(count, 'job')} not ended"
+    return output.counted(count, "unfinished job")

@@ -42,7 +42,7 @@ def logs(
         if not follow:
             following.need_output(job, chosen)
         if count > 1 and not settings.as_json:
-            output.print_note(f"task {chosen['ordinal']} of {count}; others with --task")
+            output.print_note(f"task {chosen['ordinal']} of {count}; see others with --task")
         run = attempt or max(1, chosen["attempts"])
         facts = {"job": job, "task": chosen["ordinal"], "attempt": run}
         if follow:

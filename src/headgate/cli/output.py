@@ -165,6 +165,13 @@ def sentence(reason: str | None) -> str | None:
     return reason if match is None else match[1]
 
 
+def verdict(holds: bool | None, claim: str, **numbers: str) -> str:
+    """Return a claim with whether it holds (None: not examined) and the numbers that have text."""
+    word = {True: "yes", False: "NO", None: "-"}[holds]
+    shown = "; ".join(f"{name} {text}" for name, text in numbers.items() if text)
+    return f"{word:<3}  {claim}" + (f" ({shown})" if shown else "")
+
+
 def counted(number: int, thing: str) -> str:
     """Return `1 node`, `2 nodes`."""
     return f"{number} {thing}{'' if number == 1 else 's'}"

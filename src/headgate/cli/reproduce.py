@@ -169,7 +169,7 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
     from headgate.experiments.flow.tables import TABLES
 
     head = (
-        "policy", "makespan", "published", "fairness", "alone", "local", "rack", "cross", "lost",
+        "POLICY", "MAKESPAN", "PAPER", "FAIRNESS", "ALONE", "LOCAL", "RACK", "CROSS", "LOST",
     )  # fmt: skip
     for table in TABLES:
         if figures := results.figures[table.name]:
@@ -178,26 +178,19 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
     if results.overhead:
         output.print_text("\nRounds, measured on this machine")
         output.print_table(
-            ("policy", "where", "mean", "max"),
+            ("POLICY", "WHERE", "MEAN", "MAX"),
             (
                 (r.policy, r.where, f"{1e3 * r.mean_s:.2f} ms", f"{1e3 * r.max_s:.2f} ms")
                 for r in results.overhead
             ),
         )
-    words = {True: "yes", False: "NO", None: None}
     output.print_text("\nClaims")
-    output.print_table(
-        ("holds", "claim", "published", "ours"),
-        (
-            (
-                words[v.holds],
-                v.claim.text,
-                numbers_text(v.claim.published, v.claim.unit) or None,
-                numbers_text(v.ours, v.claim.unit) or None,
-            )
-            for v in verdicts
-        ),
-    )
+    for v in verdicts:
+        published = numbers_text(v.claim.published, v.claim.unit)
+        measured = numbers_text(v.ours, v.claim.unit)
+        output.print_wrapped(
+            output.verdict(v.holds, v.claim.text, published=published, measured=measured)
+        )
     output.print_text(f"\n{summary(verdicts)}")
 
 

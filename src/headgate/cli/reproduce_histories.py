@@ -10,7 +10,7 @@ import typer
 
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
-from headgate.base.units import format_seconds
+from headgate.base.units import format_compact
 from headgate.cli import output, report_directory
 from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
@@ -178,7 +178,7 @@ def _run(
 # --- tables --------------------------------------------------------------------------------------
 
 _HEAD = (
-    "policy", "mean JCT", "median", "p99", "mean wait", "wide p99", "fairness p95", "used", "lost"
+    "POLICY", "MEAN JCT", "MEDIAN", "P99", "WAIT", "WIDE P99", "FAIR P95", "USED", "LOST"
 )  # fmt: skip
 
 
@@ -189,20 +189,11 @@ def _show(results: Results) -> None:
         for gpus, rows in results.on(history).items():
             output.print_text(f"\n{history.name}, {len(history)} jobs, {gpus} GPUs")
             output.print_table(_HEAD, _cells(rows))
-    words = {True: "yes", False: "NO", None: None}
     output.print_text("\nGoals")
-    output.print_table(
-        ("holds", "history", "goal", "measured"),
-        (
-            (
-                words[goal.verdict.holds],
-                goal.trace,
-                goal.verdict.claim.text,
-                numbers_text(goal.verdict.ours, goal.verdict.claim.unit) or None,
-            )
-            for goal in results.goals
-        ),
-    )
+    for goal in results.goals:
+        measured = numbers_text(goal.verdict.ours, goal.verdict.claim.unit)
+        text = f"{goal.trace}: {goal.verdict.claim.text}"
+        output.print_wrapped(output.verdict(goal.verdict.holds, text, measured=measured))
     output.print_text(f"\n{summary([goal.verdict for goal in results.goals])}")
 
 
@@ -217,10 +208,10 @@ def _cells(rows: Mapping[Contender, Row]) -> list[list[object]]:
         p95 = row["finish_time_fairness"]["p95"]
         return [
             contender.name,
-            *(output.duration(seconds) for seconds in times_s),
+            *(None if s is None else format_compact(s) for s in times_s),
             None if p95 is None else f"{p95:.2f}",
             f"{row['gpu_utilisation']:.1%}",
-            format_seconds(row["lost_gpu_s"]),
+            format_compact(row["lost_gpu_s"]),
         ]
 
     return [row_of(contender, row) for contender, row in rows.items()]

@@ -381,7 +381,7 @@ def show(comparison: Comparison) -> None:
     """Print simulated and measured figures per network, then the claims."""
     from headgate.experiments.flow.live_checks import by_uplink, cells, judge
 
-    head = ("policy", "simulated", "measured", "", "on node", "in rack", "across")
+    head = ("POLICY", "SIMULATED", "MEASURED", "", "ON NODE", "IN RACK", "ACROSS")
     for uplink, pairs in by_uplink(comparison.pairs).items():
         output.print_text(f"\nUplinks of {uplink:g} Mbit/s; bytes: simulated | measured, MB")
         output.print_table(head, map(cells, pairs))
@@ -391,8 +391,5 @@ def show(comparison: Comparison) -> None:
         f"{given.cpu_s:.2f} s without"
     )
     output.print_text("\nShapes")
-    words = {True: "yes", False: "NO"}
-    output.print_table(
-        ("holds", "claim", "ours"),
-        ((words[shape.holds], shape.claim, shape.ours) for shape in judge(comparison)),
-    )
+    for shape in judge(comparison):
+        output.print_wrapped(output.verdict(shape.holds, shape.claim, measured=shape.ours))

@@ -40,9 +40,10 @@ def _node_cells(node: dict[str, Any]) -> tuple[object, ...]:
     memory = sorted({gpu["memory_bytes"] for gpu in node["gpus"]})
     total, granted = node["total"], node["granted"]
     cpus, size = total.get("cpus"), total.get("memory_bytes")
+    up = node["state"] == "up"
     return (
         *(node["id"], node["rack"], NODE_WORDS.get(node["state"], node["state"].upper())),
-        f"{len(node['gpus']) - node['free_gpus']}/{len(node['gpus'])}",
+        f"{len(node['gpus']) - node['free_gpus']}/{len(node['gpus'])}" if up else None,
         ", ".join(format_size(size) for size in memory) or None,
         f"{granted.get('cpus', 0):g}/{cpus:g}" if cpus else None,
         format_ratio(granted.get("memory_bytes") or 0, size) if size else None,

@@ -26,6 +26,7 @@ from headgate.cli.trace_settings import (
     TraceSettings,
     VcOption,
 )
+from headgate.cli.why import WHERE
 from headgate.model import Job
 from headgate.ports import Policy, make_policy, read_policy
 from headgate.protocol import Command, Event, Plan, Reason
@@ -306,14 +307,15 @@ def _print(figures: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         output.print_json_line(visible_values(figures))
         return
-    output.print_text(f"policy {figures['policy']}, seed {figures['seed']}\n")
-    output.print_table(("WHAT", "FIGURE"), _rows(figures))
+    output.print_text(f"Policy {figures['policy']}, seed {figures['seed']}\n")
+    output.print_table(("FIGURE", "VALUE"), _rows(figures))
     placed = figures.get("placements")
     if placed:
         output.print_text("")
         output.print_table(
             ("AT", "TASK", "NODE", "LOCALITY"),
             ((f"{p['at_s']:.1f} s", p["task"], p["node"], p["locality"]) for p in placed[:50]),
+            names=("TASK", "NODE"),
         )
         if len(placed) > 50:
             output.print_note(f"and {len(placed) - 50} more; -o json lists all")
@@ -321,13 +323,18 @@ def _print(figures: dict[str, Any], *, as_json: bool) -> None:
 
 def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "makespan", format_seconds(figures["makespan_s"])
-    for key in ("finished", "failed", "unfinished", "rejected"):
-        yield f"jobs {key}", str(figures[f"jobs_{key}"])
+    for key, name in (
+        ("finished", "completed"), ("failed", "failed"), ("unfinished", "not ended"),
+        ("rejected", "rejected"),
+    ):  # fmt: skip
+        yield f"jobs {name}", str(figures[f"jobs_{key}"])
     for code, count in figures["rejected"].items():
         yield f"  {code}", str(count)
-    for key in ("mean_jct_s", "median_jct_s", "p99_jct_s", "mean_wait_s"):
-        value = figures[key]
-        yield key[:-2].replace("_", " "), "-" if value is None else format_seconds(value)
+    for key, name in (
+        ("mean_jct_s", "mean completion time"), ("median_jct_s", "median completion time"),
+        ("p99_jct_s", "p99 completion time"), ("mean_wait_s", "mean wait"),
+    ):  # fmt: skip
+        yield name, "-" if figures[key] is None else format_seconds(figures[key])
     yield "GPU utilisation", f"{figures['gpu_utilisation']:.1%}"
     if figures["fairness"] is not None and figures["fairness"]["mean"] is not None:
         mean, deviation = figures["fairness"]["mean"], figures["fairness"]["deviation"]
@@ -335,9 +342,10 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield from _trace_rows(figures)
     yield from _forecast_rows(figures.get("forecasts"))
     for locality, size in figures["bytes"].items():
-        yield f"bytes {locality}", format_size(size)
+        yield f"read {WHERE[locality]}", format_size(size)
     decisions = figures["decisions"]
-    yield "decisions", f"{decisions['count']} of {format_seconds(decisions['mean_s'])}"
+    took = format_seconds(decisions["mean_s"])
+    yield "scheduling decisions", f"{decisions['count']}, each modelled as {took}"
 
 
 def _trace_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -345,7 +353,7 @@ def _trace_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for row in figures["wait_by_size"] or ():
         if row["jobs"]:
             mean, p99 = format_seconds(row["mean_wait_s"]), format_seconds(row["p99_wait_s"])
-            name = f"wait from {row['gpus_at_least']} GPUs on"
+            name = f"wait, {row['gpus_at_least']} GPUs or more"
             yield name, f"mean {mean}, p99 {p99}, {row['jobs']} jobs"
     rho = figures["finish_time_fairness"]
     if rho is not None and rho["mean"] is not None:

@@ -443,5 +443,5 @@ def _ended_since(before: Snapshot, after: Snapshot) -> list[str]:
 
 
 def _ended_already(job: str, state: JobState) -> SpecError:
-    text = f"job {job} is {JOB_WORDS[state.name.lower()]} already"
+    text = f"job {job} is already {JOB_WORDS[state.name.lower()]}"
     return SpecError([Problem(path=job, problem=text)], code="already_ended")

@@ -70,7 +70,7 @@ class DatasetUploads:
         with self._moving(dataset, index, user, snapshot) as upload:
             places = self._places(snapshot())
             if not places:
-                raise WorldError("no node is up that could keep a shard", code="unreachable")
+                raise WorldError("no node is up to store a shard", code="unreachable")
             nodes = choose_nodes(index, places, replicas)
             shard = dataset_shard(dataset, index, 0).id
             try:

@@ -267,7 +267,7 @@ class BelowShare(Reason):
 
 
 def _allocated(gpus: int, share_gpus: int) -> str:
-    return f"{gpus} GPU{'' if gpus == 1 else 's'} allocated, fair share {share_gpus}"
+    return f"{gpus} GPU{'' if gpus == 1 else 's'}, fair share {share_gpus}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
