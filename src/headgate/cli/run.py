@@ -92,9 +92,14 @@ def _submitted(client: Client, text: str) -> str:
     key = str(uuid.uuid4())
     try:
         return client.submit(text, key=key)
-    except (KeyboardInterrupt, SystemExit):
-        with suppress(HeadgateError):
-            client.cancel(client.submit(text, key=key))  # the same job
+    except (KeyboardInterrupt, SystemExit) as end:
+        try:
+            job = client.submit(text, key=key)  # the same job
+            client.cancel(job)
+        except HeadgateError:
+            raise end from None
+        if isinstance(end, KeyboardInterrupt):
+            raise interrupted(f"job {job} was cancelled") from None
         raise
 
 

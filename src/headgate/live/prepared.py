@@ -37,7 +37,7 @@ from headgate.live.worker import Request
 from headgate.model import ProgramType, RunEnvironment
 
 _FILES, _VENV, _ARCHIVE, _SCRIPT = "files", "venv", "package.tar", "prepare.sh"
-_LOCAL = re.compile(r"(\.|-e|--editable|-c|--constraint|-f|--find-links)|.*(/|\.whl$|\.gz$|\.zip$)")
+_LOCAL = re.compile(r"(\.|-e|--editable|-c|--constraint|-f|--find)|.*(/|\.whl$|\.gz$|\.zip$)")
 _CHECK_S = 60.0
 _NEEDED = "import headgate.live.worker, headgate.workloads.task"
 _PREPARED = "prepared"
