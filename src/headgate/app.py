@@ -83,6 +83,7 @@ def run_controller(state: Path) -> None:
         keep_results_s=config.keep_results_s,
         log_limit_bytes=config.log_limit_bytes,
         retain_s=config.retain_s,
+        spares=config.spares,
         record_of=record_of,
     )
     controller.start()

@@ -103,7 +103,7 @@ def test_logs_and_results_of_an_archived_job_are_read(client: Client, controller
     for call in (
         lambda: client.log(job, 2, attempt=None, offset=0),
         lambda: b"".join(client.result(job, 2)),
-        lambda: client.explanation(job, 2),
+        lambda: client.why(job, 2),
     ):
         assert code_of(call) == "not_found"
 
@@ -129,10 +129,10 @@ def test_expiry_of_an_archived_job_is_shown_and_ends_reading(
 
 def test_explanation_of_an_archived_job_has_archived_set(client: Client, controller: Any) -> None:
     job = ended(controller, PAIR)
-    before = client.explanation(job), client.explanation(job, 1)
+    before = client.why(job), client.why(job, 1)
     controller.move_to_archive(job)
     for task, was in zip((None, 1), before, strict=True):
-        view = client.explanation(job, task)
+        view = client.why(job, task)
         assert set(view) == set(was)
         assert (view["archived"], was["archived"]) == (True, False)
         assert (view["state"], view["counts"]) == ("finished", {"finished": 2})
@@ -166,7 +166,7 @@ def test_rights_hold_for_archived_jobs(client: Client, controller: Any) -> None:
         lambda: b"".join(client.result(secret, None)),
     ):
         assert code_of(call) == "forbidden"
-    views = [client.job(failed), client.jobs(all=True)["jobs"], client.explanation(failed)]
+    views = [client.job(failed), client.jobs(all=True)["jobs"], client.why(failed)]
     assert "last lines" not in json.dumps(views)
     controller.admins = {client.info()["you"]}
     assert "last lines" in client.job(failed)["message"]

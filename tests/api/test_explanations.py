@@ -60,7 +60,7 @@ def test_requests_and_events_continue_while_a_plan_is_computed(
 def test_an_unknown_task_policy_or_parameter_is_rejected(client: Client) -> None:
     job = client.submit(MANY)
     with pytest.raises(SpecError) as wrong:
-        client.explanation(job, 6)
+        client.why(job, 6)
     assert wrong.value.code == "not_found"
     with pytest.raises(SpecError) as wrong:
         client.plan(policy="best")
@@ -78,7 +78,7 @@ def test_a_failed_policy_is_explained_without_another_decision(
     controller.engine.state.refusals = (Refusal(reason=PolicyBroke(message="it fell over")),)
     slow = Slow()
     monkeypatch.setattr(controller, "policy", lambda text: slow)
-    view = client.explanation(job)
+    view = client.why(job)
     assert view["reason"]["code"] == "PolicyBroke"
     assert (view["start"], view["if_freed"]) == (None, None)
     assert not slow.called.is_set()

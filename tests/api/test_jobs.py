@@ -210,7 +210,7 @@ def test_an_explanation_contains_the_numbers_of_the_reason(client: Client, contr
     client.submit(TWO_TASKS)
     gang = client.submit(GANG_OF_FOUR)
     controller.clock += 5
-    view = client.explanation(gang)
+    view = client.why(gang)
     assert view["counts"] == {"waiting": 4}
     assert view["waits_s"] == 5.0
     assert view["reason"]["code"] == "GangShort"
@@ -277,8 +277,8 @@ def test_events_contain_the_counts_and_then_every_change(client: Client, socket:
     ("call", "code"),
     [
         (lambda c: c.job("unknown-1"), "not_found"),
-        (lambda c: c.explanation("unknown-1"), "not_found"),
-        (lambda c: c.explanation("a/b ?"), "usage"),
+        (lambda c: c.why("unknown-1"), "not_found"),
+        (lambda c: c.why("a/b ?"), "usage"),
         (lambda c: c.remove_dataset("../jobs/x"), "usage"),
         (lambda c: c.cancel("unknown-1"), "not_found"),
         (lambda c: c.log("unknown-1", 0, attempt=None, offset=0), "not_found"),

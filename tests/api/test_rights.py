@@ -55,7 +55,7 @@ def test_failure_of_another_users_job_is_shown_without_its_log(
     text = "{tasks: {count: 1, run: x, retries: 0, resources: {gpus: 0}}}"
     job = controller.submit(text, user="alice", key=None)
     controller.end(job, 0, "the last lines of its log")
-    views = [other_user.job(job), other_user.jobs()["jobs"][0], other_user.explanation(job)]
+    views = [other_user.job(job), other_user.jobs()["jobs"][0], other_user.why(job)]
     assert [view["state"] for view in views] == ["failed"] * 3
     assert "last lines" not in json.dumps(views)
     controller.admins = {other_user.info()["you"]}

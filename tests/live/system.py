@@ -193,7 +193,8 @@ class Headgate(System):
     ) -> None:
         """`up` are further arguments of `headgate up`; `python` runs it, if not ours."""
         self._program = [str(_PROGRAM)] if python is None else [python, "-c", _MAIN]
-        self._size = (f"--nodes={nodes}", f"--gpus={gpus}", "--racks=2", *up)
+        # spares would start for each of many short lives
+        self._size = (f"--nodes={nodes}", f"--gpus={gpus}", "--racks=2", "--spares=0", *up)
         self.base = Path(tempfile.mkdtemp(prefix="hg-system-", dir="/tmp"))
         self.base.chmod(0o755)  # its members may come in; what lies there decides for itself
         places = [

@@ -34,6 +34,7 @@ def bed() -> Iterator[Bed]:
 def headgate(bed: Bed) -> Iterator[System]:
     """A controller that lives where the head does and probes every second."""
     config = ControllerConfig(
+        spares=0,
         policy="fs",
         ray_address=bed.cluster.address,
         token=bed.cluster.token,

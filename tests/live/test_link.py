@@ -18,6 +18,7 @@ from headgate.live import link as link_module
 from headgate.live.link import JobLink, ReachableNodes
 from headgate.live.ray_nodes import Member
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
+from headgate.live.spares import Spares
 from headgate.live.supervise import Backoff, supervise
 from headgate.model import Demand, Locality, Read, RunId, Shard
 from headgate.protocol import Event, LaunchTask, TaskFinished, TaskStopped
@@ -88,7 +89,12 @@ class _Bed:
         self.events: list[Event] = []
         self.fault: Exception | None = None  # raised when the next facts are posted
         self.link = JobLink(
-            "j", root=Path("/nowhere"), reachable=self.reachable, post=self._post, now=lambda: 1.0
+            "j",
+            root=Path("/nowhere"),
+            reachable=self.reachable,
+            spares=Spares(Path("/nowhere"), self.reachable.members, per_node=0),
+            post=self._post,
+            now=lambda: 1.0,
         )
 
     def _post(self, events: Sequence[Event]) -> Future[None]:

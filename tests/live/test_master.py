@@ -317,16 +317,15 @@ def test_stop_without_notice_reaches_a_run_in_its_grace_period(
 def test_master_that_does_not_know_a_run_stops_it_on_its_executor(
     bed: _Bed, monkeypatch: pytest.MonkeyPatch, launched: bool
 ) -> None:
-    import ray
 
     executor = bed.executors[0]
 
-    def find(name: str, namespace: str) -> _Executor:
+    def find(name: str) -> _Executor:
         if not launched:
             raise ValueError(name)
         return executor
 
-    monkeypatch.setattr(ray, "get_actor", find)
+    monkeypatch.setattr(master_module, "named_actor", find)
 
     async def scenario() -> OutcomeRecord:
         if launched:  # by an earlier incarnation
@@ -416,21 +415,20 @@ def test_run_whose_executor_has_no_free_name_is_lost_with_its_node(
 def test_unknown_runs_are_stopped_although_the_actors_could_not_be_listed_before(
     bed: _Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import ray
 
     executor = bed.executors[0]
     failures: list[Exception] = [ActorUnavailableError("away", None)]
 
-    def actors() -> list[tuple[str, str]]:
+    def actors() -> list[str]:
         if failures:
             raise failures.pop()
-        return [("headgate-executor:j:r0", "j"), ("headgate-executor:other:r0", "other")]
+        return ["headgate-executor:j:r0", "headgate-executor:other:r0"]
 
     async def known() -> tuple[str, tuple[RunId, ...]]:
         return "n0", (_run_id(1), _run_id(2))
 
-    monkeypatch.setattr(master_module, "_actors", actors)
-    monkeypatch.setattr(ray, "get_actor", lambda *_, **__: executor)
+    monkeypatch.setattr(master_module, "job_actors", actors)
+    monkeypatch.setattr(master_module, "named_actor", lambda name: executor)
     monkeypatch.setattr(executor, "known", Method(known), raising=False)
 
     async def scenario() -> OutcomeRecord:
@@ -561,8 +559,9 @@ def test_job_that_ends_closes_its_executors_together(monkeypatch: pytest.MonkeyP
         def remote(self) -> str:
             return self.name
 
-    monkeypatch.setattr(master_module, "_actors", lambda: [(name, "j") for name in names])
-    monkeypatch.setattr(ray, "get_actor", lambda name, **_: Actor(name))
+    monkeypatch.setattr(master_module, "job_actors", lambda: names)
+    monkeypatch.setattr(master_module, "all_actors", lambda name: [Actor(name)])
+    monkeypatch.setattr(master_module, "forget_name", lambda name: None)
     monkeypatch.setattr(ray, "kill", lambda actor, **_: calls.append(actor.name))
     monkeypatch.setattr(ray, "wait", lambda refs, **_: calls.append(tuple(refs)))
     end_job("j")

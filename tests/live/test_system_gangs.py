@@ -68,8 +68,7 @@ def test_gang_waits_until_all_members_fit_with_a_reason(headgate: Headgate, tmp_
     reason = headgate.until(
         lambda: (
             reason
-            if (reason := headgate.client.explanation(job)["reason"])
-            and reason["code"] == "GangShort"
+            if (reason := headgate.client.why(job)["reason"]) and reason["code"] == "GangShort"
             else None
         ),
         "the gang is too short",

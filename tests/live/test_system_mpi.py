@@ -53,7 +53,11 @@ def bed() -> Iterator[Bed]:
 @pytest.fixture(scope="module")
 def headgate(bed: Bed) -> Iterator[System]:
     config = ControllerConfig(
-        policy="fifo", ray_address=bed.cluster.address, token=bed.cluster.token, probe_period_s=0
+        spares=0,
+        policy="fifo",
+        ray_address=bed.cluster.address,
+        token=bed.cluster.token,
+        probe_period_s=0,
     )
     with controlled(bed, config) as headgate:
         yield headgate

@@ -32,7 +32,9 @@ def bed() -> Iterator[Bed]:
 @pytest.fixture(scope="module")
 def headgate(bed: Bed) -> Iterator[System]:
     """A controller that lives where the head does: only from there all nodes can be reached."""
-    config = ControllerConfig(policy="fs", ray_address=bed.cluster.address, token=bed.cluster.token)
+    config = ControllerConfig(
+        policy="fs", ray_address=bed.cluster.address, token=bed.cluster.token, spares=0
+    )
     with controlled(bed, config) as headgate:
         yield headgate
 

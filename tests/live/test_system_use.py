@@ -62,7 +62,7 @@ def _reason(headgate: Headgate, job: str, code: str) -> Any:
     """Wait for the reason why a job waits, and return its numbers."""
 
     def found() -> Any:
-        reason = headgate.client.explanation(job)["reason"]
+        reason = headgate.client.why(job)["reason"]
         return reason["numbers"] if reason is not None and reason["code"] == code else None
 
     return headgate.until(found, f"{job} waits for {code}")

@@ -1,45 +1,56 @@
-"""A client of the REST API over its Unix socket."""
+"""The Python API: a client of the REST API of a Headgate over its Unix socket."""
 
 from __future__ import annotations
 
-import contextlib
 import json
+import logging
 import re
-import socket
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx
-
-from headgate.api.errors import error_from
-from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
+from headgate.api import following
+from headgate.api.address import socket_path
+from headgate.api.connection import Connection, ConnectionLost, Content
+from headgate.api.programs import job_of_command
+from headgate.api.settings import Format, settle
+from headgate.base.errors import Problem, SpecError
 from headgate.base.text import visible
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Body = dict[str, Any]
-_CONNECT_S = 5.0
+_log = logging.getLogger(__name__)
 _LONGEST = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # also jobs' ids: a name and a number
 _RESPONSE_S = 300.0  # placing a shard of a large dataset takes long
 
 
 class Client:
-    """One method per route; every error is the HeadgateError that the controller raised.
+    """A running Headgate; every error is the HeadgateError that its controller raised.
 
     Besides, SpecError `usage` for an invalid name, and WorldError `unreachable` when no controller
-    responds at the socket.
+    responds. Calls from any thread. Views of jobs, nodes and so on are those of the REST API.
     """
 
-    def __init__(self, path: Path, *, timeout_s: float = _RESPONSE_S) -> None:
-        """`path` is that of the socket; the first call connects."""
-        self._socket, self._probed = path, False
-        self._http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(path)),
-            base_url="http://headgate/api/v1",
-            timeout=httpx.Timeout(timeout_s, connect=_CONNECT_S),
-        )
+    def __init__(
+        self,
+        socket: Path | None = None,
+        *,
+        state: Path | str | None = None,
+        timeout_s: float = _RESPONSE_S,
+    ) -> None:
+        """`state` is the state directory, by default the one that the command line would use.
+
+        `socket` is the path of the socket instead. The first call connects.
+        """
+        if socket is None:
+            given = None if state is None else Path(state)
+            socket = socket_path(settle(given, Format.TABLE).state)
+        self._http = Connection(socket, timeout_s=timeout_s)
 
     def __enter__(self) -> Client:
         return self
@@ -80,10 +91,9 @@ class Client:
 
     def events(self) -> Iterator[Body]:
         """Yield counts now and after every change, until the controller ends."""
-        with self._stream("/events", {}) as response:
-            for line in self._translated(response.iter_lines()):
-                if line.startswith("data: "):
-                    yield json.loads(line.removeprefix("data: "))
+        for line in self._http.lines("/events", {}):
+            if line.startswith("data: "):
+                yield json.loads(line.removeprefix("data: "))
 
     # --- jobs ------------------------------------------------------------------------------------
 
@@ -93,26 +103,41 @@ class Client:
 
     def submit(
         self,
-        text: str,
+        job: str | Path | Mapping[str, Any],
         *,
         key: str | None = None,
         dry_run: bool = False,
         public: bool = False,
         after: Sequence[str] = (),
     ) -> str:
-        """Submit a job file's text and return the job's id; all users may read a public one's logs.
+        """Submit a job and return its id; all users may read a public one's logs and results.
 
-        It comes after the jobs `after` (ids), beside those that the file names.
-
-        When the connection breaks, the request is repeated once under the same key: never two jobs.
+        `job` is a job file: its text, its path, or its content. Of a path or a content, files that
+        it names are sent first, relative to the file or the current directory; a text is submitted
+        unchanged. It comes after the jobs `after` (ids), beside those that the file names. When the
+        connection breaks, the request is repeated once under the same key: never two jobs.
         """
+        text = job if isinstance(job, str) else self._with_files(job, dry_run=dry_run)
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
         query = {"dry_run": dry_run, "public": public, "after": [*after]}
         try:
             response = self._call("POST", "/jobs", query, text.encode(), headers)
-        except _ConnectionLost:
+        except ConnectionLost:
             response = self._call("POST", "/jobs", query, text.encode(), headers)
         return str(response["id"])
+
+    def _with_files(self, job: Path | Mapping[str, Any], *, dry_run: bool) -> str:
+        """Send the files of a job, and return the text to submit; warnings are logged."""
+        from headgate.api.sending import base_of, send_files
+        from headgate.spec.document import read_text
+
+        source, base = (
+            (read_text(job), base_of(job)) if isinstance(job, Path) else (job, Path.cwd())
+        )
+        text, warnings = send_files(self, source, base=base, dry_run=dry_run)
+        for warning in warnings:
+            _log.warning("%s", warning)
+        return text
 
     def job(self, job: str) -> Body:
         """Return one job."""
@@ -130,7 +155,28 @@ class Client:
         """Cancel a job; `now`: kill its runs without notice."""
         return self._call("DELETE", _job(job), {"now": now, "dry_run": dry_run})
 
-    def explanation(self, job: str, task: int | None = None) -> Body:
+    def run(self, command: str | Sequence[str], **options: Any) -> Body:
+        """Submit a job of one command, wait for its end and return its view.
+
+        A command in one piece is for the shell, a sequence is a program with its arguments. The
+        options are those of `job_of_command`: `name`, `queue`, `gpus`, `cpus`, `memory`,
+        `num_nodes`, `time_limit`, `envs`.
+        """
+        return self.wait(self.submit(job_of_command(command, **options)))
+
+    def changes(self, job: str) -> Iterator[Body]:
+        """Yield the view of a job now and after every change, until its end."""
+        return following.changes(self, job)
+
+    def wait(self, job: str, *, timeout_s: float | None = None) -> Body:
+        """Wait for a job's end and return its view; WorldError `timeout` after `timeout_s` seconds.
+
+        Continues across restarts of the controller that take at most a minute.
+        """
+        *_, view = following.changes(self, job, timeout_s=timeout_s)
+        return view
+
+    def why(self, job: str, task: int | None = None) -> Body:
         """Return the state of a job, or of one of its tasks, and why it waits."""
         return self._call("GET", f"{_job(job)}/explanation", {"task": task})
 
@@ -139,10 +185,42 @@ class Client:
         query = {"task": task, "attempt": attempt, "offset": offset}
         return self._call("GET", f"{_job(job)}/logs", query)
 
-    def result(self, job: str, task: int | None) -> Iterator[bytes]:
-        """Yield the bytes of a result."""
-        with self._stream(f"{_job(job)}/result", {"task": task}) as response:
-            yield from self._translated(response.iter_bytes())
+    def logs(
+        self, job: str, task: int | None = None, *, attempt: int | None = None, follow: bool = False
+    ) -> Iterator[str]:
+        """Yield the output of a task in pieces; with `follow` until it ends, through retries.
+
+        By default of the task that failed, else of one that runs, else of the last that ran, and of
+        its last attempt. SpecError `not_finished` for one that has not run, unless `follow`.
+        """
+        shown, _ = following.shown_task(self, job, task)
+        first, ordinal = attempt or max(1, shown["attempts"]), shown["ordinal"]
+        if not follow:
+            following.need_output(job, shown)
+            return following.written(self, job, ordinal, first)
+        only = attempt is not None
+        pieces = following.followed(self, job, ordinal, first=first, only=only)
+        return (text for _, text in following.paused(pieces))
+
+    def result(self, job: str, task: int | None = None) -> Iterator[bytes]:
+        """Yield the bytes of the result of a finished task, the job's last one by default."""
+        return self._http.pieces(f"{_job(job)}/result", _given({"task": task}))
+
+    def results(self, job: str) -> Iterator[tuple[int, bytes]]:
+        """Yield the ordinal and the result of each finished task of a job, in order."""
+        for task in self.tasks(job):
+            if task["state"] == "finished":
+                yield task["ordinal"], b"".join(self.result(job, task["ordinal"]))
+
+    def table(self, name: str) -> pa.Table:
+        """Return the present `jobs`, `nodes`, `queues` or `datasets` as an Arrow table.
+
+        `.to_pandas()` makes a data frame of it where pandas is installed. Sizes are bytes, times
+        seconds since the epoch. SpecError `usage` for another name.
+        """
+        from headgate.api.tables import table_of  # pyarrow loads slowly
+
+        return table_of(self, name)
 
     # --- packages --------------------------------------------------------------------------------
 
@@ -202,16 +280,10 @@ class Client:
         method: str,
         path: str,
         query: dict[str, Any] | None = None,
-        content: bytes | Iterable[bytes] | None = None,
+        content: Content = None,
         headers: dict[str, str] | None = None,
     ) -> Body:
-        with self._translated_errors():
-            response = self._http.request(
-                method, path, params=_given(query), content=content, headers=headers
-            )
-        if response.is_error:
-            raise _error(response)
-        body: Body = response.json()
+        body: Body = self._http.call(method, path, _given(query), content, headers)
         return body
 
     def _pages(self, path: str, key: str) -> list[Body]:
@@ -224,61 +296,6 @@ class Client:
             cursor = page["next"]
             if cursor is None:
                 return entries
-
-    @contextlib.contextmanager
-    def _stream(self, path: str, query: dict[str, Any]) -> Iterator[httpx.Response]:
-        with contextlib.ExitStack() as stack:
-            with self._translated_errors():
-                request = self._http.stream("GET", path, params=_given(query))
-                response = stack.enter_context(request)
-                if response.is_error:
-                    response.read()
-                    raise _error(response)
-            yield response
-
-    def _translated(self, pieces: Iterator[Any]) -> Iterator[Any]:
-        with self._translated_errors():
-            yield from pieces
-
-    @contextlib.contextmanager
-    def _translated_errors(self) -> Iterator[None]:
-        """Translate connection errors into WorldError `unreachable`."""
-        self._probe_connection()
-        try:
-            yield
-        except httpx.ConnectError as error:
-            raise self._not_running() from error
-        except httpx.TimeoutException as error:
-            hint = "the controller's log, beside the socket, may say why"
-            raise self._failed("Headgate does not respond in time", hint) from error
-        except httpx.TransportError as error:
-            hint = "the controller may have ended: headgate up starts it again"
-            raise self._failed("the connection was lost", hint, _ConnectionLost) from error
-
-    def _probe_connection(self) -> None:
-        """Connect once directly: httpx reports less of a failure, and leaves its socket open."""
-        if self._probed:
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            try:
-                probe.connect(str(self._socket))
-            except PermissionError as error:
-                hint = "ask an administrator to add you to the group"
-                raise self._failed("permission denied", hint) from error
-            except OSError as error:
-                raise self._not_running() from error
-        self._probed = True
-
-    def _not_running(self) -> WorldError:
-        return self._failed("no Headgate is running here", "start one: headgate up")
-
-    def _failed(self, text: str, hint: str, family: type[WorldError] = WorldError) -> WorldError:
-        problem = Problem(path=str(self._socket), problem=text, hint=hint)
-        return family([problem], code="unreachable")
-
-
-class _ConnectionLost(WorldError):
-    """The connection broke during a request, which may or may not have taken effect."""
 
 
 def _given(query: dict[str, Any] | None) -> dict[str, Any]:
@@ -313,11 +330,3 @@ def _segment(name: str, thing: str, hint: str) -> str:
         problem = Problem(path=shown, problem=f"'{shown}' cannot name {thing}", hint=hint)
         raise SpecError([problem], code="usage")
     return name  # a valid name needs no quoting
-
-
-def _error(response: httpx.Response) -> HeadgateError:
-    try:
-        return error_from(response.status_code, response.json())
-    except (ValueError, KeyError, TypeError):
-        text = f"the response is not from Headgate (HTTP {response.status_code})"
-        return WorldError(text, code="unreachable")

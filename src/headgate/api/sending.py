@@ -12,16 +12,13 @@ import pwd
 import re
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from headgate.api.packing import IGNORE_FILE, package_of
 from headgate.base.errors import Problem, SpecError
 from headgate.spec.document import read_document, read_text
-
-if TYPE_CHECKING:
-    from headgate.api.client import Client
 
 JobKeys = dict[str, Any]
 _STAGES = ("tasks", "update", "reduce")
@@ -32,8 +29,18 @@ _INCLUDED = re.compile(r"(?:-r|--requirement)[ =]*(\S.*)")
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # raw in JSON, but not in YAML
 
 
+class Packages(Protocol):
+    """What is asked here of a `headgate.Client`."""
+
+    def has_package(self, digest: str) -> bool:
+        """Return whether the controller has a package."""
+
+    def put_package(self, digest: str, pieces: Iterable[bytes]) -> None:
+        """Upload a package."""
+
+
 def send_files(
-    client: Client,
+    client: Packages,
     job: str | Mapping[str, Any],
     *,
     base: Path,
@@ -81,7 +88,7 @@ def base_of(file: Path) -> Path:
     return file.parent if file.is_file() else Path.cwd()
 
 
-def _send(client: Client, directory: Path, *, dry_run: bool) -> dict[str, str]:
+def _send(client: Packages, directory: Path, *, dry_run: bool) -> dict[str, str]:
     """Upload a directory unless the controller has it, and return the value of `working_dir`."""
     for left in reversed(range(_TRIES)):
         try:

@@ -46,16 +46,15 @@ def start_cluster(
     address: str | None = None,
     token_file: Path | None = None,
     probe_period_s: float | None = None,
+    spares: int | None = None,
     show_progress: ShowProgress = lambda _: None,
     **limits: float | None,
 ) -> dict[str, Any]:
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
-    By default 8 nodes with 2 GPUs in 2 racks. `policy` is text for `read_live_policy`;
-    `show_progress` receives lines; `limits` are `keep_results_s`, `retain_s` and `log_limit_bytes`
-    of the configuration. After a failure nothing stays started. A configuration still in `state`
-    holds, except for options given here. Raises SpecError `not_in_force` for options that differ
-    from a running Headgate's, WorldError for a process that does not start.
+    After a failure nothing stays started. A configuration still in `state` holds, except for
+    options given here; `limits` are its `keep_results_s`, `retain_s` and `log_limit_bytes`.
+    SpecError `not_in_force` for options that differ from a running Headgate's.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
@@ -76,6 +75,7 @@ def start_cluster(
         group=group,
         shared_account=shared_account or None,
         probe_period_s=probe_period_s,
+        spares=spares,
         **limits,
     )
     members = _members(state, given)

@@ -97,7 +97,15 @@ def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, A
     started = time.monotonic()
     try:
         with console.status(f"Starting {_NODES} virtual nodes with {_GPUS} GPUs each"):
-            start_cluster(state, nodes=_NODES, gpus=_GPUS, racks=_RACKS, policy=policy, seed=_SEED)
+            start_cluster(
+                state,
+                nodes=_NODES,
+                gpus=_GPUS,
+                racks=_RACKS,
+                policy=policy,
+                seed=_SEED,
+                spares=0,
+            )
         console.print(f"{_NODES} nodes up after {format_seconds(time.monotonic() - started)}")
         with Client(_socket(state)) as client:
             with console.status("Generating the inputs"):
@@ -172,7 +180,7 @@ def _watch(client: Client, ids: Sequence[str], console: Any) -> dict[str, View]:
 def _explained(client: Client, views: Sequence[View]) -> dict[str, View]:
     """Return the explanations of those jobs that wait for others to end."""
     waiting = [view["id"] for view in views if view["reason"]]
-    found = {job: client.explanation(job) for job in waiting}
+    found = {job: client.why(job) for job in waiting}
     return {
         job: explanation
         for job, explanation in found.items()

@@ -18,6 +18,9 @@ from headgate.base.text import indented, visible, visible_values
 from headgate.cli.tables import wrapped
 
 OK, OUTSIDE, USAGE, FAILED, NOT_FINISHED, CANCELLED, INTERRUPTED = 0, 1, 2, 100, 101, 103, 130
+OUTCOMES = {"finished": OK, "failed": FAILED, "cancelled": CANCELLED}
+"""Exit codes of verbs that wait for a job, by how it ended."""
+
 PIPE_CLOSED = 141  # the shell's code for a program ended by SIGPIPE
 _EXIT_CODES = {
     "failed": FAILED,
@@ -55,8 +58,10 @@ def requested_format(arguments: Sequence[str]) -> str | None:
 
 
 def need_no_empty(arguments: Sequence[str]) -> None:
-    """Raise SpecError `usage` for an empty argument: no verb accepts one."""
+    """Raise SpecError `usage` for an empty argument: only a program to run accepts one."""
     for position, argument in enumerate(arguments, start=1):
+        if argument == "--":
+            return
         option, equals, value = argument.partition("=")
         if not argument or (option.startswith("--") and equals and not value):
             before = arguments[position - 2] if position > 1 else ""

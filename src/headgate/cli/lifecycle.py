@@ -111,6 +111,17 @@ _LogLimitOption = Annotated[
 ]
 
 
+_SparesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        max=16,
+        help="Processes kept ready on each node, for a quick start of jobs.",
+        show_default="1",
+    ),
+]
+
+
 def up(
     nodes: _NodesOption = None,
     gpus: _GpusOption = None,
@@ -131,6 +142,7 @@ def up(
     keep_results: _KeepOption = None,
     retain: _RetainOption = None,
     log_limit: _LogLimitOption = None,
+    spares: _SparesOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -163,6 +175,7 @@ def up(
             keep_results_s=keep_s,
             retain_s=retain_s,
             log_limit_bytes=log_limit_bytes,
+            spares=spares,
             show_progress=show_progress,
         )
     verb = "is already running" if facts["already_running"] else "is up"

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
-from rich.console import Console
 
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import visible, visible_values
@@ -21,6 +20,7 @@ from headgate.cli import tables
 from headgate.cli.errors import OUTSIDE
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, ProgressColumn
 
 _REASON = re.compile(r"[A-Z][A-Za-z]*\((.*)\)", re.DOTALL)
@@ -33,12 +33,16 @@ class PipeClosed(Exception):
 
 def stdout() -> Console:
     """Return the console for results."""
+    from rich.console import Console  # slow: not for verbs that print no table
+
     wide = None if sys.stdout.isatty() else _WIDE
     return Console(file=sys.stdout, width=wide, highlight=False, markup=False, emoji=False)
 
 
 def stderr() -> Console:
     """Return the console for progress."""
+    from rich.console import Console
+
     return Console(file=sys.stderr, highlight=False, markup=False, emoji=False)
 
 
@@ -50,16 +54,16 @@ def progress(*columns: ProgressColumn, as_json: bool) -> Progress:
     return Progress(*columns, console=stderr(), disable=hidden, transient=True)
 
 
-def write(text: str) -> None:
-    """Write text to stdout unchanged; raise WorldError `cannot_write` when that fails."""
+def write(text: str, stream: TextIO | None = None) -> None:
+    """Write text to stdout, or `stream`, unchanged; WorldError `cannot_write` when that fails."""
     with _writing():
-        sys.stdout.write(text)
+        (stream or sys.stdout).write(text)
 
 
-def flush() -> None:
-    """Flush stdout; errors as of `write`."""
+def flush(stream: TextIO | None = None) -> None:
+    """Flush stdout, or `stream`; errors as of `write`."""
     with _writing():
-        sys.stdout.flush()
+        (stream or sys.stdout).flush()
 
 
 @contextmanager

@@ -306,6 +306,7 @@ class _Live:
 
         state, cluster = self.bed.state, self.bed.cluster
         config = ControllerConfig(
+            spares=0,
             policy=policy,
             parameters=_parameters(policy),
             ray_address=cluster.address,

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.api import following
+from headgate.base.errors import Problem, SpecError
 from headgate.base.text import indented, visible
 from headgate.cli import output
-from headgate.cli.errors import CANCELLED, FAILED, OK, interrupted
+from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.settings import DryRunOption, FormatOption, Settings, StateOption, settle
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
 
-_OUTCOMES = {"finished": OK, "failed": FAILED, "cancelled": CANCELLED}
-_RESTART_TIMEOUT_S = 60.0  # of waiting for a controller to be restarted
-
 ArgumentsOption = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="FILE | -- ARGS", help="A job file (YAML); with --ray the script's arguments."
+        metavar="FILE | -- ARGS",
+        help="A job file (YAML), - reads stdin; with --ray the script's arguments.",
     ),
 ]
 RayOption = Annotated[
@@ -110,7 +109,7 @@ def submit(
         reason = f": {indented(ended['message'])}" if ended["message"] else ""
         text = f"{job} {ended['state']}{reason}"
         output.print_result({**ended, **shown_warnings}, text, as_json=settings.as_json)
-        raise typer.Exit(_OUTCOMES[ended["state"]])
+        raise typer.Exit(OUTCOMES[ended["state"]])
 
 
 def _job_text(
@@ -118,7 +117,7 @@ def _job_text(
 ) -> tuple[str, str]:
     """Return the text of the job file that a command line names or describes, and its name."""
     from headgate.api.ray_jobs import job_of_ray_script
-    from headgate.spec.document import read_text
+    from headgate.spec.document import decoded, read_text
 
     if script is not None:
         keys = {option[2:].replace("-", "_"): value for option, value in options.items()}
@@ -133,6 +132,8 @@ def _job_text(
         text = f"{len(arguments)} are given, and one is submitted" if arguments else "is missing"
         problem = Problem(path="FILE", problem=text, hint=hint)
         raise SpecError([problem], code="usage")
+    if arguments[0] == "-":
+        return decoded(sys.stdin.buffer.read(), "stdin"), "stdin"
     return read_text(Path(arguments[0])), arguments[0]
 
 
@@ -142,14 +143,16 @@ def _warning(warning: Problem) -> dict[str, str]:
 
 def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
     """Return the view of a job after its end; meanwhile show its progress."""
+    if settings.as_json or not sys.stderr.isatty():
+        return client.wait(job)
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     text = TextColumn("{task.description}", markup=False)
     reason = TextColumn("{task.fields[why]}", markup=False)
     columns = (text, BarColumn(), MofNCompleteColumn(), reason)
-    with output.progress(*columns, as_json=settings.as_json) as bar:
+    with output.progress(*columns, as_json=False) as bar:
         line = bar.add_task(job, total=None, why="")
-        for view in _changes(client, job):
+        for view in following.changes(client, job):
             tasks = view["tasks"]
             bar.update(
                 line,
@@ -158,23 +161,4 @@ def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
                 completed=tasks.get("finished", 0),
                 why=visible(output.sentence(view["reason"]) or ""),
             )
-            if view["state"] in _OUTCOMES:
-                return view
-    raise AssertionError("unreachable: changes end with an error or not at all")
-
-
-def _changes(client: Client, job: str) -> Iterator[dict[str, Any]]:
-    """Yield the view of a job after every change, across restarts of the controller."""
-    since: float | None = None
-    while True:
-        try:
-            for _ in client.events():
-                since = None
-                yield client.job(job)
-        except WorldError as error:
-            if error.code != "unreachable":
-                raise
-            since = since or time.monotonic()
-            if time.monotonic() - since > _RESTART_TIMEOUT_S:
-                raise
-        time.sleep(0.5)
+        return view

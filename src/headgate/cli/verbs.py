@@ -2,59 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.metadata import version
+import ast
+import textwrap
+from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
-from headgate.base.errors import Problem, SpecError, nearest
-from headgate.cli import data, jobs, lifecycle, logs, reproduce, reproduce_histories, show
-from headgate.cli.demo import demo
-from headgate.cli.plan import plan
-from headgate.cli.policies import policies
-from headgate.cli.simulate import simulate
-from headgate.cli.submit import submit
-from headgate.cli.why import why
+from headgate.base.errors import InvariantBroken, Problem, SpecError, nearest
 
 
 class Verbs(TyperGroup):
-    """A group whose error for an unknown verb names the nearest known one."""
+    """A group that imports each verb at its first use.
+
+    Its error for an unknown verb names the nearest known one.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._verbs = _VERBS.get(self.name or "", {})
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        del ctx
+        return list(self._verbs)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        del ctx
+        if name not in self.commands and name in self._verbs:
+            self.commands[name] = _loaded(name, self._verbs[name])
+        return self.commands.get(name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List the verbs without importing them."""
+        del ctx
+        rows = [(name, _short_help(place)) for name, place in self._verbs.items()]
+        width = formatter.width - 6 - max(len(name) for name, _ in rows)
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, textwrap.shorten(text, width, placeholder="...")) for name, text in rows]
+            )
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
-        if not ctx.resilient_parsing and self.get_command(ctx, name) is None:
+        if not ctx.resilient_parsing and name not in self._verbs:
             text = f"there is no verb '{name}'"
-            hint = nearest(name, self.list_commands(ctx))
+            hint = nearest(name, self._verbs)
             raise SpecError([Problem(path=name, problem=text, hint=hint)], code="usage")
         return super().resolve_command(ctx, args)
 
 
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
-app = typer.Typer(
-    cls=Verbs,
-    context_settings=_SETTINGS,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    help="A scheduler for shared GPU clusters: fair shares, near the data.",
-)
-_data = typer.Typer(
-    cls=Verbs,
-    context_settings=_SETTINGS,
-    rich_markup_mode=None,
-    help="Put, list and remove datasets.",
-)
-_reproduce = typer.Typer(
-    cls=Verbs,
-    context_settings=_SETTINGS,
-    rich_markup_mode=None,
-    help="Reproduce published experiments.",
-)
+_PACKAGE = "headgate.cli"
+_VERBS = {
+    "headgate": {
+        "up": "lifecycle:up",
+        "down": "lifecycle:down",
+        "run": "run:run",
+        "submit": "submit:submit",
+        "jobs": "jobs:jobs",
+        "get": "jobs:get",
+        "why": "why:why",
+        "logs": "logs:logs",
+        "cancel": "jobs:cancel",
+        "nodes": "show:nodes",
+        "queues": "show:queues",
+        "plan": "plan:plan",
+        "policies": "policies:policies",
+        "simulate": "simulate:simulate",
+        "demo": "demo:demo",
+        "data": "verbs:_data",
+        "reproduce": "verbs:_reproduce",
+    },
+    "data": {"put": "data:put", "ls": "data:ls", "rm": "data:rm"},
+    "reproduce": {"flow": "reproduce:flow", "histories": "reproduce_histories:histories"},
+}
+"""By group and name, the module and the function of each verb."""
+
+_HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+_SETTINGS: dict[str, dict[str, Any]] = {"run": {"allow_interspersed_args": False}}  # its command
+
+
+def _group(name: str, text: str) -> typer.Typer:
+    return typer.Typer(
+        name=name,
+        cls=Verbs,
+        context_settings=_HELP,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        add_completion=name == "headgate",
+        help=text,
+    )
+
+
+app = _group("headgate", "A scheduler for shared GPU clusters: fair shares, near the data.")
+_data = _group("data", "Put, list and remove datasets.")
+_reproduce = _group("reproduce", "Reproduce published experiments.")
+
+
+def _loaded(name: str, place: str) -> Any:
+    """Return the command of a verb, whose module is imported now."""
+    module, _, attribute = place.partition(":")
+    found = getattr(import_module(f"{_PACKAGE}.{module}"), attribute)
+    if isinstance(found, typer.Typer):
+        return get_command(found)
+    alone = typer.Typer(rich_markup_mode=None, add_completion=False)
+    alone.command(name, context_settings=_SETTINGS.get(name))(found)
+    return get_command(alone)
+
+
+def _short_help(place: str) -> str:
+    """Return the first sentence on a verb: of its docstring, which is read from the source."""
+    module, _, attribute = place.partition(":")
+    if module == "verbs":
+        return str(globals()[attribute].info.help)
+    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == attribute:
+            text = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())
+            return f"{text.partition('. ')[0].removesuffix('.')}."
+    raise InvariantBroken(f"{_PACKAGE}.{place} is not a function")
 
 
 def _version(requested: bool) -> None:
     if requested:
+        from importlib.metadata import version
+
         print(f"headgate {version('headgate')}")
         raise typer.Exit
 
@@ -76,17 +150,3 @@ def _start(
 def _start_group(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         print(context.get_help())
-
-
-_VERBS: tuple[Callable[..., None], ...] = (
-    *(lifecycle.up, lifecycle.down, submit, jobs.jobs, jobs.get, why, logs.logs),
-    *(jobs.cancel, show.nodes, show.queues, plan, policies, simulate, demo),
-)
-for _verb in _VERBS:
-    app.command()(_verb)
-for _name, _data_verb in (("put", data.put), ("ls", data.ls), ("rm", data.rm)):
-    _data.command(_name)(_data_verb)
-app.add_typer(_data, name="data")
-_reproduce.command()(reproduce.flow)
-_reproduce.command()(reproduce_histories.histories)
-app.add_typer(_reproduce, name="reproduce")

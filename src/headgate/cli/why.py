@@ -30,7 +30,7 @@ def why(
     settings = settle(state, fmt)
     job, task = _parsed(target)
     with settings.client() as client:
-        explanation = client.explanation(job, task)
+        explanation = client.why(job, task)
     if settings.as_json:
         output.print_json(explanation)
         return

@@ -19,6 +19,9 @@ PROBE_PERIOD_S = 15.0
 RETAIN_S = 86_400.0
 """Default seconds that an ended job stays in the state before it is archived."""
 
+SPARES = 1
+"""Default number of spares on each node."""
+
 _FILE = "config.json"
 
 
@@ -33,6 +36,8 @@ class ControllerConfig:
     `keep_results_s` seconds after their end; `inf` is forever. Ended jobs stay in the state for
     `retain_s` seconds before they are archived. Of a log over `log_limit_bytes` the middle is
     dropped.
+    `retain_s` seconds before they are archived. `spares` executors are kept ready on each node, and
+    as many masters beside the controller.
     """
 
     policy: str
@@ -48,6 +53,7 @@ class ControllerConfig:
     keep_results_s: float = math.inf
     retain_s: float = RETAIN_S
     log_limit_bytes: int = LOG_LIMIT_BYTES
+    spares: int = SPARES
 
 
 def save_config(state: Path, config: ControllerConfig) -> None:

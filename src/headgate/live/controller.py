@@ -85,21 +85,26 @@ class Controller:
         keep_results_s: float = math.inf,
         retain_s: float = RETAIN_S,
         log_limit_bytes: int = LOG_LIMIT_BYTES,
+        spares: int = 0,
     ) -> None:
         """Open the journal in `state` and rebuild the engine; WorldError as of `DurableEngine`.
 
-        `policies(None)` makes the policy in force, `policies(text)` any other. `separate_users`
-        and `holders` are as of `Membership`, `check_users` as of `Submissions`. `keep_results_s`
-        (seconds) applies to jobs without a retention of their own. The others are as of `Archivist`
-        and `LiveWorld`.
+        `policies(None)` makes the policy in force, `policies(text)` any other. `keep_results_s`
+        (seconds) applies to jobs without a retention of their own. The others are as of
+        `Membership`, `Submissions`, `Archivist` and `LiveWorld`.
         """
         self._state, self._policies = state, policies
         self._durable = DurableEngine(state / "journal.db")
         self.archive = self._open_archive()
         self._engine = self._durable.engine
-        limits = {"log_limit_bytes": log_limit_bytes}
-        self._facts = {**facts, **limits}
-        self.world = LiveWorld(policy=policies(None), seed=seed, root=state / "nodes", **limits)
+        self._facts = {**facts, "log_limit_bytes": log_limit_bytes}
+        self.world = LiveWorld(
+            policy=policies(None),
+            seed=seed,
+            root=state / "nodes",
+            log_limit_bytes=log_limit_bytes,
+            spares=spares,
+        )
         token = secret(state / "shard-token")
         self._changed, self._published = threading.Condition(), self._engine.snapshot()
         view: dict[str, Any] = {"now": self.world.now, "snapshot": self.snapshot}
@@ -170,6 +175,7 @@ class Controller:
             **engine,
         )
         return {
+            "starting spares": self.world.spares.run,
             "restarting nodes": NodeSupervisor(self._state).run,
             "copying results": replicator.run,
             "expiring results": expiry.run,

@@ -106,12 +106,15 @@ class _RunError(Exception):
 class Executor:
     """Runs tasks of one job on one node; its job master makes it a Ray actor."""
 
-    def __init__(self, *, job: str, node: str, root: str, linger_s: float = 1.0) -> None:
-        """Open the node's store; idle workers end after `linger_s`, as they may hold GPU memory."""
+    def __init__(self, *, node: str, root: str, job: str = "", linger_s: float = 1.0) -> None:
+        """Open the node's store; a spare has no job before its first runs.
+
+        Idle workers end after `linger_s`, as they may hold GPU memory.
+        """
         self._root, self._node, self._linger_s = Path(root), node, linger_s
         os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
         make_traversable(self._root, node)
-        self._scratch = make_traversable(scratch_directory(self._root, node), quote(job, safe=""))
+        self._scratch = self._make_scratch(job) if job else None
         self._store = ShardStore(shards_directory(self._root, node))
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="read")
         self._runs: dict[RunId, _Run] = {}
@@ -121,9 +124,14 @@ class Executor:
         token = token_path(self._root, self._node)
         self._preparer = Preparer(self._root, node, token.read_text)
 
+    def _make_scratch(self, job: str) -> Path:
+        return make_traversable(scratch_directory(self._root, self._node), quote(job, safe=""))
+
     async def begin(self, launches: Sequence[LaunchRecord]) -> None:
         """Start these runs, except those that were started or stopped already."""
         for launch in launches:
+            if self._scratch is None:
+                self._scratch = self._make_scratch(launch.run.job)
             if launch.run not in self._runs:
                 self._runs[launch.run] = _Run(end=asyncio.create_task(self._carry_out(launch)))
 
@@ -179,11 +187,13 @@ class Executor:
             self._end_worker(worker)
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
         self._rendezvous.close()
-        await self._in_thread(lambda: remove_tree(self._scratch))
+        if (scratch := self._scratch) is not None:
+            await self._in_thread(lambda: remove_tree(scratch))
 
     async def _carry_out(self, launch: LaunchRecord) -> OutcomeRecord:
         """Execute a run and return its outcome; never raises for a failure of the run."""
         run = self._runs[launch.run]
+        assert self._scratch is not None, "made by `begin`"
         directory = self._scratch / f"{launch.run.ordinal}.{launch.run.attempt}"
         work = asyncio.create_task(self._read_and_run(launch, run, directory))
         await self._wait(launch, run, work)

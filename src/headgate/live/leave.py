@@ -6,6 +6,7 @@ from headgate.live.agent import end_agents
 from headgate.live.holders import end_holders
 from headgate.live.master import end_job, jobs_with_actors
 from headgate.live.ray_nodes import connect
+from headgate.live.spares import end_spares
 
 
 def leave(address: str, *, token: str | None = None) -> None:
@@ -16,6 +17,7 @@ def leave(address: str, *, token: str | None = None) -> None:
     try:
         for job in jobs_with_actors():
             end_job(job)
+        end_spares()
         end_agents()
         end_holders()
     finally:

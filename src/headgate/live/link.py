@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.live.master import start_master
+from headgate.live.names import executor_name, master_name
 from headgate.live.ray_nodes import Member
 from headgate.live.records import (
     GangRecord,
@@ -29,6 +30,7 @@ from headgate.live.records import (
     StopRecord,
     launch_record,
 )
+from headgate.live.spares import Spares
 from headgate.model import RunId
 from headgate.protocol import (
     Event,
@@ -90,6 +92,7 @@ class JobLink:
         *,
         root: Path,
         reachable: ReachableNodes,
+        spares: Spares,
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
         log_limit_bytes: int = 0,
@@ -99,6 +102,7 @@ class JobLink:
         self._log_limit_bytes = log_limit_bytes
         self._root = root
         self._reachable = reachable
+        self._spares, self._prepared = spares, set[str]()  # nodes with an executor, or to have one
         self._post = post
         self._now = now
         self._outstanding: dict[RunId, _OutstandingRun] = {}
@@ -148,6 +152,7 @@ class JobLink:
         while True:
             self._renew("")
             try:
+                await self._spares.give(master_name(self.job))
                 master = await asyncio.to_thread(start_master, self.job, self._root)
             except (RayError, ValueError) as error:  # ValueError: a dying master has the name
                 log.warning("the master of job %s could not be started: %s", self.job, error)
@@ -186,6 +191,7 @@ class JobLink:
             launches, stops, complete = self._unsent()
             if not complete:
                 asyncio.get_running_loop().call_later(_PAUSE_S, self._wake.set)
+            await self._prepare(launches)
             if launches and not self._same(await master.launch.remote(launches)):
                 continue
             for entry in self._still_outstanding(launch.run for launch in launches):
@@ -195,6 +201,13 @@ class JobLink:
             sent = {stop.run: stop.now for stop in stops}
             for entry in self._still_outstanding(sent):
                 entry.stop_sent = entry.now == sent[entry.command.run]
+
+    async def _prepare(self, launches: Iterable[LaunchRecord]) -> None:
+        """Let spares be the executors of nodes to which nothing was launched before."""
+        new = {launch.ray_id: None for launch in launches if launch.ray_id not in self._prepared}
+        self._prepared.update(new)
+        gifts = (self._spares.give(executor_name(self.job, ray_id), ray_id) for ray_id in new)
+        await asyncio.gather(*gifts)
 
     def _still_outstanding(self, runs: Iterable[RunId]) -> list[_OutstandingRun]:
         return [self._outstanding[run] for run in runs if run in self._outstanding]

@@ -26,6 +26,18 @@ from typing import Any
 
 from headgate.live.agent import agent_name
 from headgate.live.executor import Executor
+from headgate.live.names import (
+    all_actors,
+    executor_name,
+    forget_name,
+    is_executor,
+    job_actors,
+    job_of,
+    master_name,
+    name_served,
+    named_actor,
+    node_of,
+)
 from headgate.live.ray_nodes import NAMESPACE
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
 from headgate.live.supervise import supervise
@@ -34,7 +46,6 @@ from headgate.protocol import FailureKind
 
 log = logging.getLogger(__name__)
 
-_MASTER, _EXECUTOR = "headgate-master:", "headgate-executor:"
 _RETRY_S = 0.5
 _TRIES = 3
 _SETTLE_S = 1.0  # when a node crashes, its processes do not all end at the same time
@@ -59,13 +70,14 @@ class _TrackedRun:
 class JobMaster:
     """Launches the tasks of one job on its executors, and stores outcomes until acknowledged."""
 
-    def __init__(self, *, job: str, root: str, grace_s: float = 20.0) -> None:
-        """`root` is Headgate's directory on every node.
+    def __init__(self, *, root: str, job: str = "", spare: str = "", grace_s: float = 20.0) -> None:
+        """`root` is Headgate's directory on every node; the job is that of the spare if any.
 
         Runs that were lost with a node are reported after `grace_s` seconds, or once they are to be
         stopped: by then the controller has seen the loss and does not launch them there again.
         """
-        self._job, self._root, self._grace_s = job, root, grace_s
+        self._known_job, self._spare = job, spare
+        self._root, self._grace_s = root, grace_s
         self._incarnation = secrets.token_hex(4)
         self._executors: dict[str, tuple[str, Any]] = {}  # by node: its Ray id, the handle
         self._runs: dict[RunId, _TrackedRun] = {}
@@ -73,6 +85,13 @@ class JobMaster:
         self._outbox: deque[tuple[int, OutcomeRecord]] = deque()
         self._reported = 0
         self._news = asyncio.Event()
+
+    @property
+    def _job(self) -> str:
+        """The job; a spare looks it up at its first command, after a restart by Ray also."""
+        if not self._known_job:
+            self._known_job = job_of(name_served(self._spare))
+        return self._known_job
 
     async def launch(self, launches: Sequence[LaunchRecord]) -> str:
         """Launch these runs, except those launched already; return the incarnation."""
@@ -133,21 +152,20 @@ class JobMaster:
 
     async def _stop_unknown_runs(self, kept: Collection[RunId]) -> None:
         """Stop the runs of the job's executors that are not in `kept` nor of this incarnation."""
-        for name, owner in await asyncio.to_thread(_actors):
-            if owner == self._job and name.startswith(_EXECUTOR):
+        for name in await asyncio.to_thread(job_actors):
+            if is_executor(name) and job_of(name) == self._job:
                 stop_unknown = partial(self._stop_unknown_on, name, kept)
                 self._start(supervise(f"stopping unknown runs on {name}", stop_unknown))
 
     async def _stop_unknown_on(self, name: str, kept: Collection[RunId]) -> None:
-        import ray
         from ray.exceptions import RayError
 
         try:
-            executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
+            executor = await asyncio.to_thread(named_actor, name)
             node, known = await _call_with_retry(executor.known)
         except (RayError, ValueError):  # it is dead, and so are its runs
             return
-        ray_id = name.rpartition(":")[2]
+        ray_id = node_of(name)
         unknown = [run for run in known if run not in kept and run not in self._runs]
         stops = [StopRecord(run=run, node=node, ray_id=ray_id, now=True) for run in unknown]
         await self._stop_unknown(stops)
@@ -362,12 +380,11 @@ class JobMaster:
 
     async def _stop_untracked(self, stop: StopRecord, tracked: _TrackedRun) -> OutcomeRecord:
         """Stop a run that this incarnation has not launched, and return its outcome."""
-        import ray
         from ray.exceptions import RayError, RayTaskError
 
-        name = _executor_name(self._job, stop.ray_id)
+        name = executor_name(self._job, stop.ray_id)
         try:
-            executor = await asyncio.to_thread(partial(ray.get_actor, name, namespace=NAMESPACE))
+            executor = await asyncio.to_thread(named_actor, name)
             self._executors[stop.node] = (stop.ray_id, executor)
             await _call_with_retry(executor.stop, [stop.run], stop.now)  # it may not know the run
             return await _outcome(executor, stop.run, tracked)
@@ -483,19 +500,17 @@ async def _stayed_up(ray_id: str) -> bool:
     return False
 
 
-def _executor_name(job: str, ray_id: str) -> str:
-    return f"{_EXECUTOR}{job}:{ray_id}"
-
-
 def start_executor(job: str, node: str, ray_id: str, *, root: str) -> Any:
     """Return the handle of a job's executor on a node, started if it does not run."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    with suppress(ValueError):
+        return named_actor(executor_name(job, ray_id))
     return (
         ray.remote(Executor)
         .options(
-            name=_executor_name(job, ray_id),
+            name=executor_name(job, ray_id),
             namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,
@@ -511,11 +526,13 @@ def start_master(job: str, root: Path, *, grace_s: float = 20.0) -> Any:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+    with suppress(ValueError):
+        return named_actor(master_name(job))
     here = ray.get_runtime_context().get_node_id()
     return (
         ray.remote(JobMaster)
         .options(
-            name=f"{_MASTER}{job}",
+            name=master_name(job),
             namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,
@@ -535,12 +552,10 @@ def end_job(job: str, *, wait_s: float = 5.0) -> None:
     import ray
 
     executors = []
-    for name, owner in _actors():  # the master first: it would start executors again
-        if owner != job:
-            continue
-        with suppress(ValueError):  # it has ended meanwhile
-            actor = ray.get_actor(name, namespace=NAMESPACE)
-            if name.startswith(_EXECUTOR):
+    names = [name for name in job_actors() if job_of(name) == job]
+    for name in names:  # the master first: it would start executors again
+        for actor in all_actors(name):
+            if is_executor(name):
                 executors.append(actor)
             else:
                 ray.kill(actor, no_restart=True)
@@ -549,25 +564,13 @@ def end_job(job: str, *, wait_s: float = 5.0) -> None:
         ray.wait(closed, num_returns=len(closed), timeout=wait_s)
     for executor in executors:
         ray.kill(executor, no_restart=True)
+    for name in names:
+        forget_name(name)
 
 
 def jobs_with_actors() -> tuple[str, ...]:
     """Return the ids of the jobs that have a master or an executor."""
-    return tuple(sorted({owner for _, owner in _actors()}))
-
-
-def _actors() -> list[tuple[str, str]]:
-    """Return the names of all masters and executors with their jobs, masters before executors."""
-    from ray.util import list_named_actors
-
-    found = []
-    for entry in list_named_actors(all_namespaces=True):
-        name = entry["name"]
-        if entry["namespace"] == NAMESPACE and name.startswith(_MASTER):
-            found.append((name, name.removeprefix(_MASTER)))
-        elif entry["namespace"] == NAMESPACE and name.startswith(_EXECUTOR):
-            found.append((name, name.removeprefix(_EXECUTOR).rpartition(":")[0]))
-    return sorted(found, reverse=True)
+    return tuple(sorted({job_of(name) for name in job_actors()}))
 
 
 def _nodes_up() -> set[str]:

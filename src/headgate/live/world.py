@@ -23,6 +23,7 @@ from headgate.live.inbox import Inbox
 from headgate.live.link import JobLink, ReachableNodes
 from headgate.live.master import end_job, jobs_with_actors
 from headgate.live.policy_thread import DEADLINE_S, PolicyThread
+from headgate.live.spares import Spares
 from headgate.live.supervise import Backoff, supervise
 from headgate.model import RayMode
 from headgate.ports import Policy
@@ -54,14 +55,17 @@ class LiveWorld:
         root: Path,
         decide_s: float = DEADLINE_S,
         log_limit_bytes: int = 0,
+        spares: int = 0,
     ) -> None:
         """A decision that takes longer than `decide_s` seconds fails.
 
-        The middle of a log of more than `log_limit_bytes` is dropped; 0 is no limit.
+        The middle of a log of more than `log_limit_bytes` is dropped; 0 is no limit. So many
+        `spares` are kept on each node; see `Spares`.
         """
         self._log_limit_bytes = log_limit_bytes
         self.inbox = Inbox()
         self.reachable = ReachableNodes()
+        self.spares = Spares(root, self.reachable.members, per_node=spares)
         self.policy = policy
         self._root = root
         self._links: dict[str, tuple[JobLink, asyncio.Task[None]]] = {}
@@ -203,6 +207,7 @@ class LiveWorld:
                 job,
                 root=self._root,
                 reachable=self.reachable,
+                spares=self.spares,
                 post=self.inbox.post,
                 now=self.now,
                 log_limit_bytes=self._log_limit_bytes,

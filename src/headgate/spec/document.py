@@ -212,21 +212,28 @@ def read_document(source: Path | str, *, name: str = "text") -> Document:
 def read_text(path: Path) -> str:
     """Return the text of a file; raise SpecError when it cannot be read."""
 
-    def rejection(problem: str, hint: str = "", code: str | None = None) -> SpecError:
-        return SpecError([Problem(path=str(path), problem=problem, hint=hint)], code=code)
+    def rejection(problem: str, code: str | None = None) -> SpecError:
+        return SpecError([Problem(path=str(path), problem=problem)], code=code)
 
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return decoded(path.read_bytes(), str(path))
     except FileNotFoundError:
         raise rejection("there is no such file", code="missing_file") from None
     except IsADirectoryError:
         raise rejection("is a directory, not a file") from None
-    except UnicodeDecodeError:
-        raise rejection("is not text", "a YAML file in UTF-8 is needed") from None
     except OSError as error:
         raise rejection(f"cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise rejection(f"cannot be read: {error}") from None
+
+
+def decoded(content: bytes, name: str) -> str:
+    """Return the text of the content of a file; raise SpecError when it is not text."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        hint = "a YAML file in UTF-8 is needed"
+        raise SpecError([Problem(path=name, problem="is not text", hint=hint)]) from None
 
 
 class _Builder:

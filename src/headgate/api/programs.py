@@ -1,0 +1,57 @@
+"""Job files of single commands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_NAME = 40
+
+
+def job_of_command(
+    command: str | Sequence[str],
+    *,
+    name: str | None = None,
+    queue: str | None = None,
+    gpus: float | str | None = None,
+    cpus: float | None = None,
+    memory: str | int | None = None,
+    num_nodes: int | None = None,
+    time_limit: str | float | None = None,
+    envs: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the job file, as plain data, of a command that is run once and not retried.
+
+    A command in one piece is for the shell, a sequence is a program with its arguments. The others
+    are keys of job files, with the same defaults; `gpus`, `cpus` and `memory` are per node. The
+    program names the job if nothing else does.
+    """
+    words = shlex.split(command, comments=True) if isinstance(command, str) else list(command)
+    run = command if isinstance(command, str) else f"exec {shlex.join(words)}"
+    resources = _given(gpus=gpus, cpus=cpus, memory=memory)
+    return {
+        "name": name or _name(words),
+        **_given(queue=queue, num_nodes=num_nodes, time_limit=time_limit, envs=envs and {**envs}),
+        "tasks": {
+            "run": run,
+            "retries": 0,
+            **({} if num_nodes is not None else {"count": 1}),
+            **_given(resources=resources or None),
+        },
+    }
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _name(words: Sequence[str]) -> str:
+    """Return a job's name for a command: that of its program, or of the script it is given."""
+    names = [PurePath(word).name for word in words if not word.startswith("-")]
+    scripts = [name for name in names[1:2] if PurePath(name).suffix in (".py", ".sh")]
+    found = _NOT_IN_NAMES.sub("-", (scripts or names or [""])[0])[:_LONGEST_NAME]
+    return found.lstrip("-._") or "run"

@@ -1,0 +1,210 @@
+"""The verb `run`: one command as a job, with its output here."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headgate.api import following
+from headgate.api.programs import job_of_command
+from headgate.base.errors import HeadgateError
+from headgate.base.states import JOB_WORDS, PENDING
+from headgate.base.text import indented, visible
+from headgate.cli import output
+from headgate.cli.errors import OUTCOMES, interrupted
+from headgate.cli.logs import writer
+from headgate.cli.settings import FormatOption, Settings, StateOption, settle
+
+if TYPE_CHECKING:
+    from headgate.api.client import Client
+
+View = dict[str, Any]
+_CLEAR = "\r\x1b[K"
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.")
+    ],
+    gpus: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="GPUs, or a share of one such as 0.25; by default 1."),
+    ] = None,
+    cpus: Annotated[float | None, typer.Option(metavar="N", help="CPUs.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Main memory, such as 16GiB.")
+    ] = None,
+    num_nodes: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Run it on N nodes together, each with these resources."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="The job's name.")] = None,
+    queue: Annotated[str | None, typer.Option(help="The queue it waits in.")] = None,
+    time_limit: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop it after this time, such as 2h.")
+    ] = None,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """Run a command as a job and show its output.
+
+    The exit code is the outcome of the job. The first Ctrl-C cancels the job and waits for its end,
+    the second one does not wait.
+    """
+    from headgate.api.sending import send_files
+
+    settings = settle(state, fmt)
+    job_file = job_of_command(
+        command,
+        name=name,
+        queue=queue,
+        gpus=_number(gpus),
+        cpus=cpus,
+        memory=memory,
+        num_nodes=num_nodes,
+        time_limit=time_limit,
+    )
+    with settings.client() as client:
+        text, warnings = send_files(client, job_file, base=Path.cwd())
+        if not settings.as_json:
+            for warning in warnings:
+                output.warn(warning)
+        job = _submitted(client, text)
+        with _cancelling(client, job):
+            view = _follow(client, job, num_nodes or 1, settings)
+    reason = f": {indented(view['message'])}" if view["message"] else ""
+    if settings.as_json:
+        output.print_json(view)
+    elif view["state"] != "finished":
+        output.print_note(f"{job} {JOB_WORDS[view['state']]}{reason}")
+    raise typer.Exit(OUTCOMES[view["state"]])
+
+
+def _submitted(client: Client, text: str) -> str:
+    """Submit a job file; when interrupted meanwhile, cancel what may have been submitted."""
+    key = str(uuid.uuid4())
+    try:
+        return client.submit(text, key=key)
+    except (KeyboardInterrupt, SystemExit) as end:
+        try:
+            job = client.submit(text, key=key)  # the same job
+            client.cancel(job)
+        except HeadgateError:
+            raise end from None
+        if isinstance(end, KeyboardInterrupt):
+            raise interrupted(f"job {job} was cancelled") from None
+        raise
+
+
+def _number(gpus: str | None) -> float | str | None:
+    """Return a number as one: in a job file, text such as `shared` is another form."""
+    if gpus is None:
+        return None
+    with suppress(ValueError):
+        return int(gpus)
+    try:
+        return float(gpus)
+    except ValueError:
+        return gpus
+
+
+@contextmanager
+def _cancelling(client: Client, job: str) -> Iterator[None]:
+    """Cancel the job when its user or a signal ends this program."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    except SystemExit:  # a signal
+        with suppress(HeadgateError):
+            client.cancel(job)
+        raise
+    else:
+        return
+    try:
+        output.print_note(f"cancelling {job}; Ctrl-C again to leave before it has ended")
+        with suppress(HeadgateError):  # it has ended
+            client.cancel(job)
+        client.wait(job)
+    except KeyboardInterrupt:
+        raise interrupted(f"job {job} is being cancelled") from None
+    raise interrupted(f"job {job} was cancelled")
+
+
+def _follow(client: Client, job: str, tasks: int, settings: Settings) -> View:
+    """Show the output of all tasks until the job ends, and return its view."""
+    line = _PendingLine(client, job, hidden=settings.as_json or not sys.stderr.isatty())
+    write = writer(sys.stderr if settings.as_json else None)
+    labelled = _Labelled(write) if tasks > 1 else None
+    try:
+        for ordinal, text in following.interleaved(client, job, tasks):
+            if not text:
+                line.show()
+                continue
+            line.clear()
+            if labelled is not None:
+                labelled.write(ordinal, text)
+            else:
+                write(text)
+    finally:
+        line.clear()
+        if labelled is not None:
+            labelled.end()
+    return client.wait(job)
+
+
+class _PendingLine:
+    """A line on the terminal that shows why a job is pending."""
+
+    def __init__(self, client: Client, job: str, *, hidden: bool) -> None:
+        self._client, self._job, self._hidden = client, job, hidden
+        self._shown = ""
+
+    def show(self) -> None:
+        """Show why the job waits now; nothing while all its tasks run."""
+        if self._hidden:
+            return
+        view = following.despite_restart(lambda: self._client.job(self._job))
+        if not view["tasks"].get("waiting") or view["state"] in following.ENDED:
+            self.clear()
+            return
+        reason = output.sentence(view["reason"])
+        text = visible(f"{self._job}: {PENDING}" + (f" ({reason})" if reason else ""))
+        width = shutil.get_terminal_size().columns - 1
+        if text != self._shown:
+            self._shown = text
+            print(f"{_CLEAR}{text[:width]}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._shown:
+            self._shown = ""
+            print(_CLEAR, end="", file=sys.stderr, flush=True)
+
+
+class _Labelled:
+    """Writes whole lines of several tasks, each after the number of its task."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write, self._begun = write, dict[int, str]()
+
+    def write(self, ordinal: int, text: str) -> None:
+        """Write the lines of a task that are complete."""
+        *lines, rest = (self._begun.get(ordinal, "") + text).split("\n")
+        self._begun[ordinal] = rest
+        for line in lines:
+            self._write(f"{ordinal}: {line}\n")
+
+    def end(self) -> None:
+        """Write the last lines, which have no end."""
+        for ordinal, rest in self._begun.items():
+            if rest:
+                self._write(f"{ordinal}: {rest}\n")
+        self._begun.clear()

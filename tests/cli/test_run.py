@@ -1,0 +1,134 @@
+"""Commands run as jobs: output here, the outcome as exit code, Ctrl-C."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pwd
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+PROGRAM = [sys.executable, "-c", "from headgate.cli.main import main; main()"]
+
+
+def writes(controller: Any, text: str, outcome: bytes | str = b"") -> None:
+    """Let every run write `text` and end immediately."""
+
+    def run(launch: Any) -> bytes | str:
+        controller.logs[launch.run] = text
+        return outcome
+
+    controller.on_launch = run
+
+
+def until(truth: Any) -> Any:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        if found := truth():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("the condition was false for 30 s")
+
+
+def test_run_prints_the_output_of_the_program_and_nothing_else(up: Any, controller: Any) -> None:
+    writes(controller, "one\ntwo\n")
+    output = up("run", "--gpus", "2", "--", "python", "train.py", "--lr", "a b")
+    assert (output.code, output.out, output.err) == (0, "one\ntwo\n", "")
+    (launch,) = controller.launches.values()
+    assert launch.program.stage.run == "exec python train.py --lr 'a b'"
+    assert (launch.run.job, launch.holds.gpus) == ("job-1", 2)
+
+
+def test_options_after_the_program_belong_to_it(up: Any, controller: Any) -> None:
+    writes(controller, "")
+    assert up("run", "--cpus", "2", "sort", "--help", "").code == 2, "an empty argument needs --"
+    assert up("run", "--cpus", "2", "sort", "--help").code == 0
+    assert up("run", "--", "sort", "").code == 0
+    runs = [launch.program.stage.run for launch in controller.launches.values()]
+    assert runs == ["exec sort --help", "exec sort ''"]
+
+
+def test_a_failed_program_is_not_repeated_and_ends_run_with_100(up: Any, controller: Any) -> None:
+    writes(controller, "partly\n", "the command ended with exit status 3")
+    output = up("run", "--", "false")
+    assert (output.code, output.out) == (100, "partly\n")
+    assert output.err.startswith("job-1 FAILED")
+    assert "exit status 3" in output.err
+    assert len(controller.launches) == 1
+
+
+def test_as_json_the_job_is_on_stdout_and_the_output_on_stderr(up: Any, controller: Any) -> None:
+    writes(controller, "hello\n")
+    output = up("run", "-o", "json", "--", "true")
+    assert (output.code, output.err) == (0, "hello\n")
+    assert (output.json["id"], output.json["state"]) == ("job-1", "finished")
+
+
+def test_lines_of_several_nodes_are_labelled_with_their_ranks(up: Any, controller: Any) -> None:
+    writes(controller, "one\ntwo")
+    output = up("run", "--num-nodes", "2", "--name", "pair", "--", "hostname")
+    assert output.code == 0
+    assert sorted(output.out.splitlines()) == ["0: one", "0: two", "1: one", "1: two"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--gpus", "9"), 105),
+        (("--gpus", "many"), 2),
+        (("--memory", "much"), 2),
+    ],
+)
+def test_what_cannot_run_is_rejected_with_the_codes_of_submit(
+    up: Any, arguments: tuple[str, ...], code: int
+) -> None:
+    output = up("run", *arguments, "-o", "json", "--", "true")
+    assert (output.code, bool(output.error["problems"])) == (code, True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cancels_the_job(up: Any, controller: Any, state: Any, number: int) -> None:
+    program = subprocess.Popen(
+        [*PROGRAM, "run", "--state", str(state), "--", "sleep", "1000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until(lambda: controller.launches)
+    program.send_signal(number)
+    _, err = program.communicate(timeout=30)
+    assert program.returncode == 128 + number
+    assert json.loads(up("jobs", "-o", "json").out)["jobs"][0]["state"] == "cancelled"
+    if number == signal.SIGINT:
+        assert "was cancelled" in err
+
+
+def test_a_job_cancelled_by_another_user_ends_run_with_103(up: Any, controller: Any) -> None:
+    def cancel() -> None:
+        until(lambda: controller.launches)
+        controller.cancel("job-1", user=ME)
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    output = up("run", "--", "sleep", "1000")
+    canceller.join()
+    assert output.code == 103
+
+
+def test_submit_reads_a_job_file_from_stdin(up: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def given(content: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+    given(b"{name: piped, run: 'true'}")
+    assert up("submit", "-").out == "submitted job-1\n"
+    for content in (b"nam: x\nrun: y\n", b"\xff\xfe\xff"):
+        given(content)
+        assert up("submit", "-", "-o", "json").error["code"] == "bad_spec"
