@@ -49,7 +49,6 @@ def run_controller(state: Path) -> None:
     from headgate.live.config import load_config, save_config
     from headgate.live.controller import Controller
     from headgate.live.head import ensure_head, restart_process, watch_head
-    from headgate.live.holders import Holders
     from headgate.live.private import PRIVATE_UMASK
     from headgate.live.ray_nodes import connect
 
@@ -70,22 +69,7 @@ def run_controller(state: Path) -> None:
     connect(config.ray_address, token=config.token)
     for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which sets handlers of its own
         signal.signal(number, lambda *_: ending.set())
-    controller = Controller(
-        state=state,
-        policies=policies,
-        seed=config.seed,
-        queues=config.queues,
-        facts={"state": str(state), "ray_address": config.ray_address, "seed": config.seed},
-        separate_users=config.group is not None and not config.shared_account,
-        check_users=not config.foreign,
-        holders=Holders() if config.foreign else None,
-        probe_period_s=config.probe_period_s,
-        keep_results_s=config.keep_results_s,
-        log_limit_bytes=config.log_limit_bytes,
-        retain_s=config.retain_s,
-        spares=config.spares,
-        record_of=record_of,
-    )
+    controller = Controller(state=state, config=config, policies=policies, record_of=record_of)
     controller.start()
     server = Server(make_app(controller), listener)
     server.start()

@@ -33,6 +33,7 @@ from headgate.engine import Engine
 from headgate.journal import decode_snapshot, encode_snapshot
 from headgate.live import controller as module
 from headgate.live.claims import DatasetClaims
+from headgate.live.config import ControllerConfig
 from headgate.live.controller import Controller
 from headgate.live.reader import JobReader
 from headgate.live.store import StoredShard
@@ -50,10 +51,11 @@ ME, OTHER = "daemon", "nobody"  # users that every Debian has
 def running(state: Path) -> Iterator[Controller]:
     """A controller with a running engine, without Ray."""
     controller = Controller(
-        state=state, policies=partial(choose_policy, POLICIES, "fifo", {}),
-        seed=0, queues=(), facts={},
+        state=state,
+        config=ControllerConfig(policy="fifo", ray_address="", foreign=True, spares=0),
+        policies=partial(choose_policy, POLICIES, "fifo", {}),
         record_of=record_of,
-    )  # fmt: skip
+    )
     controller.world.job_ended = lambda job: None  # type: ignore[method-assign]  # it asks Ray
     controller._thread.start()
     controller._set_queues(controller.snapshot())

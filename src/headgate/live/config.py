@@ -34,10 +34,8 @@ class ControllerConfig:
     started by Headgate and is not stopped by it. Bandwidth is probed every `probe_period_s`
     seconds; 0: only when nodes join. Jobs without a retention of their own keep their results for
     `keep_results_s` seconds after their end; `inf` is forever. Ended jobs stay in the state for
-    `retain_s` seconds before they are archived. Of a log over `log_limit_bytes` the middle is
-    dropped.
     `retain_s` seconds before they are archived. `spares` executors are kept ready on each node, and
-    as many masters beside the controller.
+    as many masters beside the controller. Of a log over `log_limit_bytes` the middle is dropped.
     """
 
     policy: str

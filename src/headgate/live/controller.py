@@ -25,12 +25,11 @@ from headgate.engine import drive
 from headgate.journal import Archive, Record
 from headgate.live.archivist import Archivist
 from headgate.live.claims import DatasetClaims
-from headgate.live.config import PROBE_PERIOD_S, RETAIN_S
+from headgate.live.config import ControllerConfig
 from headgate.live.datasets import DatasetUploads
 from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
 from headgate.live.holders import Holders
-from headgate.live.log_limit import LOG_LIMIT_BYTES
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.outputs import Outputs
@@ -73,42 +72,31 @@ class Controller:
         self,
         *,
         state: Path,
+        config: ControllerConfig,
         policies: Callable[[str | None], Policy],
-        seed: int,
-        queues: Sequence[Queue],
-        facts: dict[str, Any],
         record_of: Callable[[Snapshot, int], Record],
-        separate_users: bool = False,
-        check_users: bool = False,
-        holders: Holders | None = None,
-        probe_period_s: float = PROBE_PERIOD_S,
-        keep_results_s: float = math.inf,
-        retain_s: float = RETAIN_S,
-        log_limit_bytes: int = LOG_LIMIT_BYTES,
-        spares: int = 0,
     ) -> None:
         """Open the journal in `state` and rebuild the engine; WorldError as of `DurableEngine`.
 
-        `policies(None)` makes the policy in force, `policies(text)` any other. `keep_results_s`
-        (seconds) applies to jobs without a retention of their own. The others are as of
-        `Membership`, `Submissions`, `Archivist` and `LiveWorld`.
+        `policies(None)` makes the policy in force, `policies(text)` any other; `record_of` is as of
+        `Archivist`.
         """
-        self._state, self._policies = state, policies
+        self._state, self._policies, self._config = state, policies, config
         self._durable = DurableEngine(state / "journal.db")
         self.archive = self._open_archive()
         self._engine = self._durable.engine
-        self._facts = {**facts, "log_limit_bytes": log_limit_bytes}
         self.world = LiveWorld(
             policy=policies(None),
-            seed=seed,
+            seed=config.seed,
             root=state / "nodes",
-            log_limit_bytes=log_limit_bytes,
-            spares=spares,
+            log_limit_bytes=config.log_limit_bytes,
+            spares=config.spares,
         )
         token = secret(state / "shard-token")
         self._changed, self._published = threading.Condition(), self._engine.snapshot()
         view: dict[str, Any] = {"now": self.world.now, "snapshot": self.snapshot}
         engine = {**view, "post": self.world.inbox.post}
+        separate_users = config.group is not None and not config.shared_account
         self.membership = Membership(
             root=state / "nodes",
             reachable=self.world.reachable,
@@ -116,36 +104,29 @@ class Controller:
             **engine,
             token=token,
             separate_users=separate_users,
-            holders=holders,
-            probe_period_s=probe_period_s,
+            holders=Holders() if config.foreign else None,
+            probe_period_s=config.probe_period_s,
         )
         self.world.lend = self.membership.lend
-        self._keep_results_s, self._retain_s = keep_results_s, retain_s
         self._outputs = self._make_outputs(token)
         self._uploads = DatasetUploads(self.membership, token=token)
         self._packages = Packages(state / "packages", token=token, snapshot=self.snapshot)
         self._claims = DatasetClaims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
-        rights: dict[str, Any] = {
-            "check_users": check_users,
-            "joined": holders is not None,
-            "trusted": self.admins if separate_users else None,
-        }
-        self._submissions = self._make_submissions(view | rights)
-        self._works = self._background(record_of, engine)
-        self._queues = queues
-        self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
-
-    def _make_submissions(self, others: dict[str, Any]) -> Submissions:
-        return Submissions(
+        self._submissions = Submissions(
             claims=self._claims,
             policy=self.world.policy,
             handle=self._handle,
             may_read=self.may_read,
+            check_users=not config.foreign,
+            joined=config.foreign,
+            trusted=self.admins if separate_users else None,
             archive=self.archive,
             use_package=self.use_package,
-            **others,
+            **view,
         )
+        self._works = self._background(record_of, engine)
+        self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
 
     def _make_outputs(self, token: str) -> Outputs:
         return Outputs(
@@ -166,11 +147,11 @@ class Controller:
             reachable=self.world.reachable,
             **engine,
         )
-        expiry = Expiry(default_s=self._keep_results_s, archive=self.archive, **engine)
+        expiry = Expiry(default_s=self._config.keep_results_s, archive=self.archive, **engine)
         self._archivist = Archivist(
             archive=self.archive,
             record_of=record_of,
-            retain_s=self._retain_s,
+            retain_s=self._config.retain_s,
             archived=self._submissions.forget,
             **engine,
         )
@@ -217,7 +198,7 @@ class Controller:
             raise
 
     def _set_queues(self, view: Snapshot) -> None:
-        wanted = {queue.name: queue for queue in self._queues}
+        wanted = {queue.name: queue for queue in self._config.queues}
         wanted.setdefault("default", Queue(name="default"))
         known = {view.queue(row).name: view.queue(row) for row in range(len(view.queues.spec))}
         at = self.world.now()
@@ -282,7 +263,10 @@ class Controller:
     def info(self) -> Mapping[str, Any]:
         """Return facts about this controller."""
         return {
-            **self._facts,
+            "state": str(self._state),
+            "ray_address": self._config.ray_address,
+            "seed": self._config.seed,
+            "log_limit_bytes": self._config.log_limit_bytes,
             "pid": os.getpid(),
             "policy": self.world.policy.name,
             "replayed_events": self._durable.replayed_events,
@@ -290,8 +274,8 @@ class Controller:
             "journal_missing_events": self._durable.journal.missing_events,
             "stale_answers": self._engine.stale,
             "bandwidth": asdict(self._published.bandwidth),
-            "keep_results_s": None if math.isinf(self._keep_results_s) else self._keep_results_s,
-            "retain_s": None if math.isinf(self._retain_s) else self._retain_s,
+            "keep_results_s": _finite(self._config.keep_results_s),
+            "retain_s": _finite(self._config.retain_s),
         }
 
     def snapshot(self) -> Snapshot:
@@ -473,3 +457,8 @@ def _ended_already(job: str, state: JobState) -> SpecError:
     stopping = state == JobState.STOPPING
     hint = f"headgate cancel {job} --now kills its runs without notice" if stopping else ""
     return SpecError([Problem(path=job, problem=text, hint=hint)], code="already_ended")
+
+
+def _finite(seconds: float) -> float | None:
+    """Return a duration as a value of JSON: None for one without end."""
+    return None if math.isinf(seconds) else seconds
