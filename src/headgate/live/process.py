@@ -117,8 +117,10 @@ class WorkerProcess:
 
         A worker that runs a command survives it; one that runs a function passes it on to that.
         """
-        while not (processes := await asyncio.to_thread(self._descendants)) and self.alive:
-            await asyncio.sleep(_SOON_S)  # its guard is about to start it
+        processes = await asyncio.to_thread(self._descendants)
+        while not processes and self.alive:  # its guard is about to start it
+            await asyncio.sleep(_SOON_S)
+            processes = await asyncio.to_thread(self._descendants)
         for process in processes[:1] if worker_alone else processes:
             with suppress(psutil.Error):  # it has ended
                 process.terminate()
