@@ -197,7 +197,7 @@ class Connection:
 
 def _target(path: str, query: Mapping[str, Any]) -> str:
     given = {k: str(v).lower() if isinstance(v, bool) else v for k, v in query.items()}
-    return f"{_ROOT}{path}?{urlencode(given)}" if given else f"{_ROOT}{path}"
+    return f"{_ROOT}{path}?{urlencode(given, doseq=True)}" if given else f"{_ROOT}{path}"
 
 
 def _error(status: int, body: bytes) -> HeadgateError:
