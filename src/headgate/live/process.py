@@ -137,8 +137,10 @@ class WorkerProcess:
         Ray cluster of a Ray program, which its program still needs, gets none: it has left the
         session of the worker.
         """
-        while not (processes := await asyncio.to_thread(self._notified)) and self.alive:  # noqa: ASYNC110  # no event
-            await asyncio.sleep(_SOON_S)  # its guard is about to start it
+        processes = await asyncio.to_thread(self._notified)
+        while not processes and self.alive:  # its guard is about to start it
+            await asyncio.sleep(_SOON_S)
+            processes = await asyncio.to_thread(self._notified)
         for process in processes[:1] if worker_alone else processes:
             with suppress(psutil.Error):  # it has ended
                 process.terminate()
