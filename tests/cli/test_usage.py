@@ -56,7 +56,7 @@ def test_an_unknown_verb_names_the_nearest(headgate: Any) -> None:
         ("jobs --limit x -o json", "--limit", "valid integer"),
         ("jobs --limit 0 -ojson", "--limit", "greater than or equal to 1"),
         ("jobs --format=json --limit", "--limit", "requires an argument"),
-        ("submit -o json", "FILE", "give one job file"),
+        ("submit -o json", "FILE", "is missing"),
         ("get a b -o json", "", "extra argument"),
         ("data put --name x -o json", "FILES...", "is missing"),
         ("up --nodes 0 -o json", "--nodes", "greater than or equal to 1"),
