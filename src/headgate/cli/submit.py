@@ -119,8 +119,8 @@ def _job_text(
             raise SpecError([problem], code="usage")
     if len(arguments) != 1:
         hint = "headgate submit FILE, or headgate submit --ray SCRIPT -- ARGS"
-        found = "there is none" if not arguments else f"there are {len(arguments)}"
-        problem = Problem(path="FILE", problem=f"give one job file; {found}", hint=hint)
+        text = f"{len(arguments)} are given, and one is submitted" if arguments else "is missing"
+        problem = Problem(path="FILE", problem=text, hint=hint)
         raise SpecError([problem], code="usage")
     return read_text(Path(arguments[0])), arguments[0]
 
