@@ -59,7 +59,7 @@ def test_submit_after_other_jobs_shows_what_it_waits_for(
     assert (view["state"], view["after"]) == ("queued", [pair])
     assert view["reason"].startswith(f"WaitsForJobs(depends on {pair} (RUNNING")
     text = up("get", later.json["id"]).out
-    assert f"after    {pair}\n" in text
+    assert f"\nAfter: {pair}\n" in text
     assert f"depends on {pair} (RUNNING); starts when it has finished" in text
     for task in (0, 1):
         controller.end(pair, task, b"")
@@ -71,8 +71,8 @@ def test_get_shows_the_limit_of_running_tasks_and_what_it_holds_back(
 ) -> None:
     job = up("submit", job_file("{tasks: {run: x, count: 3, max_running: 1}}"), "-o", "json").json
     text = up("get", job["id"]).out
-    assert "tasks    3: 2 held, 1 running (max_running 1)\n" in text
-    assert "why      held back by max_running (1 of 1 running); starts as these finish\n" in text
+    assert "\nTasks: 3 (2 PENDING, 1 RUNNING), max_running 1\n" in text
+    assert "\nReason: held back by max_running (1 of 1 running); starts as these finish\n" in text
     held = up("get", job["id"], "--task", "2", "-o", "json").json["task_list"][0]
     assert (held["state"], held["reason"][:11]) == ("held", "MaxRunning(")
 
@@ -294,15 +294,15 @@ def test_get_shows_what_a_job_declares_of_its_run_times(up: Any, job_file: Any) 
 
 
 def test_get_shows_why_when_and_for_whom_runs_were_stopped(up: Any, pair: str) -> None:
-    assert up("cancel", pair).out == f"{pair} cancelled; it was active\n"
+    assert up("cancel", pair).out == f"{pair} cancelled\n"
     lines = up("get", pair).out.splitlines()
     why = f": cancelled by {ME}, on 1970-01-12 at 13:46:40 UTC"
-    assert f"stopped  task 0, run 1{why}" in lines
-    assert f"  task 1, run 1{why}" in lines
+    assert f"Stopped: task 0, run 1{why}" in lines
+    assert f"         task 1, run 1{why}" in lines
     (task,) = up("get", pair, "--task", "1", "-o", "json").json["task_list"]
     (stop,) = task["stops"]
     assert (stop["kind"], stop["attempt"], stop["by_user"]) == ("cancelled", 1, ME)
-    assert "last stop" in up("why", f"{pair}/1").out
+    assert "Last stop" in up("why", f"{pair}/1").out
 
 
 def test_cancel_without_notice_says_so(up: Any, pair: str) -> None:

@@ -254,7 +254,7 @@ def _gang(view: dict[str, Any]) -> str:
 
 def _limit(view: dict[str, Any]) -> str:
     most = view.get("max_running")  # not in views archived by older releases
-    return "" if most is None else f" (max_running {most})"
+    return "" if most is None else f", max_running {most}"
 
 
 def _results(kept: dict[str, Any]) -> str | None:
