@@ -298,7 +298,7 @@ def test_get_shows_why_when_and_for_whom_runs_were_stopped(up: Any, pair: str) -
     lines = up("get", pair).out.splitlines()
     why = f": cancelled by {ME}, on 1970-01-12 at 13:46:40 UTC"
     assert f"Stopped: task 0, run 1{why}" in lines
-    assert f"         task 1, run 1{why}" in lines
+    assert f"  task 1, run 1{why}" in lines
     (task,) = up("get", pair, "--task", "1", "-o", "json").json["task_list"]
     (stop,) = task["stops"]
     assert (stop["kind"], stop["attempt"], stop["by_user"]) == ("cancelled", 1, ME)
