@@ -22,6 +22,7 @@ from headgate.cli.cluster import DEFAULT_POLICY
 from headgate.cli.jobs import job_lines
 from headgate.cli.settings import POLICY_FORM, FormatOption, settle
 from headgate.cli.why import expected_start
+from headgate.model import Queue
 from headgate.ports import make_policy, read_policy
 from headgate.state import State
 
@@ -63,10 +64,10 @@ def demo(
     ] = DEFAULT_POLICY,
     fmt: FormatOption = None,
 ) -> None:
-    """Run five jobs on virtual nodes, and simulate the same.
+    """Run jobs of three users on virtual nodes, and simulate the same.
 
-    Starts 8 virtual nodes, runs a gang and four maps on them, checks their results, shows why each
-    job was pending, and simulates the same.
+    Starts 8 virtual nodes, runs a plain Ray program, a gang and four maps on them, checks their
+    results, shows why each job was pending, and simulates the same.
     """
     from rich.console import Console
 
@@ -90,7 +91,7 @@ def demo(
 def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, Any]]:
     """Run the demo in a directory; all processes are stopped at the end, also after a failure."""
     from headgate.cli.cluster import start_cluster, stop_cluster
-    from headgate.cli.demo_jobs import make_jobs
+    from headgate.cli.demo_jobs import USERS, make_jobs
 
     state, inputs = base / "state", base / "inputs"
     inputs.mkdir()
@@ -104,6 +105,7 @@ def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, A
                 racks=_RACKS,
                 policy=policy,
                 seed=_SEED,
+                queues=tuple(Queue(name=user) for user in USERS),
                 spares=0,
             )
         console.print(f"{_NODES} nodes up after {format_seconds(time.monotonic() - started)}")
@@ -111,7 +113,7 @@ def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, A
             with console.status("Generating the inputs"):
                 jobs = make_jobs(inputs, _SEED)
             _put(client, jobs, console)
-            ids = {client.submit(job.text): job for job in jobs}
+            ids = {client.submit(job.job): job for job in jobs}
             waits = _watch(client, list(ids), console)
             with console.status("Checking the results against NumPy"):
                 verdicts = {i: _verdict(client, i, job, base) for i, job in ids.items()}
@@ -192,7 +194,7 @@ def _table(views: Sequence[Mapping[str, Any]], width: int) -> Any:
     """Return the jobs now, as `headgate jobs` shows them."""
     from rich.text import Text
 
-    title = f"A gang and four maps share {_NODES * _GPUS} GPUs:"
+    title = f"A Ray program, a gang and four maps of three users share {_NODES * _GPUS} GPUs:"
     return Text("\n".join((title, *job_lines(views, width))), no_wrap=True)
 
 
