@@ -136,7 +136,8 @@ def test_submit_warns_of_values_that_are_probably_unintended(up: Any, job_file: 
         assert shown.err == ""
         assert [warning["path"] for warning in shown.json["warnings"]] == paths
     plain = up("submit", job_file("{run: x}"), "-o", "json")
-    assert plain.json == {"id": "job-3", "dry_run": False, "warnings": []}
+    expected = {"id": "job-3", "state": "active", "dry_run": False, "warnings": []}
+    assert plain.json == expected
 
 
 def test_submit_reads_a_job_file_from_a_pipe(up: Any, controller: Any) -> None:
