@@ -50,18 +50,22 @@ found = tuner.fit().get_best_result(metric="score", mode="min").config["x"]
 """
 TRAIN = """
 from ray import train
-from ray.train.data_parallel_trainer import DataParallelTrainer
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-def loop():
+def loop(config):
     context = train.get_context()
-    train.report({"world": context.get_world_size(), "rank": context.get_world_rank()})
+    with open(f"{config['folder']}/{context.get_world_rank()}", "w") as file:
+        file.write(str(context.get_world_size()))
+    train.report({"rank": context.get_world_rank()})
 
 trainer = DataParallelTrainer(
     loop,
+    train_loop_config={"folder": os.getcwd()},
     scaling_config=train.ScalingConfig(num_workers=2, use_gpu=False),
     run_config=train.RunConfig(storage_path=os.getcwd()),
 )
-found = trainer.fit().metrics["world"]
+trainer.fit()
+found = [open(str(rank)).read() for rank in range(2)]
 """
 WRITE = """
 with open(os.environ["HEADGATE_OUTPUT"], "w") as file:
@@ -77,7 +81,7 @@ def headgate() -> Iterator[Headgate]:
 
 @pytest.mark.parametrize(
     ("program", "expected"),
-    [(POOL, [0, 1, 4, 9, 16]), (DATA, 4900), (TUNE, 2), (TRAIN, 2)],
+    [(POOL, [0, 1, 4, 9, 16]), (DATA, 4900), (TUNE, 2), (TRAIN, ["2", "2"])],
     ids=["pool", "data", "tune", "train"],
 )
 def test_library_runs_on_the_cluster_of_a_program(
