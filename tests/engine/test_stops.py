@@ -49,7 +49,7 @@ def test_preemption_is_recorded_with_its_time_and_the_job_that_gets_the_gpus(ben
     assert command == StopTask(run=launch.run, node="a", now=False)
     (stop,) = stops(bench, "j")
     assert (stop.attempt, stop.at, stop.cause.job, stop.end) == (1, at, "k", "")
-    assert stop.cause.text == "preempted for k, which is below its fair share"
+    assert stop.cause.text == "preempted for k, below its fair share"
     event = TaskStopped(at=bench.at, run=launch.run, message="it was killed 30 s after the notice")
     bench.give(event)
     assert stops(bench, "j") == (stop._replace(end=event.message),)

@@ -36,7 +36,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-def test_gang_and_maps_share_a_cluster_and_the_simulator_agrees(folder: Path) -> None:
+def test_jobs_of_three_users_share_a_cluster_and_the_simulator_agrees(folder: Path) -> None:
     done = subprocess.run(
         [HEADGATE, "demo", "-o", "json"],
         capture_output=True,
@@ -49,17 +49,18 @@ def test_gang_and_maps_share_a_cluster_and_the_simulator_agrees(folder: Path) ->
     report = json.loads(done.stdout)
     assert [job["job"] for job in report["jobs"]] == [
         "occurrence-1",
-        "train-2",
-        "primes-3",
-        "matmul-4",
-        "errors-5",
+        "search-2",
+        "train-3",
+        "primes-4",
+        "matmul-5",
+        "errors-6",
     ]
     for job in report["jobs"]:
         assert job["verdict"] == "", job
-        assert (sum(job["read_bytes"]) > 0) == (job["job"] != "train-2"), "it reads no data"
+        assert (sum(job["read_bytes"]) > 0) == (job["job"] not in ("search-2", "train-3"))
         assert job["run_s"] > 0
         assert job["fairness"] > 0
-    train = report["jobs"][1]
+    train = report["jobs"][2]
     assert "GPUs" in train["why"], "the first job holds the GPUs when the gang arrives"
     assert train["why_after_s"] > 0
     assert train["expected"]

@@ -42,9 +42,10 @@ with open(os.environ["HEADGATE_OUTPUT"], "w") as file:
 class DemoJob:
     """A job of the demo.
 
-    `job` is its job file, as text or as a path, from where files that it names are sent. `data`: name of a dataset -> its file and shard size in bytes, cut at line ends if `lines`.
-    `results`: the number of last tasks whose results make up the job's result. `wrong` returns
-    how that result is wrong, "" if it is right.
+    `job` is its job file, as text or as a path, from where files that it names are sent. `data`:
+    name of a dataset -> its file and shard size in bytes, cut at line ends if `lines`. `results`:
+    the number of last tasks whose results make up the job's result. `wrong` returns how that
+    result is wrong, "" if it is right.
     """
 
     name: str

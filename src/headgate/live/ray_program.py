@@ -281,7 +281,8 @@ def command(node: RayNode, address: str, host: str, *, head: bool) -> str:
         *("env", *(f"{name}={value}" for name, value in variables(node, address).items())),
         *(node.python, ray_start.__file__, _socket(node) if head else ""),
         *(f"--node-ip-address={host}", f"--node-name={node.node}"),
-        f"--temp-dir={node.directory}",
+        # below the directory, which only its user can enter: Ray opens its own one to all users
+        f"--temp-dir={node.directory}/r",
         *(f"--num-gpus={len(node.gpus)}", f"--num-cpus={node.cpus}"),
         *(f"--memory={node.memory_bytes}", f"--object-store-memory={node.store_bytes}"),
         *("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"),
