@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -414,3 +415,17 @@ def test_full_local_disk_is_not_retried(
         fetch_best(reading("a", "n1"), addresses, None, tmp_path / "copy", timeout_s=600)
     assert caught.value.code == "disk_full"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["store"]
+
+
+def test_serving_leaves_the_signal_handlers_of_the_process(store: ShardStore) -> None:
+    received: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+    server = ShardServer(store, HOST, token=TOKEN)
+    try:
+        time.sleep(0.2)  # until its thread serves
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        server.close()
+    assert received == [signal.SIGTERM]

@@ -68,7 +68,8 @@ class ShardServer:
                 f"the shard service cannot listen on {host}:{port}: {error}", code="port_in_use"
             ) from error
         self.port: int = self._server.port
-        self._thread = threading.Thread(target=self._server.serve, daemon=True, name="shards")
+        # `serve` would replace the signal handlers of the process while it runs
+        self._thread = threading.Thread(target=self._server.wait, daemon=True, name="shards")
         self._thread.start()
 
     def served_bytes(self) -> dict[str, int]:
