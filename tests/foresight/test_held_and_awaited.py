@@ -87,7 +87,7 @@ def test_reason_names_the_awaited_job_with_its_state_and_expected_end(bench: Ben
     bench.job("c", after=("a2",))
     assert reason(bench, "b") == WaitsForJobs(job="a", state="PENDING")
     assert str(reason(bench, "b")) == (
-        "WaitsForJobs(waits for a (PENDING); starts when it has finished)"
+        "WaitsForJobs(depends on a (PENDING); starts when it has finished)"
     )
     begin(bench, "a", 0)
     assert reason(bench, "b") == WaitsForJobs(job="a", state="RUNNING")

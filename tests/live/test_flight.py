@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -417,15 +416,27 @@ def test_full_local_disk_is_not_retried(
     assert sorted(p.name for p in tmp_path.iterdir()) == ["store"]
 
 
-def test_serving_leaves_the_signal_handlers_of_the_process(store: ShardStore) -> None:
-    received: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
-    server = ShardServer(store, HOST, token=TOKEN)
-    try:
-        time.sleep(0.2)  # until its thread serves
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(0.01)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-        server.close()
-    assert received == [signal.SIGTERM]
+SERVES = """
+import signal, sys, threading, time
+from pathlib import Path
+from headgate.live.flight import ShardServer
+from headgate.live.store import ShardStore
+ending = threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: ending.set())
+server = ShardServer(ShardStore(Path(sys.argv[1])), "127.0.0.1", token="")
+time.sleep(0.2)  # until its thread serves
+print("up", flush=True)
+ending.wait()
+"""
+
+
+def test_process_that_serves_handles_its_signals(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SERVES, str(tmp_path / "store")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.terminate()
+        try:
+            assert process.wait(20) == 0
+        finally:
+            process.kill()

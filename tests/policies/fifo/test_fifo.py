@@ -139,7 +139,7 @@ def test_gang_waits_until_its_stopping_members_have_ended() -> None:
     assert placed == []
     short = GangShort(placeable_tasks=1, tasks=2, free_gpus=2, needed_gpus=2, stopping_tasks=1)
     assert str(short) == (
-        "GangShort(1/2 tasks are being stopped; starts when all its tasks fit together)"
+        "GangShort(1 of 2 tasks are being stopped; starts when all its tasks fit together)"
     )
     assert reasons == {"gang": short, "next": BehindHead(head="gang")}
 

@@ -61,7 +61,7 @@ def test_every_round_of_a_walk_is_an_optimum_and_fits(make: Callable[[], FlowPol
                 bool(p.gpus) for p in plan.starts
             )
             followed += (changes_of(policy) or 0) > 0
-    assert followed > 20 * MOST
+    assert followed > 19 * MOST
 
 
 def busy() -> Bench:
