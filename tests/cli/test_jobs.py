@@ -96,7 +96,7 @@ def test_waiting_ends_with_the_exit_code_of_the_job(
     assert output.err == ""
     if code:
         text = up("submit", job_file(PAIR), "--wait")
-        assert text.out == "job-2 failed: task 0 failed 3 times: it broke\n"
+        assert text.out == "job-2 FAILED: task 0 failed 3 times: it broke\n"
 
 
 def test_waiting_for_a_cancelled_job_has_exit_code_103(
@@ -110,7 +110,7 @@ def test_waiting_for_a_cancelled_job_has_exit_code_103(
     canceller.start()
     output = up("submit", job_file(PAIR), "--wait")
     canceller.join()
-    assert (output.code, output.out) == (103, f"job-1 cancelled: cancelled by {ME}\n")
+    assert (output.code, output.out) == (103, f"job-1 CANCELLED: cancelled by {ME}\n")
 
 
 @pytest.mark.parametrize(
@@ -395,6 +395,18 @@ def test_logs_shows_a_running_task_by_default(up: Any, pair: str, controller: An
 def test_a_task_that_has_not_run_has_no_log(up: Any, job_file: Any) -> None:
     up("submit", job_file("{tasks: {run: x, count: 9}}"))
     assert up("logs", "job-1", "--task", "8").code == 101
+
+
+def test_logs_shows_the_first_task_of_a_gang_that_has_ended(
+    up: Any, job_file: Any, controller: Any
+) -> None:
+    for gang, shown in (("true", "zero\n"), ("false", "one\n")):
+        text = f"{{gang: {gang}, tasks: {{count: 2, run: x}}}}"
+        job = up("submit", job_file(text), "-o", "json").json["id"]
+        controller.logs |= {(job, 0, 1): "zero\n", (job, 1, 1): "one\n"}
+        for task in (0, 1):
+            controller.end(job, task, b"")
+        assert up("logs", job).out == shown
 
 
 @pytest.mark.parametrize("verb", ["get", "logs", "logs -f"])

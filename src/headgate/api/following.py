@@ -74,7 +74,7 @@ def shown_task(client: Client, job: str, task: int | None) -> tuple[View, int]:
     """Return the task whose output to show, and how many tasks were candidates.
 
     Without a number it is the first task that failed, else the first that runs, else the last that
-    ran, else the first.
+    ran (of a gang the first), else the first.
     """
     tasks = client.tasks(job) if task is None else [client.task(job, task)]
     for state in ("failed", "running", "starting"):
@@ -82,7 +82,10 @@ def shown_task(client: Client, job: str, task: int | None) -> tuple[View, int]:
         if found:
             return found[0], len(tasks)
     ran = [t for t in tasks if t["attempts"]]
-    return (ran[-1] if ran else tasks[0]), len(tasks)
+    if not ran:
+        return tasks[0], len(tasks)
+    is_gang = len(ran) > 1 and client.job(job)["gang"]
+    return ran[0 if is_gang else -1], len(tasks)
 
 
 def need_output(job: str, task: View) -> None:

@@ -23,7 +23,8 @@ def logs(
         typer.Option(
             min=0,
             metavar="N",
-            help="Show this task; default: a failed or running one, else the last.",
+            help="Show this task; default: a failed or running one, else the last;"
+            " of a gang the first.",
         ),
     ] = None,
     attempt: Annotated[

@@ -12,6 +12,7 @@ import typer
 
 from headgate.api import following
 from headgate.base.errors import Problem, SpecError
+from headgate.base.states import job_word
 from headgate.base.text import indented, visible
 from headgate.cli import output
 from headgate.cli.errors import OUTCOMES, interrupted
@@ -107,7 +108,7 @@ def submit(
         except KeyboardInterrupt:
             raise interrupted(f"job {job} continues; to cancel it: headgate cancel {job}") from None
         reason = f": {indented(ended['message'])}" if ended["message"] else ""
-        text = f"{job} {ended['state']}{reason}"
+        text = f"{job} {_word(ended)}{reason}"
         output.print_result({**ended, **shown_warnings}, text, as_json=settings.as_json)
         raise typer.Exit(OUTCOMES[ended["state"]])
 
@@ -141,6 +142,10 @@ def _warning(warning: Problem) -> dict[str, str]:
     return {"path": warning.path, "problem": warning.problem, "hint": warning.hint}
 
 
+def _word(view: dict[str, Any]) -> str:
+    return job_word(view["state"], view["tasks"], view["preempted_tasks"])
+
+
 def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
     """Return the view of a job after its end; meanwhile show its progress."""
     if settings.as_json or not sys.stderr.isatty():
@@ -156,7 +161,7 @@ def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
             tasks = view["tasks"]
             bar.update(
                 line,
-                description=f"{job} {view['state']}",
+                description=f"{job} {_word(view)}",
                 total=tasks["total"],
                 completed=tasks.get("finished", 0),
                 why=visible(output.sentence(view["reason"]) or ""),
