@@ -110,7 +110,7 @@ def test_processes_of_num_nodes_run_on_a_node_each_with_the_variables_of_torchru
 def test_num_nodes_with_more_nodes_than_there_are_is_rejected_with_the_largest(
     headgate: Headgate,
 ) -> None:
-    with pytest.raises(HeadgateError, match="the largest gang that fits has 2"):
+    with pytest.raises(HeadgateError, match="at most 2 fit"):
         headgate.submit(one_per_node("true", nodes=3))
 
 
