@@ -169,7 +169,7 @@ def test_gpus_are_held_for_jobs_and_those_given_out_join_when_they_are_free(fold
 
 def _why(headgate: Headgate, job: str) -> str:
     def reason() -> Any:
-        return headgate.client.explanation(job)["reason"]
+        return headgate.client.why(job)["reason"]
 
     found = headgate.until(reason, f"{job} waits")
     return str(found)
