@@ -148,7 +148,7 @@ def test_logs_results_and_messages_are_for_their_owner_unless_public(
     assert colleague.call("result", public, None) == "the secret\n"
     assert member.call("log", private, 0, **log)["text"] == "the secret\n"
     assert headgate.result(private) == b"the secret\n", "root may read all"
-    for call in (("job", broken), ("explanation", broken), ("jobs",)):
+    for call in (("job", broken), ("why", broken), ("jobs",)):
         assert "the secret" not in json.dumps(colleague.call(*call))
         assert "the secret" in json.dumps(member.call(*call))
 
