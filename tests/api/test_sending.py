@@ -1,4 +1,4 @@
-"""What clients send with a job: asked for, found beside the job file, and nothing otherwise."""
+"""What clients send with a job: what it names, what is beside the job file, else nothing."""
 
 from __future__ import annotations
 

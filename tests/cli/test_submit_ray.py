@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.api.ray_jobs import job_of_ray_script
+from headgate.api.programs import job_of_ray_script
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ View = dict[str, Any]
 
 
 class Client(Protocol):
-    """What is asked here of a `headgate.Client`."""
+    """The part of `headgate.Client` that is used here."""
 
     def job(self, job: str) -> View:
         """Return one job."""
@@ -33,26 +33,41 @@ class Client(Protocol):
         """Return a piece of a run's log."""
 
 
+class _Pauses:
+    """Pauses between looks, which grow while nothing changes."""
+
+    def __init__(self) -> None:
+        self._next_s = _PAUSES_S[0]
+
+    def shorten(self) -> None:
+        """Begin with the shortest pause again: something has changed."""
+        self._next_s = _PAUSES_S[0]
+
+    def wait(self) -> None:
+        time.sleep(self._next_s)
+        self._next_s = min(1.5 * self._next_s, _PAUSES_S[1])
+
+
 def changes(client: Client, job: str, *, timeout_s: float | None = None) -> Iterator[View]:
     """Yield the view of a job now and after every change, until its end.
 
     Continues across restarts of the controller. Raises WorldError `timeout` after `timeout_s`.
     """
     until = None if timeout_s is None else time.monotonic() + timeout_s
-    pause_s, last = _PAUSES_S[0], None
+    pauses, last = _Pauses(), None
     while True:
         view = despite_restart(lambda: client.job(job))
         seen = {**view, "wait_s": None, "run_s": None}  # these grow
         if seen != last:
-            last, pause_s = seen, _PAUSES_S[0]
+            last = seen
+            pauses.shorten()
             yield view
             if view["state"] in ENDED:
                 return
         if until is not None and time.monotonic() >= until:
             problem = Problem(path=job, problem=f"it has not ended within {timeout_s} s")
             raise WorldError([problem], code="timeout")
-        time.sleep(pause_s)
-        pause_s = min(1.5 * pause_s, _PAUSES_S[1])
+        pauses.wait()
 
 
 def despite_restart(call: Callable[[], _T]) -> _T:
@@ -138,14 +153,13 @@ def _piece(client: Client, job: str, task: int, run: int, offset: int) -> View:
 
 def paused(pieces: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
     """Yield the pieces that have text; wait before looking again after one without."""
-    pause_s = _PAUSES_S[0]
+    pauses = _Pauses()
     for run, text in pieces:
         if text:
-            pause_s = _PAUSES_S[0]
+            pauses.shorten()
             yield run, text
         else:
-            time.sleep(pause_s)
-            pause_s = min(1.5 * pause_s, _PAUSES_S[1])
+            pauses.wait()
 
 
 def interleaved(client: Client, job: str, tasks: int) -> Iterator[tuple[int, str]]:
@@ -154,7 +168,7 @@ def interleaved(client: Client, job: str, tasks: int) -> Iterator[tuple[int, str
     An empty text means that none has written anything since the last look.
     """
     streams = {n: followed(client, job, n, first=1, only=False) for n in range(tasks)}
-    pause_s = _PAUSES_S[0]
+    pauses = _Pauses()
     while streams:
         silent = True
         for ordinal, pieces in tuple(streams.items()):
@@ -162,9 +176,9 @@ def interleaved(client: Client, job: str, tasks: int) -> Iterator[tuple[int, str
             if text is None:
                 del streams[ordinal]
             elif text:
-                silent, pause_s = False, _PAUSES_S[0]
+                silent = False
+                pauses.shorten()
                 yield ordinal, text
         if silent and streams:
             yield 0, ""
-            time.sleep(pause_s)
-            pause_s = min(1.5 * pause_s, _PAUSES_S[1])
+            pauses.wait()

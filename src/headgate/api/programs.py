@@ -1,12 +1,14 @@
-"""Job files of single commands."""
+"""Job files of single commands, and of plain Ray programs."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
+
+from headgate.base.errors import Problem, SpecError
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 40
@@ -45,6 +47,30 @@ def job_of_command(
     }
 
 
+def job_of_ray_script(
+    script: Path,
+    args: Sequence[str] = (),
+    *,
+    gpus: int | None = None,
+    cpus: int | None = None,
+    memory: str | int | None = None,
+    num_nodes: int | None = None,
+) -> dict[str, Any]:
+    """Return the job file, as plain data, of a plain Ray program, whose script names it.
+
+    The others are keys of job files, with the same defaults: amounts in all, with `num_nodes` per
+    node. SpecError `usage` for a script that is not there.
+    """
+    path = script.expanduser().absolute()
+    if not path.is_file():
+        what = "is not a file" if path.exists() else "there is no such file"
+        raise SpecError([Problem(path=str(script), problem=what)], code="usage")
+    ray: dict[str, Any] = {"script": str(path), "args": list(args)}
+    if resources := _given(gpus=gpus, cpus=cpus, memory=memory):
+        ray["resources"] = resources
+    return {"name": _valid_name(path.stem) or "ray", "ray": ray, **_given(num_nodes=num_nodes)}
+
+
 def _given(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
@@ -53,5 +79,9 @@ def _name(words: Sequence[str]) -> str:
     """Return a job's name for a command: that of its program, or of the script it is given."""
     names = [PurePath(word).name for word in words if not word.startswith("-")]
     scripts = [name for name in names[1:2] if PurePath(name).suffix in (".py", ".sh")]
-    found = _NOT_IN_NAMES.sub("-", (scripts or names or [""])[0])[:_LONGEST_NAME]
-    return found.lstrip("-._") or "run"
+    return _valid_name((scripts or names or [""])[0]) or "run"
+
+
+def _valid_name(text: str) -> str:
+    """Return what of a text can name a job, or ''."""
+    return _NOT_IN_NAMES.sub("-", text)[:_LONGEST_NAME].lstrip("-._")

@@ -30,7 +30,7 @@ _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # raw in JSON
 
 
 class Packages(Protocol):
-    """What is asked here of a `headgate.Client`."""
+    """The part of `headgate.Client` that is used here."""
 
     def has_package(self, digest: str) -> bool:
         """Return whether the controller has a package."""

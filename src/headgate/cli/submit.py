@@ -117,7 +117,7 @@ def _job_text(
     arguments: Sequence[str], script: Path | None, options: Mapping[str, Any]
 ) -> tuple[str, str]:
     """Return the text of the job file that a command line names or describes, and its name."""
-    from headgate.api.ray_jobs import job_of_ray_script
+    from headgate.api.programs import job_of_ray_script
     from headgate.spec.document import decoded, read_text
 
     if script is not None:

@@ -22,6 +22,7 @@ from headgate.live.executor import (
 from headgate.live.flight import ShardServer, fetch, stat, time_transfer
 from headgate.live.kept import sweep
 from headgate.live.log_limit import LogBytes, read_from
+from headgate.live.names import end_actors, names_with
 from headgate.live.prepared import prepared_directory
 from headgate.live.private import PRIVATE_UMASK, make_traversable, remove_tree, write_private
 from headgate.live.probe import NodeReport, probe_node
@@ -230,10 +231,4 @@ def start_agent(member: Member, root: Path, *, token: str) -> Any:
 
 def end_agents() -> None:
     """End all node agents of the cluster; their shards stay on disk."""
-    import ray
-    from ray.util import list_named_actors
-
-    for entry in list_named_actors(all_namespaces=True):
-        if entry["namespace"] == NAMESPACE and entry["name"].startswith(_AGENT):
-            with suppress(ValueError):  # it has ended meanwhile
-                ray.kill(ray.get_actor(entry["name"], namespace=NAMESPACE), no_restart=True)
+    end_actors(names_with(_AGENT))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from headgate.live.names import end_actors, names_with
 from headgate.live.ray_nodes import NAMESPACE, Member
 from headgate.live.supervise import supervise
 
@@ -118,21 +119,24 @@ class Holders:
         holders.paused_until = now + _PLACE_S
         waiting = [number for number in range(member.gpus) if number not in holders.gpus]
         names = [_name(member.ray_id, number) for number in (*waiting, *held.values())]
-        await asyncio.to_thread(_end, names)
+        await asyncio.to_thread(end_actors, names)
 
     def take_back(self, member: Member, used: Collection[int]) -> None:
         """Hold the lent GPUs of a node again, except those in `used`, and those just lent."""
         holders, now = self._nodes.get(member.ray_id), asyncio.get_running_loop().time()
-        for gpu, since in () if holders is None else tuple(holders.lent.items()):
-            if holders is not None and gpu not in used and now > since + _LEND_S:
+        if holders is None:
+            return
+        for gpu, since in tuple(holders.lent.items()):
+            if gpu not in used and now > since + _LEND_S:
                 del holders.lent[gpu]
                 holders.returned.set()
 
     def drop(self, ray_id: str) -> None:
         """Forget a node that Ray has lost, with its holders."""
         holders = self._nodes.pop(ray_id, None)
-        for keeper in () if holders is None else holders.keepers:
-            keeper.cancel()
+        if holders is not None:
+            for keeper in holders.keepers:
+                keeper.cancel()
 
 
 async def _keep(member: Member, number: int, holders: _NodeHolders) -> None:
@@ -191,25 +195,9 @@ def _holdable(member: Member) -> int:
     """Return how many GPUs of a node are free, or held already: so many holders start soon."""
     state: Any = import_module("ray._private.state")  # what a node has free has no public API
     free = state.available_resources_per_node().get(member.ray_id, {}).get("GPU", 0)
-    return int(free) + sum(name.startswith(_name(member.ray_id, 0)[:-1]) for name in _named())
-
-
-def _named() -> Iterator[str]:
-    from ray.util import list_named_actors
-
-    for entry in list_named_actors(all_namespaces=True):
-        if entry["namespace"] == NAMESPACE and entry["name"].startswith(_HOLDER):
-            yield entry["name"]
+    return int(free) + len(names_with(f"{_HOLDER}{member.ray_id}:"))
 
 
 def end_holders() -> None:
     """End all holders of the cluster: Ray gives out their GPUs again."""
-    _end(_named())
-
-
-def _end(names: Iterable[str]) -> None:
-    import ray
-
-    for name in names:
-        with suppress(ValueError):  # it has ended meanwhile
-            ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+    end_actors(names_with(_HOLDER))

@@ -121,11 +121,11 @@ def _empty(directory: Path) -> None:
 
 async def _locked(entry: Path, how: int, waiting: Callable[[], None]) -> int:
     """Return the descriptor of an entry's lock, held as `how` says, once that is possible."""
-    asked = False
+    reported = False
     while (descriptor := _try_lock(entry, how)) is None:
-        if not asked:
+        if not reported:
             waiting()
-            asked = True
+            reported = True
         await asyncio.sleep(_LOOK_S)  # not a thread that waits: it could not be cancelled
     return descriptor
 

@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -264,15 +264,16 @@ class JobLink:
                 first_ray_id=members[entry.gang[0]].ray_id,
             )
         member = members[launch.node]
-        record = launch_record(
+        return launch_record(
             launch,
             ray_id=member.ray_id,
             addresses=self._reachable.addresses,
             packages=self._reachable.packages,
             gang=gang,
             log_limit_bytes=self._log_limit_bytes,
+            node_cpus=member.cpus,
+            node_gpus=member.gpus,
         )
-        return replace(record, node_cpus=member.cpus, node_gpus=member.gpus)
 
     def _readable(self, launch: LaunchTask) -> bool:
         """Return whether every shard that a run reads has a source with an address."""

@@ -165,18 +165,22 @@ class Membership:
 
     def _take_back(self) -> None:
         """Hold the GPUs of shared programs that have ended again."""
+        if self._holders is None:
+            return
         view = self._snapshot()
-        for member in self._reachable.members.values() if self._holders else ():
+        for member in self._reachable.members.values():
             row = view.names.node_rows.get(member.name)
-            if self._holders is not None and row is not None and self._holders.lent(member):
+            if row is not None and self._holders.lent(member):
                 tasks = [task for task in view.holding() if view.tasks.node[task] == row]
                 used = [gpu for t in tasks if _is_shared(view, t) for gpu in view.held_gpus(t)]
                 self._holders.take_back(member, used)
 
     async def _post_withheld(self) -> None:
         """Post which GPUs are withheld, of the nodes that are up, where that has changed."""
+        if self._holders is None:
+            return
         view, members = self._snapshot(), self._reachable.members
-        rows = {view.node(row).id: row for row in view.live_nodes()} if self._holders else {}
+        rows = {view.node(row).id: row for row in view.live_nodes()}
         events = [
             event
             for name, row in rows.items()

@@ -1,4 +1,4 @@
-"""Names of job masters and executors in Ray, and the spares that serve under them.
+"""Names of Headgate's actors in Ray: of job masters and executors, and spares that serve as them.
 
 A spare is an actor that was started before its job, with a name of its own. It serves a job once
 its name is stored in Ray's key-value store under the name that the job's actor has otherwise. An
@@ -8,6 +8,7 @@ last as long as named actors do, in the same process of Ray.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -53,14 +54,13 @@ def job_actors() -> list[str]:
 
     Masters come before executors.
     """
-    known = {*_listed(), *(key.decode() for key in _call("list", b"headgate-"))}
+    known = {*names_with(""), *(key.decode() for key in _call("list", b"headgate-"))}
     return sorted((n for n in known if n.startswith((_MASTER, _EXECUTOR))), reverse=True)
 
 
 def free_spares() -> list[str]:
     """Return the names of the spares that serve no job."""
-    spares = [name for name in _listed() if name.startswith(_SPARE)]
-    return [spare for spare in spares if _get(name_served(spare)) != spare]
+    return [spare for spare in names_with(_SPARE) if _get(name_served(spare)) != spare]
 
 
 def named_actor(name: str) -> Any:
@@ -113,11 +113,22 @@ def forget_name(name: str) -> None:
         _call("del", spare.encode())
 
 
-def _listed() -> list[str]:
+def names_with(prefix: str) -> list[str]:
+    """Return the names of Headgate's actors that begin so."""
     from ray.util import list_named_actors
 
     entries = list_named_actors(all_namespaces=True)
-    return [entry["name"] for entry in entries if entry["namespace"] == NAMESPACE]
+    names = [entry["name"] for entry in entries if entry["namespace"] == NAMESPACE]
+    return [name for name in names if name.startswith(prefix)]
+
+
+def end_actors(names: Iterable[str]) -> None:
+    """Kill the actors with these names, as far as they live; none is restarted."""
+    import ray
+
+    for name in names:
+        with suppress(ValueError):  # it has ended meanwhile
+            ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
 
 
 def _get(key: str) -> str:

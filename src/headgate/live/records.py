@@ -125,6 +125,8 @@ def launch_record(
     packages: tuple[str, int] | None = None,
     gang: GangRecord | None = None,
     log_limit_bytes: int = 0,
+    node_cpus: int = 0,
+    node_gpus: int = 0,
 ) -> LaunchRecord:
     """Return the record of a command; `addresses` may contain more than its sources.
 
@@ -147,4 +149,6 @@ def launch_record(
         time_limit_s=command.time_limit_s,
         grace_s=command.grace_s,
         log_limit_bytes=log_limit_bytes,
+        node_cpus=node_cpus,
+        node_gpus=node_gpus,
     )

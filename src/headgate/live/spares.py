@@ -11,7 +11,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any
 
 from headgate.live.executor import Executor
 from headgate.live.master import JobMaster
-from headgate.live.names import free_spares, give_spare, spare_name
+from headgate.live.names import end_actors, free_spares, give_spare, spare_name
 from headgate.live.ray_nodes import NAMESPACE, Member
 
 log = logging.getLogger(__name__)
@@ -120,7 +119,7 @@ class Spares:
             async with asyncio.timeout(_START_S):
                 await actor.__ray_ready__.remote()
         except BaseException:
-            await asyncio.to_thread(_end, name)
+            await asyncio.to_thread(end_actors, [name])
             raise
         self._ready.setdefault(place, []).append(name)
 
@@ -144,15 +143,7 @@ def _start(name: str, place: _Place, node: str, root: str) -> Any:
 
 def end_spares() -> None:
     """End all spares that serve no job."""
-    for name in free_spares():
-        _end(name)
-
-
-def _end(name: str) -> None:
-    import ray
-
-    with suppress(ValueError):  # it has ended meanwhile
-        ray.kill(ray.get_actor(name, namespace=NAMESPACE), no_restart=True)
+    end_actors(free_spares())
 
 
 def _machine(member: Member) -> str:

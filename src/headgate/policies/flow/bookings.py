@@ -126,6 +126,9 @@ class Bookings:
         for units in waiting_units(self._scratch.snapshot, int(self._now.jobs[job]), wide=True):
             yield from (unit for unit in units if unit.tasks[0] not in started)
 
+    def _job_of(self, unit: Unit) -> int:
+        return int(np.searchsorted(self._now.jobs, unit.job))
+
     def _has_room(self, job: int, milli: int) -> bool:
         queue = int(self._now.queue[job])
         return self._scratch.has_room(queue, milli + self._booked_milli.get(queue, 0))
@@ -278,7 +281,7 @@ class Bookings:
         A claim that the flow has not used may be that of a task that fits nowhere, in every round.
         """
         for each in tuple(self.reservations):
-            job = int(np.searchsorted(self._now.jobs, each.unit.job))
+            job = self._job_of(each.unit)
             queue, milli = int(self._now.queue[job]), each.unit.gpus_milli(self._scratch.snapshot)
             others = [other for other in self.reservations if other is not each]
             self._rebook(others)
@@ -293,7 +296,7 @@ class Bookings:
         """Keep the GPUs of these reservations free, and no others."""
         self._table.release()
         for each in reservations:
-            job = int(np.searchsorted(self._now.jobs, each.unit.job))
+            job = self._job_of(each.unit)
             self._table.keep(each, float(self._wide.run_s[job]))
 
     def backfill(self, tasks: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
@@ -387,12 +390,12 @@ class Bookings:
 
     def _unit_s(self, unit: Unit) -> float:
         """Return the run time of a unit that is compared with reservations."""
-        return float(self._wide.high_s[np.searchsorted(self._now.jobs, unit.job)])
+        return float(self._wide.high_s[self._job_of(unit)])
 
     def planned(self) -> Iterator[Reserved]:
         """Yield what is reserved, in order."""
         for each in self._all_reservations:
-            job = int(np.searchsorted(self._now.jobs, each.unit.job))
+            job = self._job_of(each.unit)
             yield each.planned(float(self._wide.run_s[job]))
 
 
