@@ -145,6 +145,24 @@ def test_program_that_is_stopped_while_it_starts_gets_the_notice(run: Run, after
     assert run(steps).message == "it ended after the notice"
 
 
+def test_program_that_starts_while_its_processes_are_listed_gets_the_notice(
+    run: Run, tmp_path: Path
+) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        record = launch(tmp_path, SAVES)
+        await begun(tmp_path, executor, record)
+        worker = executor._runs[record.run].worker
+        assert worker is not None
+        listed = worker._notified
+        before = iter([listed()[:1]])  # as listed before the worker has started the program
+        worker._notified = lambda: next(before, None) or listed()  # type: ignore[method-assign]
+        await executor.stop([record.run])
+        return await executor.outcome(record.run)
+
+    assert run(steps).message == "it ended after the notice"
+    assert seen(tmp_path) == ["begun", "notice", "saved"]
+
+
 def test_stopped_function_gets_the_notice(run: Run, tmp_path: Path) -> None:
     (tmp_path / "waits.py").write_text(
         "import signal, time\n"
