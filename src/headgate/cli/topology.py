@@ -48,13 +48,22 @@ def topology(
         with settings.client() as client:
             view = client.topology()
     elif file is not None:
-        from headgate.spec import load_topology
-
-        view = _view_of(load_topology(file))
+        view = _view_of(_read(file))
     if put or reset:
         _set(settings, file, dry_run=dry_run)
         return
     _show(view, svg, as_json=settings.as_json)
+
+
+def _read(file: Path) -> ClusterTopology:
+    """Return the topology of a file, or of a recorded map of hosts to switches."""
+    if file.suffix == ".parquet":
+        from headgate.traces.host_map import read_host_map
+
+        return read_host_map(file)
+    from headgate.spec import load_topology
+
+    return load_topology(file)
 
 
 def _set(settings: Settings, file: Path | None, *, dry_run: bool) -> None:
