@@ -195,7 +195,10 @@ class Contention:
         """Return the links that a job sends over, and its mean bytes per second on each."""
         traffic = self._jobs[job]
         step_s = self.step_s(job)
-        return traffic.links, traffic.flows * traffic.flow_bytes / step_s if step_s else 0 * traffic.flows
+        return (
+            traffic.links,
+            traffic.flows * traffic.flow_bytes / step_s if step_s else 0 * traffic.flows,
+        )
 
     def jobs(self) -> Iterable[str]:
         """Return the jobs, in order of addition."""
