@@ -143,6 +143,15 @@ class Contention:
         self._send_rate.pop(job, None)
         self._new.discard(job)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether jobs came or went since the last `changed`."""
+        return bool(self._dirty)
+
+    def traffic(self, job: str) -> Traffic:
+        """Return what a job sends."""
+        return self._jobs[job]
+
     def changed(self) -> list[str]:
         """Recompute the rates that additions and removals can reach; return the jobs that have new.
 
