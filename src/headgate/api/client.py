@@ -83,6 +83,10 @@ class Client:
         queues: list[Body] = self._call("GET", "/queues")["queues"]
         return queues
 
+    def links(self) -> Body:
+        """Return running jobs that communicate, and the expected load of links; see the route."""
+        return self._call("GET", "/links")
+
     def plan(
         self, *, policy: str | None = None, nodes: int | None = None, like: str | None = None
     ) -> Body:
