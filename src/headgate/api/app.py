@@ -19,6 +19,7 @@ from headgate.api import (
     metrics,
     packages,
     routes,
+    topology,
     views,
 )
 from headgate.api.controller import Controller
@@ -54,6 +55,7 @@ def make_app(controller: Controller) -> FastAPI:
         link_views.router,
         datasets.router,
         packages.router,
+        topology.router,
         events.router,
         metrics.router,
     ):

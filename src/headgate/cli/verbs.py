@@ -69,6 +69,7 @@ _VERBS = {
         "nodes": "show:nodes",
         "queues": "show:queues",
         "top": "top:top",
+        "topology": "topology:topology",
         "plan": "plan:plan",
         "policies": "policies:policies",
         "simulate": "simulate:simulate",
