@@ -9,6 +9,7 @@ from itertools import combinations
 
 import numpy as np
 
+from headgate.model.topology.tree import Tree
 from headgate.planning.defrag import Held, Moves
 from headgate.planning.subtrees import Subtrees
 
@@ -23,25 +24,23 @@ class Case:
     count: int
 
 
+def even_tree(*fan_out: int) -> Subtrees:
+    """Return the tree with so many children at each vertex, from the top."""
+    return Subtrees.of(Tree.uniform(fan_out))
+
+
 def random_tree(rng: np.random.Generator, depth: int, most: int) -> Subtrees:
     """Return a tree with up to `most` children at each vertex, uneven also in depth."""
-    parent, first, end = list[int](), list[int](), list[int]()
-    leaves = 0
+    parents = [-1]
 
-    def grow(above: int, left: int) -> None:
-        nonlocal leaves
-        vertex = len(parent)
-        parent.append(above)
-        first.append(leaves)
-        end.append(0)
-        children = int(rng.integers(1, most + 1)) if left and (above < 0 or rng.random() < 0.85) else 0
-        for _ in range(children):
-            grow(vertex, left - 1)
-        leaves += not children
-        end[vertex] = leaves
+    def grow(vertex: int, left: int) -> None:
+        children = int(rng.integers(1, most + 1)) if not vertex or rng.random() < 0.85 else 0
+        for _ in range(children if left else 0):
+            parents.append(vertex)
+            grow(len(parents) - 1, left - 1)
 
-    grow(-1, depth)
-    return Subtrees.of(np.array(parent), np.array(first), np.array(end))
+    grow(0, depth)
+    return Subtrees.of(Tree.from_parents(parents))
 
 
 def random_case(
@@ -79,13 +78,15 @@ def least_by_trying(case: Case) -> tuple[int, int] | None:
     Dijkstra's algorithm over all placements of all units on leaves.
     """
     tree, held = case.tree, case.held
-    limits = [int(tree.rank[tree.around(unit.leaves)]) for unit in held]
+    limits = [tree.rank_of(unit.leaves) for unit in held]
     start = tuple(frozenset(unit.leaves.tolist()) for unit in held)
     usable = frozenset(np.flatnonzero(case.idle).tolist()).union(*start)
     best_rank = tree.best_rank(case.count)
     if best_rank is None:
         return None
-    spans = [range(int(tree.first_leaf[v]), int(tree.end_leaf[v])) for v in tree.containers(best_rank)]
+    spans = [
+        range(int(tree.first_leaf[v]), int(tree.end_leaf[v])) for v in tree.containers(best_rank)
+    ]
     queue = [(0, 0, 0, start, frozenset[int]())]
     seen, serial = set[object](), 0
     while queue:
@@ -115,7 +116,7 @@ def _moves(
     for unit, now in enumerate(where):
         if held[unit].movable and unit not in moved:
             for to in combinations(sorted(free | now), len(now)):
-                if tree.rank[tree.around(np.array(to))] <= limits[unit]:
+                if tree.rank_of(np.array(to)) <= limits[unit]:
                     yield unit, frozenset(to)
 
 
@@ -134,8 +135,7 @@ def check(case: Case, found: Moves) -> None:
             own = set(unit.leaves.tolist())
             assert all(idle[leaf] or leaf in own for leaf in move.leaves)
             assert len(set(move.leaves)) == len(own)
-            before, after = tree.around(unit.leaves), tree.around(np.array(move.leaves))
-            assert tree.rank[after] <= tree.rank[before]
+            assert tree.rank_of(np.array(move.leaves)) <= tree.rank_of(unit.leaves)
             taken += move.leaves
         assert len(set(taken)) == len(taken)
         for move in now:
@@ -145,4 +145,4 @@ def check(case: Case, found: Moves) -> None:
     assert len(found.moves) == len(moved)
     assert len(found.leaves) == case.count
     assert idle[list(found.leaves)].all()
-    assert tree.rank[tree.around(np.array(found.leaves))] <= tree.best_rank(case.count)
+    assert tree.rank_of(np.array(found.leaves)) <= tree.best_rank(case.count)

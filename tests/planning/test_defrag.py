@@ -31,7 +31,7 @@ def test_moves_cost_least_on_small_regular_trees(seed: int) -> None:
     rng = np.random.default_rng(seed)
     moved = 0
     for _ in range(60):
-        tree = Subtrees.regular(*((2, 2, 2), (2, 4), (4, 2), (3, 3))[rng.integers(4)])
+        tree = even_tree(*((2, 2, 2), (2, 4), (4, 2), (3, 3))[rng.integers(4)])
         case = random_case(rng, tree, sizes=(1, 2, 3, 4), used=0.7, pinned=0.1)
         moved += against_oracle(case)
     assert moved >= 5

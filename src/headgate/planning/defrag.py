@@ -117,7 +117,8 @@ class _Search:
         self._need = len(held)
         self._size = [len(unit.leaves) for unit in held] + [count]
         self._weight = [unit.cost * (len(held) + 1) + 1 for unit in held] + [0]
-        ranks = [int(tree.rank[tree.around(unit.leaves)]) for unit in held] + [best_rank]
+        ends = np.array([(unit.leaves.min(), unit.leaves.max()) for unit in held]).reshape(-1, 2)
+        ranks = [*tree.rank[tree.around(*ends.astype(np.int64).T)].tolist(), best_rank]
         top = int(tree.rank[0])  # a single leaf may be anywhere
         self._sizes = np.array(self._size)
         self._rank = [
@@ -302,7 +303,7 @@ class _Search:
         return self._free & (self._sizes < size) if self._only_smaller else self._free
 
     def _evictable(self, vertex: int, size: int) -> tuple[list[int], list[int]]:
-        """Return units with leaves below a vertex, those cheap for their leaves first; the leaves."""
+        """Return units with leaves below a vertex, and how many; the cheap for these first."""
         owner = self._owner[self._tree.first_leaf[vertex] : self._tree.end_leaf[vertex]]
         units, count = np.unique(owner[owner >= 0], return_counts=True)
         free = self._movable(size)[units]
@@ -375,12 +376,15 @@ class _Prices:
         if not lack.any():
             return np.zeros(len(lack))
         counted = movable[self._unit]
-        count = np.concatenate((np.zeros(1, np.int64), np.cumsum(counted)))
-        total = np.concatenate((np.zeros(1), np.cumsum(np.where(counted, self._price, 0.0))))
+        count: Ints = np.zeros(len(counted) + 1, np.int64)
+        np.cumsum(counted, out=count[1:])
+        total: Floats = np.zeros(len(counted) + 1)
+        np.cumsum(np.where(counted, self._price, 0.0), out=total[1:])
         begin, end = self._begin[:-1], self._begin[1:]
         target = count[begin] + lack
         last = np.minimum(np.searchsorted(count, target), len(self._unit))
         error = total[-1] * 4e-15  # of the sums
         least = np.maximum(total[last] - total[begin] - error, 0.0)
-        found: Floats = np.where(target <= count[end], least, math.inf)
+        enough: Bools = target <= count[end]
+        found: Floats = np.where(enough, least, math.inf)
         return found

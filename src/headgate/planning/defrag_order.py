@@ -16,7 +16,7 @@ import numpy as np
 from headgate.base.lists import Ints
 from headgate.planning.subtrees import Bools, Subtrees
 
-_MOST_TRIES = 2_000  # extensions of orders: all of six moves
+_MOST_TRIES = 2_000  # extensions of orders, and moves given leaves: all orders of five moves
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -61,8 +61,10 @@ def in_order(
     orders = _Orders(tree, idle, goals)
     for order in orders:
         times = _times(idle, [goals[index] for index in order])
-        turns = [*((turn, goals[index]) for turn, index in enumerate(order, start=1))]
-        chosen = _leaves(tree, times, [*turns, (len(order) + 1, need)])
+        turns = [(turn, goals[index]) for turn, index in enumerate(order, start=1)]
+        turns.append((len(order) + 1, need))
+        # First those idle longest, as each move then waits for few others.
+        chosen = _leaves(tree, times, turns, 1) or _leaves(tree, times, turns, -1)
         if chosen is not None:
             moves = _phased([goals[index] for index in order], chosen, times)
             return Schedule(moves, chosen[need.unit]), True
@@ -82,7 +84,7 @@ class _Orders:
 
     def __iter__(self) -> Iterator[list[int]]:
         order = list[int]()
-        stack = [iter(self._ready(order))]
+        stack = [self._ready(order)]
         while stack and self.tries < _MOST_TRIES:
             index = next(stack[-1], None)
             if index is None:
@@ -93,15 +95,16 @@ class _Orders:
             self.tries += 1
             self._move(index, 1)
             order.append(index)
-            stack.append(iter(self._ready(order)))
+            stack.append(self._ready(order))
             if len(order) == len(self._goals):
+                self.tries += len(order)
                 yield order
         if not self._goals:
             yield order
 
-    def _ready(self, order: list[int]) -> list[int]:
+    def _ready(self, order: list[int]) -> Iterator[int]:
         moved = set(order)
-        return [index for index in self._by_size if index not in moved and self._fits(index)]
+        return (index for index in self._by_size if index not in moved and self._fits(index))
 
     def _fits(self, index: int) -> bool:
         self._move(index, 1)
@@ -124,21 +127,24 @@ def _times(idle: Bools, order: Sequence[Goal]) -> Ints:
 
 
 def _leaves(
-    tree: Subtrees, times: Ints, turns: Sequence[tuple[int, Goal]]
+    tree: Subtrees, times: Ints, turns: Sequence[tuple[int, Goal]], prefer: int
 ) -> dict[int, Ints] | None:
-    """Return the leaves of each unit; None if one has too few by its turn."""
+    """Return the leaves of each unit; None if one has too few by its turn.
+
+    `prefer` is 1 for those idle first, -1 for those idle last.
+    """
     left, chosen = times.copy(), dict[int, Ints]()
     capacity, rank = tree.capacity, tree.rank
     for turn, goal in sorted(turns, key=lambda t: (capacity[t[1].vertex], rank[t[1].vertex], t[0])):
         span = slice(int(tree.first_leaf[goal.vertex]), int(tree.end_leaf[goal.vertex]))
-        usable = np.sort(left[span][left[span] <= turn])
-        if len(usable) < goal.size:
+        usable = left[span] <= turn
+        price = prefer * left[span]
+        prices = np.sort(price[usable])
+        if len(prices) < goal.size:
             return None
-        since = int(usable[-goal.size])
-        takes = np.zeros(len(left), bool)
-        takes[span] = (left[span] <= turn) & (left[span] > since)
-        some = np.zeros(len(left), bool)
-        some[span] = left[span] == since
+        last = prices[goal.size - 1]
+        takes, some = np.zeros(len(left), bool), np.zeros(len(left), bool)
+        takes[span], some[span] = usable & (price < last), usable & (price == last)
         takes[_compact(tree, goal.vertex, some, goal.size - int(takes.sum()))] = True
         chosen[goal.unit] = np.flatnonzero(takes)
         left[takes] = _NEVER

@@ -14,17 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.base.lists import Ints
+from headgate.model.topology.tree import Tree
 
 Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Subtrees:
-    """A tree: its vertices in preorder, the root first; each spans an interval of leaves.
-
-    `parent` of the root is -1. `first_leaf` and `end_leaf` bound the leaves below a vertex. A leaf
-    is the last of the vertices that span it alone.
-    """
+    """The subtrees of a tree, by their top vertices, with a rank of each."""
 
     parent: Ints
     first_leaf: Ints
@@ -32,34 +29,11 @@ class Subtrees:
     rank: Ints
 
     @staticmethod
-    def of(parent: Ints, first_leaf: Ints, end_leaf: Ints) -> Subtrees:
-        """Return a tree in which a vertex ranks by its height above the farthest leaf below it."""
-        rank = [0] * len(parent)
-        above = parent.tolist()
-        for vertex in range(len(above) - 1, 0, -1):
-            rank[above[vertex]] = max(rank[above[vertex]], rank[vertex] + 1)
-        return Subtrees(parent, first_leaf, end_leaf, np.array(rank, np.int64))
-
-    @staticmethod
-    def regular(*fan_out: int) -> Subtrees:
-        """Return the tree whose vertices have `fan_out[depth]` children each."""
-        below = [1]
-        for count in reversed(fan_out):
-            below.append(below[-1] * count)
-        below.reverse()
-        parent, first = [-1], [0]
-
-        def grow(vertex: int, depth: int) -> None:
-            for child in range(fan_out[depth] if depth < len(fan_out) else 0):
-                parent.append(vertex)
-                first.append(first[vertex] + child * below[depth + 1])
-                size.append(below[depth + 1])
-                grow(len(parent) - 1, depth + 1)
-
-        size = [below[0]]
-        grow(0, 0)
-        begin = np.array(first, np.int64)
-        return Subtrees.of(np.array(parent, np.int64), begin, begin + np.array(size, np.int64))
+    def of(tree: Tree) -> Subtrees:
+        """Return the subtrees of a tree, ranked by level from below; leaves have rank 0."""
+        rank = int(tree.level.max()) - tree.level
+        rank[tree.leaf_vertex] = 0
+        return Subtrees(tree.parent, tree.first_leaf, tree.end_leaf, rank)
 
     @property
     def leaves(self) -> int:
@@ -73,27 +47,29 @@ class Subtrees:
 
     @cached_property
     def leaf_vertex(self) -> Ints:
-        """The vertex of each leaf."""
-        alone = np.flatnonzero(self.capacity == 1)
-        found = np.zeros(self.leaves, np.int64)
-        found[self.first_leaf[alone]] = alone  # of several, the last one is assigned last
-        return found
-
-    @cached_property
-    def _chains(self) -> list[Ints]:
-        above, chains = self.parent.tolist(), list[Ints]()
-        for vertex, parent in enumerate(above):
-            up = chains[parent] if parent >= 0 else np.zeros(0, np.int64)
-            chains.append(np.concatenate((np.array([vertex], np.int64), up)))
-        return chains
+        """The vertex of each leaf: one that is no parent."""
+        alone = np.ones(len(self.parent), bool)
+        alone[self.parent[1:]] = False
+        return np.flatnonzero(alone)
 
     def chain(self, vertex: int) -> Ints:
         """Return a vertex and those above it, the root last."""
-        return self._chains[vertex]
+        found = self._chains.get(vertex)
+        if found is None:
+            up = [vertex]
+            while (above := int(self.parent[up[-1]])) >= 0:
+                up.append(above)
+            found = self._chains[vertex] = np.array(up, np.int64)
+        return found
+
+    @cached_property
+    def _chains(self) -> dict[int, Ints]:
+        return {}
 
     def counts(self, marked: Bools) -> Ints:
         """Return how many leaves of `marked [leaves]` are below each vertex."""
-        before = np.concatenate((np.zeros(1, np.int64), np.cumsum(marked)))
+        before = np.zeros(len(marked) + 1, np.int64)
+        np.cumsum(marked, out=before[1:])
         found: Ints = before[self.end_leaf] - before[self.first_leaf]
         return found
 
@@ -116,13 +92,16 @@ class Subtrees:
         begin = np.searchsorted(self.parent[order], np.arange(len(self.parent) + 1))
         return order, begin
 
-    def around(self, leaves: Ints) -> int:
-        """Return the lowest vertex above all of some leaves."""
-        first, end = int(leaves.min()), int(leaves.max()) + 1
-        vertex = int(self.leaf_vertex[first])
-        while self.end_leaf[vertex] < end:
-            vertex = int(self.parent[vertex])
+    def around(self, first: Ints, last: Ints) -> Ints:
+        """Return the lowest vertices above leaves, given the first and last ones of each set."""
+        vertex = self.leaf_vertex[first]
+        while (short := self.end_leaf[vertex] <= last).any():
+            vertex[short] = self.parent[vertex[short]]
         return vertex
+
+    def rank_of(self, leaves: Ints) -> int:
+        """Return the rank of the lowest vertex above some leaves."""
+        return int(self.rank[self.around(leaves.min(keepdims=True), leaves.max(keepdims=True))[0]])
 
     def best_rank(self, count: int) -> int | None:
         """Return the least rank of a subtree that has `count` leaves; None if none has."""
