@@ -115,7 +115,7 @@ def _moves(
 ) -> Iterator[tuple[int, frozenset[int]]]:
     for unit, now in enumerate(where):
         if held[unit].movable and unit not in moved:
-            for to in combinations(sorted(free | now), len(now)):
+            for to in combinations(sorted(free), len(now)):
                 if tree.rank_of(np.array(to)) <= limits[unit]:
                     yield unit, frozenset(to)
 
@@ -132,9 +132,8 @@ def check(case: Case, found: Moves) -> None:
             assert unit.movable
             assert move.unit not in moved
             moved.add(move.unit)
-            own = set(unit.leaves.tolist())
-            assert all(idle[leaf] or leaf in own for leaf in move.leaves)
-            assert len(set(move.leaves)) == len(own)
+            assert idle[list(move.leaves)].all()
+            assert len(set(move.leaves)) == len(unit.leaves)
             assert tree.rank_of(np.array(move.leaves)) <= tree.rank_of(unit.leaves)
             taken += move.leaves
         assert len(set(taken)) == len(taken)

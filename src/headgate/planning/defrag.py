@@ -15,8 +15,8 @@ twice. The bound is the cheapest way to free, leaf by leaf, what the unit lacks 
 
 A problem with arbitrary sizes contains bin packing, so the time is exponential at worst; the search
 ends after `work` steps, each O(leaves + subtrees), and returns the best moves found by then: valid
-ones, but `proven` is false as cheaper ones may exist. It begins with a dive that only evicts units
-smaller than those that it places, which finds moves where sizes and subtrees are powers of two.
+ones, but `proven` is false as cheaper ones may exist. It begins with a greedy descent in which units
+evict smaller ones only, which finds moves where sizes and subtrees are powers of two.
 """
 
 from __future__ import annotations
@@ -58,9 +58,8 @@ class Held:
 class Moves:
     """Moves that make room, in order, and the leaves that are then idle for the need.
 
-    The leaves of a move are idle once the moves of earlier phases have been made (its unit's own
-    leaves included, which it has left by then). `proven` is whether no moves cost less, or as much
-    and are fewer.
+    The leaves of a move are idle once the moves of earlier phases have been made; none is its own.
+    `proven` is whether no moves cost less, or as much and are fewer.
     """
 
     moves: tuple[Relocation, ...]
@@ -94,7 +93,7 @@ def least_moves(
     """Return the moves of least cost after which `count` leaves are idle at full bandwidth.
 
     `idle [leaves]` are free; leaves that are neither idle nor held are unusable. At most `work`
-    steps of O(leaves + subtrees), after a dive of at most as many.
+    steps of O(leaves + subtrees), after a descent of as many as units move.
     """
     best_rank = tree.best_rank(count)
     if best_rank is None or int(idle.sum()) < count:
@@ -135,7 +134,7 @@ class _Search:
         self._best: Schedule | None = None
         self._limit = 1 + sum(self._weight)  # only what costs less is looked for
         self._blocked, self._all_orders = False, True
-        self._only_smaller = True
+        self._work = 0
         self._prices: dict[int, _Prices] = {}
         self._above: dict[int, tuple[Ints, Ints]] = {}
         self._touched = np.zeros(len(tree.parent), np.int64)  # how much differs from the start
@@ -147,10 +146,9 @@ class _Search:
         self._symmetry = Symmetry(tree, self._owner, self._kind, idle)
 
     def run(self, work: int) -> Moves | NoMoves:
-        """Return what was found, after a dive and the search proper, each of `work` steps."""
+        """Return the best moves found: greedily, then by a search of at most `work` steps."""
         bound = self._bound()
-        self._explore(work, at_first=True)
-        self._only_smaller = False
+        self._descend()
         proven = self._limit <= bound or self._explore(work)
         if self._best is None:
             return NoMoves(blocked=self._blocked, proven=proven)
@@ -165,23 +163,72 @@ class _Search:
         )
         return self._limit if math.isinf(least) else math.ceil(least)
 
-    def _explore(self, work: int, *, at_first: bool = False) -> bool:
-        """Search, up to the first moves if `at_first`; return whether all was searched."""
-        state = self._free.copy(), self._slack.copy()
+    def _explore(self, work: int) -> bool:
+        """Search; return whether all was searched."""
+        self._work = work
         stack: list[Branch] = [self._place()]
-        while stack and work > 0:
+        while stack and self._work > 0:
             branch = next(stack[-1], None)
             if branch is None:
                 stack.pop()
             else:
                 stack.append(branch)
-                work -= 1
-            if at_first and self._best is not None:
-                break
-        self._free, self._slack = state
-        self._placed, self._pending, self._spent = {}, (self._need,), 0
-        self._touched[:] = 0
+                self._work -= 1
         return not stack and self._all_orders
+
+    # --- the greedy start -----------------------------------------------------------------------
+
+    def _descend(self) -> None:
+        """Keep moves in which each unit evicts only smaller ones, if this finds any.
+
+        What a unit leaves is used by the unit that it was evicted for alone, so the moves can be
+        made, the smallest units first. O(units that move x subtrees of a rank x leaves) at worst.
+        """
+        free, room = self._free.copy(), self._slack.copy()
+        pending, placed = [self._need], dict[int, int]()
+        while pending:
+            unit = pending.pop(0)
+            smaller = free & (self._sizes < self._size[unit])
+            for _, vertex in self._candidates(unit, room, smaller):
+                evicted = self._evictions(unit, vertex, room, smaller)
+                if evicted is not None:
+                    break
+            else:
+                return
+            placed[unit] = vertex
+            chain, credit = self._tree.chain(vertex), np.zeros(len(room), np.int64)
+            for number in evicted:
+                vertices, count = self._above_of(number)
+                credit[vertices] += count
+            room[chain] -= np.maximum(self._size[unit] - credit[chain], 0)
+            free[evicted] = False
+            pending = sorted((*pending, *evicted), key=self._by_size)
+        self._spent = sum(self._weight[unit] for unit in placed)
+        self._placed = placed
+        if self._spent < self._limit:
+            self._keep()
+        self._spent, self._placed = 0, {}
+
+    def _evictions(self, unit: int, vertex: int, room: Ints, movable: Bools) -> list[int] | None:
+        """Return units whose leaves make room for one in a subtree, none needlessly; or None."""
+        chain = self._tree.chain(vertex)
+        lack = self._size[unit] - room[chain]
+        who = self._evictable(vertex, movable)[0] if (lack > 0).any() else []
+        chosen, freed = list[int](), dict[int, Ints]()
+        for number in who:
+            if (lack <= 0).all():
+                break
+            vertices, count = self._above_of(number)
+            freed[number] = _at(chain, vertices, count)
+            lack = lack - freed[number]
+            chosen.append(number)
+        if (lack > 0).any():
+            return None
+        for number in sorted(chosen, key=lambda n: (-self._weight[n], n)):
+            if (lack + freed[number] <= 0).all():
+                lack = lack + freed[number]
+                chosen.remove(number)
+        return chosen
 
     # --- the branches ---------------------------------------------------------------------------
 
@@ -193,17 +240,22 @@ class _Search:
         pending, unit = self._pending, self._pending[0]
         self._pending = pending[1:]
         tried = set[Hashable]()
-        for bound, vertex in self._candidates(unit):
+        for bound, vertex in self._candidates(unit, self._slack, self._free):
             alike = self._symmetry.key(vertex, self._touched)
             if self._spent + bound >= self._limit:
                 break
-            if alike in tried:
+            if alike in tried or self._is_home(unit, vertex):
                 continue
             tried.add(alike)
             self._take(unit, vertex, 1)
             yield self._make_room(unit, vertex)
             self._take(unit, vertex, -1)
         self._pending = pending
+
+    def _is_home(self, unit: int, vertex: int) -> bool:
+        """Return whether a unit has its leaves in a subtree where it could as well stay."""
+        home = unit != self._need and bool(self._tree.flat[vertex])
+        return home and vertex in self._above_of(unit)[0]
 
     def _make_room(self, unit: int, vertex: int) -> Branch:
         """Evict units until each subtree around `vertex` holds what is placed in it."""
@@ -214,7 +266,7 @@ class _Search:
             return
         lowest = int(short[0])
         lack, passed = -int(self._slack[lowest]), list[int]()
-        who, have = self._evictable(lowest, self._size[unit])
+        who, have = self._evictable(lowest, self._free)
         for index, number in enumerate(who):
             if not self._free[number]:
                 continue  # like one that was passed over
@@ -230,18 +282,8 @@ class _Search:
         """Keep the moves if they can be made in an order; else let another unit move, too."""
         if self._spent >= self._limit:
             return
-        goals = [
-            Goal(unit, self._held[unit].leaves, self._size[unit], vertex)
-            for unit, vertex in sorted(self._placed.items())
-            if unit != self._need
-        ]
-        none = np.zeros(0, np.int64)
-        need = Goal(self._need, none, self._size[self._need], self._placed[self._need])
-        found, all_tried = in_order(self._tree, self._idle, goals, need)
-        if found is not None:
-            self._best, self._limit = found, self._spent
+        if self._keep():
             return
-        self._blocked, self._all_orders = True, self._all_orders and all_tried
         passed = list[int]()
         others = np.flatnonzero(self._free).tolist()
         for number in sorted(others, key=lambda n: (self._weight[n], n)):
@@ -251,6 +293,23 @@ class _Search:
             passed.append(number)
             self._pass([number], -1)
         self._pass(passed, 1)
+
+    def _keep(self) -> bool:
+        """Keep the moves to where units are placed as the best if they can be made in an order."""
+        goals = [
+            Goal(unit, self._held[unit].leaves, self._size[unit], vertex)
+            for unit, vertex in sorted(self._placed.items())
+            if unit != self._need
+        ]
+        none = np.zeros(0, np.int64)
+        need = Goal(self._need, none, self._size[self._need], self._placed[self._need])
+        found, tries, all_tried = in_order(self._tree, self._idle, goals, need)
+        self._work -= tries // 16
+        if found is not None:
+            self._best, self._limit = found, self._spent
+            return True
+        self._blocked, self._all_orders = True, self._all_orders and all_tried
+        return False
 
     # --- steps, and back ------------------------------------------------------------------------
 
@@ -272,7 +331,7 @@ class _Search:
         self._slack[vertices] += count
         self._touched[vertices] += 1
         self._spent += self._weight[number]
-        self._pending = tuple(sorted((*pending, number), key=lambda n: (-self._size[n], n)))
+        self._pending = tuple(sorted((*pending, number), key=self._by_size))
         yield then
         self._pending = pending
         self._spent -= self._weight[number]
@@ -288,25 +347,23 @@ class _Search:
 
     # --- what there is to choose from -----------------------------------------------------------
 
-    def _candidates(self, unit: int) -> list[tuple[int, int]]:
+    def _by_size(self, number: int) -> tuple[int, int]:
+        return -self._size[number], number
+
+    def _candidates(self, unit: int, slack: Ints, movable: Bools) -> list[tuple[int, int]]:
         """Return bounds of the weight of room for a unit, and in which subtrees, ascending."""
-        prices, size = self._prices_of(unit), self._size[unit]
-        bounds = prices.least(self._slack, size, self._movable(size))
-        slack = self._slack[prices.vertices]
-        order = np.lexsort((np.arange(len(slack)), slack, bounds))
+        prices = self._prices_of(unit)
+        bounds = prices.least(slack, self._size[unit], movable)
+        order = np.lexsort((slack[prices.vertices], bounds))  # which is stable
         order = order[bounds[order] < self._limit - self._spent]
         least = np.ceil(bounds[order]).astype(np.int64).tolist()
         return list(zip(least, prices.vertices[order].tolist(), strict=True))
 
-    def _movable(self, size: int) -> Bools:
-        """Return which units may be evicted for one of `size`."""
-        return self._free & (self._sizes < size) if self._only_smaller else self._free
-
-    def _evictable(self, vertex: int, size: int) -> tuple[list[int], list[int]]:
+    def _evictable(self, vertex: int, movable: Bools) -> tuple[list[int], list[int]]:
         """Return units with leaves below a vertex, and how many; the cheap for these first."""
         owner = self._owner[self._tree.first_leaf[vertex] : self._tree.end_leaf[vertex]]
         units, count = np.unique(owner[owner >= 0], return_counts=True)
-        free = self._movable(size)[units]
+        free = movable[units]
         have = dict(zip(units[free].tolist(), count[free].tolist(), strict=True))
         who = sorted(have, key=lambda n: (self._weight[n] / have[n], self._size[n], n))
         return who, [have[number] for number in who]
@@ -349,6 +406,13 @@ class _Search:
             weight = np.array(self._weight, np.float64)
             self._prices[rank] = _Prices(self._tree, rank, self._owner, weight, self._free)
         return self._prices[rank]
+
+
+def _at(chain: Ints, vertices: Ints, count: Ints) -> Ints:
+    """Return the counts of vertices, ascending, at those of a chain; 0 for others."""
+    index = np.minimum(np.searchsorted(vertices, chain), len(vertices) - 1)
+    found: Ints = np.where(vertices[index] == chain, count[index], 0)
+    return found
 
 
 class _Prices:

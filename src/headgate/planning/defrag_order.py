@@ -1,7 +1,8 @@
 """An order for moves in which each one's leaves are idle when its turn comes, and those leaves.
 
 Given are the subtrees that units move to. Units that move one after the other leave their leaves at
-known times, so each unit may take the leaves of its subtree that are idle by its turn. Subtrees are
+known times, so each unit may take the leaves of its subtree that are idle in its turn, which its
+own are not yet. Subtrees are
 nested, so giving the units of smaller subtrees their leaves first, always those idle last, finds
 leaves for all whenever there are any: what it leaves over is best for every unit that follows.
 """
@@ -53,10 +54,10 @@ class Schedule:
 
 def in_order(
     tree: Subtrees, idle: Bools, goals: Sequence[Goal], need: Goal
-) -> tuple[Schedule | None, bool]:
-    """Return moves to `goals`, and then the leaves of `need`; and whether all orders were tried.
+) -> tuple[Schedule | None, int, bool]:
+    """Return moves to `goals`, and then the leaves of `need`; the tries; whether these were all.
 
-    None if no order was found: O(leaves) for each of at most 2,000 tries.
+    None if no order was found: O(moves + leaves) for each of at most 2,000 tries.
     """
     orders = _Orders(tree, idle, goals)
     for order in orders:
@@ -67,8 +68,8 @@ def in_order(
         chosen = _leaves(tree, times, turns, 1) or _leaves(tree, times, turns, -1)
         if chosen is not None:
             moves = _phased([goals[index] for index in order], chosen, times)
-            return Schedule(moves, chosen[need.unit]), True
-    return None, orders.tries < _MOST_TRIES
+            return Schedule(moves, chosen[need.unit]), orders.tries, True
+    return None, orders.tries, orders.tries < _MOST_TRIES
 
 
 class _Orders:
@@ -107,10 +108,8 @@ class _Orders:
         return (index for index in self._by_size if index not in moved and self._fits(index))
 
     def _fits(self, index: int) -> bool:
-        self._move(index, 1)
-        fits = bool((self._room[self._tree.chain(self._goals[index].vertex)] >= 0).all())
-        self._move(index, -1)
-        return fits
+        goal = self._goals[index]
+        return bool((self._room[self._tree.chain(goal.vertex)] >= goal.size).all())
 
     def _move(self, index: int, sign: int) -> None:
         goal, (vertices, count) = self._goals[index], self._vacated[index]
@@ -119,7 +118,7 @@ class _Orders:
 
 
 def _times(idle: Bools, order: Sequence[Goal]) -> Ints:
-    """Return the turn from which on each leaf is idle: 0 if it is now, else that of its unit."""
+    """Return the turn after which each leaf is idle: 0 if it is now, else that of its unit."""
     times = np.where(idle, 0, _NEVER)
     for turn, goal in enumerate(order, start=1):
         times[goal.held] = turn
@@ -137,7 +136,7 @@ def _leaves(
     capacity, rank = tree.capacity, tree.rank
     for turn, goal in sorted(turns, key=lambda t: (capacity[t[1].vertex], rank[t[1].vertex], t[0])):
         span = slice(int(tree.first_leaf[goal.vertex]), int(tree.end_leaf[goal.vertex]))
-        usable = left[span] <= turn
+        usable = left[span] < turn
         price = prefer * left[span]
         prices = np.sort(price[usable])
         if len(prices) < goal.size:
@@ -176,12 +175,11 @@ def _compact(tree: Subtrees, vertex: int, usable: Bools, count: int) -> Ints:
 
 
 def _phased(order: Sequence[Goal], chosen: dict[int, Ints], times: Ints) -> tuple[Relocation, ...]:
-    """Return the moves by phase; units that end where they are do not move."""
+    """Return the moves by phase."""
     phase, moves = dict[int, int](), list[Relocation]()
     for turn, goal in enumerate(order, start=1):
         leaves = chosen[goal.unit]
         after = np.unique(times[leaves]).tolist()
-        phase[turn] = 1 + max((phase[t] for t in after if 0 < t < turn), default=0)
-        if not np.array_equal(leaves, np.sort(goal.held)):
-            moves.append(Relocation(goal.unit, tuple(leaves.tolist()), phase[turn]))
+        phase[turn] = 1 + max((phase[t] for t in after if t), default=0)
+        moves.append(Relocation(goal.unit, tuple(leaves.tolist()), phase[turn]))
     return tuple(sorted(moves, key=lambda move: (move.phase, move.unit)))
