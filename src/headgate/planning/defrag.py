@@ -15,8 +15,8 @@ twice. The bound is the cheapest way to free, leaf by leaf, what the unit lacks 
 
 A problem with arbitrary sizes contains bin packing, so the time is exponential at worst; the search
 ends after `work` steps, each O(leaves + subtrees), and returns the best moves found by then: valid
-ones, but `proven` is false as cheaper ones may exist. It begins with a greedy descent in which units
-evict smaller ones only, which finds moves where sizes and subtrees are powers of two.
+ones, but `proven` is false as cheaper ones may exist. It begins with a greedy descent: units evict
+smaller ones only, which finds moves where sizes and subtrees are powers of two.
 """
 
 from __future__ import annotations

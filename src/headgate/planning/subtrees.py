@@ -18,6 +18,8 @@ from headgate.model.topology.tree import Tree
 
 Bools = NDArray[np.bool_]
 
+_HALVES = 64  # ranks for the halves of a vertex: more than a number of children has bits
+
 
 @dataclass(frozen=True, eq=False)
 class Subtrees:
@@ -34,6 +36,35 @@ class Subtrees:
         rank = int(tree.level.max()) - tree.level
         rank[tree.leaf_vertex] = 0
         return Subtrees(tree.parent, tree.first_leaf, tree.end_leaf, rank)
+
+    def halved(self) -> Subtrees:
+        """Return the tree with a vertex for every half, quarter, ... of the children of a vertex.
+
+        Only of a power of two of children of equal capacity. If all are, a unit whose size is a
+        power of two fills a subtree at its best rank, and so leaves no gaps in it. O(vertices).
+        """
+        rows = list[tuple[int, int, int, int]]()  # parent, first leaf, end, rank
+
+        def put(above: int, run: Ints) -> None:
+            row, below = len(rows), run
+            if len(run) == 1:
+                rank, below = int(self.rank[run[0]]) * _HALVES, self.children(int(run[0]))
+            else:
+                over = int(self.rank[self.parent[run[0]]])
+                rank = (over - 1) * _HALVES + len(run).bit_length() - 1
+            rows.append((above, int(self.first_leaf[run[0]]), int(self.end_leaf[run[-1]]), rank))
+            for part in self._halves(below):
+                put(row, part)
+
+        put(-1, np.zeros(1, np.int64))
+        return Subtrees(*np.array(rows, np.int64).T.copy())
+
+    def _halves(self, run: Ints) -> list[Ints]:
+        """Return the halves of a power of two of vertices of equal capacity, else each alone."""
+        same = len(set(self.capacity[run].tolist())) == 1
+        if len(run) > 1 and len(run).bit_count() == 1 and same:
+            return [run[: len(run) // 2], run[len(run) // 2 :]]
+        return [run[index : index + 1] for index in range(len(run))]
 
     @property
     def leaves(self) -> int:
