@@ -18,7 +18,7 @@ from headgate.base.rng import Random
 from headgate.base.text import visible_values
 from headgate.base.units import MOST_SECONDS, format_seconds, format_size
 from headgate.cli import output
-from headgate.cli.settings import POLICY_FORM, FormatOption, settle
+from headgate.cli.settings import POLICY_FORM, FormatOption, PlaceOption, settle
 from headgate.cli.trace_settings import (
     EstimatesOption,
     QueueColumnOption,
@@ -28,6 +28,7 @@ from headgate.cli.trace_settings import (
 )
 from headgate.cli.why import WHERE
 from headgate.model import Job
+from headgate.planning.placers.setting import PLACES
 from headgate.ports import Policy, make_policy, read_policy
 from headgate.protocol import Command, Event, Plan, Reason
 from headgate.sim import run as sim
@@ -47,6 +48,18 @@ PolicyOption = Annotated[
 ForecastsOption = Annotated[
     float | None,
     typer.Option(metavar="SHARE", help="Forecast a start after this share of the rounds."),
+]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A recorded workload (Parquet), on identical GPUs."),
+]
+GpusOption = Annotated[int | None, typer.Option(metavar="N", help="With --trace: number of GPUs.")]
+LatencyOption = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="Time that each decision takes.")
+]
+TopologyOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With a scenario: how its nodes are connected (YAML)."),
 ]
 JobsOutOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write one row per job to this Parquet file.")
@@ -93,23 +106,18 @@ def simulate(
         Path | None,
         typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False),
     ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A recorded workload (Parquet), on identical GPUs."),
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(metavar="N", help="With --trace: number of GPUs.")
-    ] = None,
+    trace: TraceOption = None,
+    gpus: GpusOption = None,
     policy: PolicyOption = None,
+    place: PlaceOption = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed.")] = None,
-    decision_latency: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Time that each decision takes.")
-    ] = None,
+    decision_latency: LatencyOption = None,
     queue_column: QueueColumnOption = None,
     vc: VcOption = None,
     estimates: EstimatesOption = None,
     resume: ResumeOption = None,
     forecasts: ForecastsOption = None,
+    topology: TopologyOption = None,
     jobs_out: JobsOutOption = None,
     timings: TimingsOption = None,
     fmt: FormatOption = None,
@@ -122,13 +130,14 @@ def simulate(
     problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
     problems += _check_share(forecasts) + _check_writable(jobs_out) + _check_writable(timings)
     of_trace = TraceSettings(queue_column=queue_column, vc=vc, estimates=estimates, resume=resume)
-    problems += of_trace.problems(possible=True)
+    problems += of_trace.problems(possible=True) + _check_topology(topology, scenario)
     if problems:
         raise SpecError(problems, code="usage")
     started = time.perf_counter()
     chosen, simulation, recorded, names = _prepare(
-        scenario, trace, gpus, policy, seed, decision_latency, of_trace
+        scenario, trace, gpus, policy, place, seed, decision_latency, of_trace
     )
+    simulation = _connected(simulation, topology)
     launches = Launches()
     with _progress("Simulating", len(simulation.submissions), as_json=as_json) as step:
         observers: list[sim.Observer] = [_watch(step)]
@@ -155,13 +164,16 @@ def _prepare(
     trace: Path | None,
     gpus: int | None,
     policy: str | None,
+    place: str | None,
     seed: int | None,
     decision_latency_s: float | None,
     of_trace: TraceSettings,
 ) -> tuple[_Timed, sim.Simulation, TraceFile | None, Mapping[str, Sequence[str]]]:
     """Return the policy, the simulation, its trace where it has one, and the names of tasks."""
+    placed = {} if place is None else {"place": place}
     if scenario is not None:
         file = _read_scenario(scenario, policy, seed, decision_latency_s)
+        file = replace(file, parameters={**file.parameters, **placed})
         if problems := of_trace.problems(possible=file.trace is not None):
             raise SpecError(problems, code="usage")
         recorded = None if file.trace is None else open_trace(file.trace, of_trace.options)
@@ -170,7 +182,8 @@ def _prepare(
         return chosen, simulation, recorded, file.task_names
     assert trace is not None, "checked by _check_options"
     assert gpus is not None, "checked by _check_options"
-    chosen = _Timed(make_policy(POLICIES, *read_policy(POLICIES, policy or "")))
+    name, parameters = read_policy(POLICIES, policy or "")
+    chosen = _Timed(make_policy(POLICIES, name, {**parameters, **placed}))
     recorded = open_trace(trace, of_trace.options)
     simulation = sim.from_trace(
         recorded,
@@ -190,7 +203,9 @@ def _read_scenario(
     known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
     name, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
     parts = {name: info.parts for name, info in POLICIES.items() if info.parts}
-    file = load_scenario(path, known, policy=name, parameters=parameters, seed=seed, parts=parts)
+    file = load_scenario(
+        path, known, policy=name, parameters=parameters, seed=seed, parts=parts, places=PLACES
+    )
     if decision_latency_s is not None:
         file = replace(file, decision_latency_s=decision_latency_s)
     return file
@@ -237,6 +252,22 @@ def _check_share(share: float | None) -> list[Problem]:
         return []
     text = f"must be above 0 and at most 1, not {share}"
     return [Problem(path="--forecasts", problem=text, hint="0.01: after one round in a hundred")]
+
+
+def _check_topology(topology: Path | None, scenario: Path | None) -> list[Problem]:
+    if topology is None or scenario is not None:
+        return []
+    text = "requires a scenario file, whose nodes it places"
+    return [Problem(path="--topology", problem=text)]
+
+
+def _connected(simulation: sim.Simulation, topology: Path | None) -> sim.Simulation:
+    """Return the simulation with the topology of a file."""
+    if topology is None:
+        return simulation
+    from headgate.spec import load_topology
+
+    return replace(simulation, topology=load_topology(topology, nodes=simulation.nodes))
 
 
 def _check_writable(path: Path | None) -> list[Problem]:
