@@ -143,7 +143,7 @@ def test_finished_run_releases_its_target(moving: Bench) -> None:
     assert (free(moving, "a"), free(moving, "b")) == (1, 1)
 
 
-def test_cancelled_run_releases_its_target_at_once_and_its_place_at_its_end(moving: Bench) -> None:
+def test_cancelled_run_releases_its_target_before_and_its_place_at_its_end(moving: Bench) -> None:
     moving.give(JobCancelled(at=moving.at, job="j", by="ada"))
     assert (free(moving, "a"), free(moving, "b")) == (0, 1)
     moving.stopped(moving.launches[-1])

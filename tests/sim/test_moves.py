@@ -9,7 +9,7 @@ from tests.sim.weather import LateStops, ends_all, named, ride
 
 from headgate.app import POLICIES
 from headgate.ports import make_policy
-from headgate.protocol import Event, PlanAdmitted, StopKind, TaskFinished
+from headgate.protocol import StopKind
 from headgate.sim.world import SimulatedWorld
 from headgate.testing.random_moves import RandomMoves
 
@@ -38,10 +38,5 @@ def test_storm_in_which_runs_move_at_random_keeps_all_laws(
         }
         seen["moved"] += len(moved)
         seen["migrated"] += int(state.jobs.migrations.array().sum())
-        events: list[Event] = [event for batch in watch.batches for event in batch]
-        plans = [event for event in events if isinstance(event, PlanAdmitted)]
-        runs = {a.run for plan in plans for move in plan.moves for a in move.runs}
-        ends = [type(e) for e in events if getattr(e, "run", None) in runs]
-        seen["finished"] += ends.count(TaskFinished)
     assert 0 < seen["migrated"] <= seen["moved"]
-    assert kind is SimulatedWorld or seen["finished"], "some runs finish instead"
+    assert name != "fifo" or kind is SimulatedWorld or seen["migrated"] < seen["moved"]

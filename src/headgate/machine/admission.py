@@ -210,7 +210,7 @@ class _Trial:
             if states[task] not in _RUNS:
                 return f"task {task} does not run"
             if task in self._tasks or task in named:
-                return f"task {task} is stopped twice"
+                return f"task {task} is preempted twice"
             named.add(task)
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -49,13 +50,15 @@ def _check_gpus(state: State) -> None:
     none = tasks.grant.array() < 0
     _require("a task holds something exactly while it runs", idle == none, grant=none)
     granted = np.flatnonzero(state.grants.task.array() >= 0)
-    grants = _grants(state)
-    _require("each grant is one task's", sorted(grants) == granted.tolist(), grants=granted)
+    grants = [*_grants(state, idle)]
+    _require("each grant is one task's", len(grants) == len(granted), grants=granted)
     held = np.zeros((len(alive), len(state.names.resources)), np.int64)
-    for grant, task in grants.items():
-        node, demand = state.grants.node[grant], state.demand(task)
+    for task, node, grant in grants:
+        demand = state.demand(task)
         _require("a task holds something of a node that is up", bool(alive[node]), task=task)
-        _require("a grant is of its task", _is_of(state, grant, task), task=task)
+        found = (state.grants.task[grant], state.grants.node[grant], state.grants.demand[grant])
+        expected_of = (task, node, tasks.demand[task])
+        _require("a grant is of its task", found == expected_of, task=task)
         for kind, amount in state.names.needs[tasks.demand[task]]:
             held[node, kind] += amount
         indices = state.grants.gpus[grant]
@@ -88,22 +91,17 @@ def _check_gpus(state: State) -> None:
     _check_amounts(state, held)
 
 
-def _grants(state: State) -> dict[int, int]:
-    """Return the grants that tasks refer to, each with its task."""
+def _grants(state: State, idle: Array) -> Iterator[tuple[int, int, int]]:
+    """Yield tasks that hold something, with node and grant; one that moves to another place twice.
+
+    The node is the task's own, or for the target of a move that of the grant.
+    """
     tasks = state.tasks
-    found: dict[int, int] = {}
-    for task in state.holding():
-        found[tasks.grant[task]] = task
-        if tasks.target[task] >= 0:
-            found[tasks.target[task]] = task
-    return found
-
-
-def _is_of(state: State, grant: int, task: int) -> bool:
-    """Return whether a grant says of its task what the task says itself."""
-    grants, tasks = state.grants, state.tasks
-    here = grants.node[grant] == tasks.node[task] or grant == tasks.target[task]
-    return here and (grants.task[grant], grants.demand[grant]) == (task, tasks.demand[task])
+    for task in np.flatnonzero(~idle).tolist():
+        grant, target = tasks.grant[task], tasks.target[task]
+        yield task, tasks.node[task], grant
+        if target >= 0 and target != grant:
+            yield task, state.grants.node[target], target
 
 
 def _check_moves(state: State) -> None:
