@@ -148,7 +148,7 @@ class Watch:
 
 
 class LateStops(SimulatedWorld):
-    """A simulated world in which a run that is stopped goes on for a random time after its notice.
+    """A simulated world in which a run that is stopped runs for a random time after its notice.
 
     So it may also finish or fail instead, or be lost with its node.
     """
