@@ -66,6 +66,7 @@ _VERBS = {
         "why": "why:why",
         "logs": "logs:logs",
         "cancel": "jobs:cancel",
+        "migrate": "migrate:migrate",
         "nodes": "show:nodes",
         "queues": "show:queues",
         "top": "top:top",
