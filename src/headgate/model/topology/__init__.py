@@ -1,0 +1,8 @@
+"""Topologies as arrays: trees, meshes, tori and fat trees; distances, routes and closed sets."""
+
+from headgate.model.topology.base import BadTopology, Bools, Floats, Ints, Topology
+from headgate.model.topology.fat_tree import FatTree
+from headgate.model.topology.mesh import Mesh
+from headgate.model.topology.tree import Tree
+
+__all__ = ["BadTopology", "Bools", "FatTree", "Floats", "Ints", "Mesh", "Topology", "Tree"]
