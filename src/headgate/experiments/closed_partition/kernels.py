@@ -79,14 +79,14 @@ def _kernel(
 
 
 KERNELS = (
-    _kernel("EP", Pattern.ALL_REDUCE_TREE, (2.332, 2.458, 2.452), (0.268, 1.074, 4.295)),
+    _kernel("EP", Pattern.TREE, (2.332, 2.458, 2.452), (0.268, 1.074, 4.295)),
     _kernel("IS", Pattern.ALL_TO_ALL, (0.274, 0.440, 1.000), (0.084, 0.336, 1.342)),
     _kernel("FT", Pattern.ALL_TO_ALL, (1.534, 7.354, 13.300), (7.136, 92.054, 396.388)),
-    _kernel("CG", Pattern.ALL_REDUCE_TREE, (0.514, 8.942, 9.218), (1.496, 54.709, 143.347)),
-    _kernel("MG", Pattern.NEAREST_NEIGHBOUR, (0.680, 1.242, 2.530), (3.892, 19.462, 155.693)),
-    _kernel("LU", Pattern.NEAREST_NEIGHBOUR, (15.424, 20.956, 28.362), (119.3, 498.8, 2039.0)),
-    _kernel("BT", Pattern.NEAREST_NEIGHBOUR, (20.284, 24.704, 25.858), (168.3, 702.2, 2866.3)),
-    _kernel("SP", Pattern.NEAREST_NEIGHBOUR, (18.916, 32.408, 31.888), (85.0, 355.0, 1450.1)),
+    _kernel("CG", Pattern.TREE, (0.514, 8.942, 9.218), (1.496, 54.709, 143.347)),
+    _kernel("MG", Pattern.NEIGHBOURS, (0.680, 1.242, 2.530), (3.892, 19.462, 155.693)),
+    _kernel("LU", Pattern.NEIGHBOURS, (15.424, 20.956, 28.362), (119.3, 498.8, 2039.0)),
+    _kernel("BT", Pattern.NEIGHBOURS, (20.284, 24.704, 25.858), (168.3, 702.2, 2866.3)),
+    _kernel("SP", Pattern.NEIGHBOURS, (18.916, 32.408, 31.888), (85.0, 355.0, 1450.1)),
 )
 
 
