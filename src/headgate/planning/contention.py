@@ -92,7 +92,8 @@ class _Pairs:
         weight = busy * self._flows
         order = np.lexsort((rate, self._link))
         # one ascending key for link and rate; equal rates may be on either side of a level
-        key = self._link + rate / (rate + np.median(rate))
+        middle = np.median(rate)
+        key = self._link + rate / (rate + middle)
         keys = key[order]
         weights = np.concatenate([[0.0], np.cumsum(weight[order])])
         loads = np.concatenate([[0.0], np.cumsum((weight * rate)[order])])
@@ -100,7 +101,7 @@ class _Pairs:
         others = weights[end] - weights[first] - weight
         level: Floats = self._capacity / (self._flows + others)
         for _ in range(len(keys) + 1):
-            at = self._link + level / (level + np.median(rate))
+            at = self._link + level / (level + middle)
             place = np.clip(np.searchsorted(keys, at, side="right"), first, end)
             own = key <= at
             below = weights[place] - weights[first] - own * weight

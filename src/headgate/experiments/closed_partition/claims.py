@@ -71,10 +71,10 @@ def _least_diameter(results: Results) -> tuple[bool, Numbers]:
 def _mesh(results: Results) -> tuple[bool, Numbers]:
     del results
     mesh, line = Mesh((_WIDE_MESH, _WIDE_MESH)), Mesh((_WIDE_MESH,))
-    wrong = sum(
-        mesh.least_diameter(num) != math.isqrt(num - 1) + 1 - (-num // (math.isqrt(num - 1) + 1)) - 2
-        for num in range(1, mesh.leaves + 1)
-    )
+    wrong = 0
+    for num in range(1, mesh.leaves + 1):
+        side = math.isqrt(num - 1) + 1  # the square root, rounded up
+        wrong += mesh.least_diameter(num) != side + -(-num // side) - 2
     wrong += sum(line.least_diameter(num) != num - 1 for num in range(1, line.leaves + 1))
     return wrong == 0, {"sizes": mesh.leaves + line.leaves, "different": wrong}
 

@@ -127,9 +127,10 @@ class _Machine:
             self.used[places.taken] = True
             self.running[number] = _Running(job, places, self.now, job.run_s)
             traffic = traffic_of(self.topology, places.sites, job.communication)
-            self.crossing[traffic.links] += 1
-            self.traffic[number] = traffic
-            self.contention.add(str(number), traffic)
+            if len(traffic.links):
+                self.traffic[number] = traffic
+                self.crossing[traffic.links] += 1
+                self.contention.add(str(number), traffic)
             started = True
         return started
 
@@ -137,8 +138,9 @@ class _Machine:
         """Free the leaves of a job."""
         run = self.running.pop(number)
         self.used[run.places.taken] = False
-        self.crossing[self.traffic.pop(number).links] -= 1
-        self.contention.remove(str(number))
+        if number in self.traffic:
+            self.crossing[self.traffic.pop(number).links] -= 1
+            self.contention.remove(str(number))
         return run
 
     def revise(self) -> None:
@@ -146,7 +148,7 @@ class _Machine:
         for name in self.contention.changed():
             run = self.running[int(name)]
             best_s = self.best.step_s(run.job.communication, run.job.leaves)
-            run.slowdown = self.contention.step_s(name) / best_s if best_s else 1.0
+            run.slowdown = self.contention.step_s(name) / best_s
 
 
 def run_stream(topology: Topology, jobs: Sequence[StreamJob], place: Place) -> Outcome:
@@ -174,7 +176,7 @@ def run_stream(topology: Topology, jobs: Sequence[StreamJob], place: Place) -> O
     return Outcome(
         ran=tuple(ran[n] for n in range(len(jobs))),
         utilisation=machine.busy_s / (span_s * topology.leaves),
-        shared_links=machine.shared_s / span_s,
+        shared_links=float(machine.shared_s / span_s),
     )
 
 

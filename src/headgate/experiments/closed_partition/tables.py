@@ -8,7 +8,14 @@ from typing import Any
 
 from headgate.experiments.closed_partition.kernels import KERNELS, SIZES, Size, published_mean_s
 from headgate.experiments.closed_partition.machine import Split
-from headgate.experiments.closed_partition.runs import DEFAULT, PLACERS, SEQUENTIAL, Row, Run, Variant
+from headgate.experiments.closed_partition.runs import (
+    DEFAULT,
+    PLACERS,
+    SEQUENTIAL,
+    Row,
+    Run,
+    Variant,
+)
 from headgate.experiments.closed_partition.stream import mean
 from headgate.experiments.closed_partition.training import Training
 
