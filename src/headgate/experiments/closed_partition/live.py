@@ -202,9 +202,7 @@ def as_json(found: Sequence[Pair]) -> dict[str, Any]:
         {
             "pattern": str(pair.case.pattern),
             "placement": pair.case.method,
-            "jobs": {
-                job: [f"n{n}" for n in nodes[pair.case.method][job]] for job in pair.case.jobs
-            },
+            "jobs": {job: names[pair.case.method][job] for job in pair.case.jobs},
             "measured_step_s": pair.measured_s,
             "simulated_step_s": pair.simulated_s,
             "calibrates": pair.calibrates,

@@ -65,7 +65,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The jobs in order of submission, and figures of the machine while jobs arrived.
+    """The jobs in order of submission, and figures of the machine while jobs arrive.
 
     `utilisation` counts the leaves that jobs run on; `shared_links` is the time-mean of the links
     that carry messages of several jobs.
@@ -151,8 +151,13 @@ class _Machine:
             run.slowdown = self.contention.step_s(name) / best_s
 
 
-def run_stream(topology: Topology, jobs: Sequence[StreamJob], place: Place) -> Outcome:
-    """Run all jobs to their end and return how each ran; `jobs` are in order of submission."""
+def run_stream(
+    topology: Topology, jobs: Sequence[StreamJob], place: Place, *, since: float = 0.0
+) -> Outcome:
+    """Run all jobs to their end and return how each ran; `jobs` are in order of submission.
+
+    Figures of the machine count from `since`, the time of a submission, to the last submission.
+    """
     machine = _Machine(topology, place)
     ran: dict[int, Ran] = {}
     arrivals = deque(enumerate(jobs))
@@ -160,7 +165,7 @@ def run_stream(topology: Topology, jobs: Sequence[StreamJob], place: Place) -> O
     while arrivals or machine.running:
         ends_at, number = machine.next_end()
         arrives_at = arrivals[0][1].submitted_at if arrivals else np.inf
-        counts = machine.now < last_arrival
+        counts = since <= machine.now < last_arrival
         if arrives_at < ends_at:
             machine.advance(arrives_at, counts=counts)
             machine.queue.append(arrivals.popleft())
@@ -172,7 +177,7 @@ def run_stream(topology: Topology, jobs: Sequence[StreamJob], place: Place) -> O
             changed = True
         if changed:
             machine.revise()
-    span_s = last_arrival - jobs[0].submitted_at
+    span_s = last_arrival - since
     return Outcome(
         ran=tuple(ran[n] for n in range(len(jobs))),
         utilisation=machine.busy_s / (span_s * topology.leaves),
