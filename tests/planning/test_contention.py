@@ -18,7 +18,7 @@ def job(flows: dict[int, float], *, size: float = 1.0, step_s: float = 0.0) -> T
     """Return a job of one flow size with so many flows over each link."""
     links = sorted(flows)
     return Traffic(
-        np.array(links, np.int64), np.array([float(flows[l]) for l in links]), size, step_s
+        np.array(links, np.int64), np.array([float(flows[link]) for link in links]), size, step_s
     )
 
 
@@ -94,7 +94,7 @@ def filled(jobs: list[Traffic], capacity: list[float], busy: set[int]) -> dict[i
             sum(float(jobs[j].flows[jobs[j].links == link].sum()) for j in pending)
             for link in range(len(capacity))
         ]
-        least, tightest = min((left[l] / count[l], l) for l in range(len(left)) if count[l])
+        least, tightest = min((left[n] / count[n], n) for n in range(len(left)) if count[n])
         settled = {j for j in pending if tightest in jobs[j].links}
         for j in settled:
             rate[j] = least

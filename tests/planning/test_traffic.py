@@ -120,7 +120,7 @@ def test_bytes_on_a_random_tree_are_those_of_paths_found_independently(
     assert got == pytest.approx(want)
 
 
-# --- best possible sets ----------------------------------------------------------------------------
+# --- best possible sets ---------------------------------------------------------------------
 
 
 def test_best_set_of_a_tree_is_the_smallest_subtree_of_the_widest_links() -> None:

@@ -21,6 +21,7 @@ from headgate.base.column import Column, FrozenColumn
 from headgate.base.lists import FrozenLists, Lists
 from headgate.base.vectors import FrozenVectors, Vectors
 from headgate.model import BASE_KINDS, Bandwidth, Dataset, Demand, Job, Node, Queue
+from headgate.model.topology import ClusterTopology
 from headgate.protocol import RunStop, StopCause, StopKind, Timer
 from headgate.state import Snapshot
 from headgate.state.tables import TABLES, empty, freeze, memo
@@ -62,6 +63,7 @@ class _Rest:
     queues: list[Queue]
     nodes: list[Node]
     stops: dict[int, tuple[RunStop, ...]] = field(default_factory=dict)
+    topology: ClusterTopology | None = None
     preempted: dict[int, str] = field(default_factory=dict)
     """Of earlier releases, in place of `stops`: why the last run of a task was preempted."""
 
@@ -113,6 +115,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         version=snapshot.version,
         now=snapshot.now,
         bandwidth=snapshot.bandwidth,
+        topology=snapshot.topology,
         datasets=dict(snapshot.datasets),
         waiting_tasks=snapshot.waiting_tasks,
         first_waiting_job=snapshot.first_waiting_job,
@@ -177,6 +180,7 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         **tables,
         names=names,
         bandwidth=rest.bandwidth,
+        topology=rest.topology,
         refusals=(),
         datasets=rest.datasets,
         memos={name: column.freeze() for name, column in memos.items()},

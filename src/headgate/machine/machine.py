@@ -20,6 +20,7 @@ from typing import Any
 from headgate.base.units import format_seconds
 from headgate.machine import lineage
 from headgate.machine.job_order import cancel_queued, never_starts, release_followers
+from headgate.machine.network import set_network
 from headgate.machine.outstanding import gang_launch, launch_of, stop_of
 from headgate.machine.running_limit import release_held, unblock
 from headgate.model import SHARED, RunId, Shard, task_of_result
@@ -55,6 +56,7 @@ from headgate.protocol import (
     TaskStopped,
     Timer,
     TimerFired,
+    TopologyChanged,
     WakeAt,
 )
 from headgate.protocol.reasons import PolicyBroke
@@ -259,10 +261,8 @@ class _Transition:
         self._settle_requeued(here + lineage.requeue_lost(state, state.remove_node(node)))
         self.effects.decide = True
 
-    def bandwidth_measured(self, event: BandwidthMeasured) -> None:
-        if event.bandwidth != self.state.bandwidth:
-            self.state.bandwidth = event.bandwidth
-            self.effects.decide = True
+    def network_changed(self, event: BandwidthMeasured | TopologyChanged) -> None:
+        self.effects.decide |= set_network(self.state, event)
 
     def replica_added(self, event: ReplicaAdded) -> None:
         if event.run is not None and not self._is_current_result(event.run):
@@ -580,7 +580,8 @@ _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     NodeLost: _Transition.node_lost,
     GpusWithheld: _Transition.gpus_withheld,
     NodeReported: _Transition.node_reported,
-    BandwidthMeasured: _Transition.bandwidth_measured,
+    BandwidthMeasured: _Transition.network_changed,
+    TopologyChanged: _Transition.network_changed,
     ReplicaAdded: _Transition.replica_added,
     ReplicaLost: _Transition.replica_lost,
     ResultsExpired: _Transition.results_expired,

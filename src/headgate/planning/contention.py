@@ -144,6 +144,15 @@ class Contention:
         self._send_rate.pop(job, None)
         self._new.discard(job)
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether jobs came or went since the last `changed`."""
+        return bool(self._dirty)
+
+    def traffic(self, job: str) -> Traffic:
+        """Return what a job sends."""
+        return self._jobs[job]
+
     def changed(self) -> list[str]:
         """Recompute the rates that additions and removals can reach; return the jobs that have new.
 
@@ -196,7 +205,10 @@ class Contention:
         """Return the links that a job sends over, and its mean bytes per second on each."""
         traffic = self._jobs[job]
         step_s = self.step_s(job)
-        return traffic.links, traffic.flows * traffic.flow_bytes / step_s if step_s else 0 * traffic.flows
+        return (
+            traffic.links,
+            traffic.flows * traffic.flow_bytes / step_s if step_s else 0 * traffic.flows,
+        )
 
     def jobs(self) -> Iterable[str]:
         """Return the jobs, in order of addition."""

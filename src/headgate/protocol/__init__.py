@@ -39,6 +39,7 @@ from headgate.protocol.events import (
     TaskStarted,
     TaskStopped,
     TimerFired,
+    TopologyChanged,
     Usage,
 )
 from headgate.protocol.plan import (
@@ -110,6 +111,7 @@ __all__ = [
     "TaskStopped",
     "Timer",
     "TimerFired",
+    "TopologyChanged",
     "Usage",
     "WakeAt",
 ]

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from headgate.model import Bandwidth, Dataset, Job, Node, Queue, RunId, Shard
+from headgate.model.topology import ClusterTopology
 from headgate.protocol.commands import Timer
 from headgate.protocol.plan import Plan
 
@@ -101,6 +102,17 @@ class BandwidthMeasured(Event):
     """The bandwidth that transfers can expect from now on."""
 
     bandwidth: Bandwidth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyChanged(Event):
+    """The cluster has this topology from now on; None: that of its racks.
+
+    It changes later placements only: runs stay where they are. It may name nodes that have not
+    joined.
+    """
+
+    topology: ClusterTopology | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

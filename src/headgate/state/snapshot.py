@@ -9,6 +9,7 @@ from headgate.base.column import FrozenColumn
 from headgate.base.lists import FrozenLists
 from headgate.base.vectors import FrozenVectors
 from headgate.model import Bandwidth, Dataset
+from headgate.model.topology import ClusterTopology
 from headgate.protocol import Refusal, RunStop, Timer
 from headgate.state.changes import Changes
 from headgate.state.tables import (
@@ -47,6 +48,7 @@ class Snapshot(View):
     runtime_classes: RuntimeClassTable[FrozenColumn]
     names: Names
     bandwidth: Bandwidth
+    topology: ClusterTopology | None = None
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, FrozenColumn]

@@ -28,6 +28,7 @@ from headgate.model import (
     part_sizes,
     result_ids,
 )
+from headgate.model.topology import ClusterTopology
 from headgate.protocol import Refusal, RunStop, StopCause, Timer, Usage
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
@@ -75,7 +76,7 @@ class State(View):
         "gpus", "grants", "inputs", "jobs", "learns", "ledger", "log", "memos", "names", "next_job",
         "nodes", "now", "origin", "policy_failures", "queued_jobs", "queues", "refusals",
         "result_of", "results", "runtime_classes", "shards", "stops", "tasks", "timers",
-        "user_rows", "version", "waiting_tasks",
+        "topology", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -99,6 +100,7 @@ class State(View):
         )  # fmt: skip
         self.ledger = Ledger(self.names, self.nodes, self.gpus, self.grants)
         self.bandwidth = _UNKNOWN_BANDWIDTH
+        self.topology: ClusterTopology | None = None
         self.refusals: Sequence[Refusal] = ()
         self.datasets: Mapping[str, Dataset] = {}  # replaced, never changed in place
         self.next_job = 1  # number of the next job, for its id: above that of any earlier job
@@ -136,6 +138,7 @@ class State(View):
             runtime_classes=freeze(self.runtime_classes),
             names=self.names,
             bandwidth=self.bandwidth,
+            topology=self.topology,
             refusals=self.refusals,
             datasets=self.datasets,
             memos={name: column.freeze() for name, column in self.memos.items()},

@@ -30,6 +30,7 @@ def thaw(snapshot: Snapshot, *, hypothetical: bool = True) -> State:
     state.origin, state.learns = (snapshot, False) if hypothetical else (None, True)
     state.version, state.now = snapshot.version, snapshot.now
     state.bandwidth, state.datasets = snapshot.bandwidth, snapshot.datasets
+    state.topology = snapshot.topology
     state.refusals, state.waiting_tasks = snapshot.refusals, snapshot.waiting_tasks
     state.first_waiting_job = snapshot.first_waiting_job
     state.names = _names(snapshot)

@@ -27,6 +27,7 @@ from headgate.model import (
     Task,
     result_id,
 )
+from headgate.model.topology import ClusterTopology
 from headgate.protocol import Refusal, RunStop
 from headgate.state.life import HOLDING, JobState, TaskState
 from headgate.state.tables import (
@@ -121,6 +122,7 @@ class View:
     runtime_classes: RuntimeClassTable[Any]
     names: Names
     bandwidth: Bandwidth
+    topology: ClusterTopology | None
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, Any]

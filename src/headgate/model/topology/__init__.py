@@ -1,8 +1,31 @@
 """Topologies as arrays: trees, meshes, tori and fat trees; distances, routes and closed sets."""
 
 from headgate.model.topology.base import BadTopology, Bools, Floats, Ints, Topology
+from headgate.model.topology.cluster import (
+    ClusterFatTree,
+    ClusterMesh,
+    ClusterTopology,
+    ClusterTree,
+    GroupLevel,
+    NodeShape,
+)
 from headgate.model.topology.fat_tree import FatTree
 from headgate.model.topology.mesh import Mesh
 from headgate.model.topology.tree import Tree
 
-__all__ = ["BadTopology", "Bools", "FatTree", "Floats", "Ints", "Mesh", "Topology", "Tree"]
+__all__ = [
+    "BadTopology",
+    "Bools",
+    "ClusterFatTree",
+    "ClusterMesh",
+    "ClusterTopology",
+    "ClusterTree",
+    "FatTree",
+    "Floats",
+    "GroupLevel",
+    "Ints",
+    "Mesh",
+    "NodeShape",
+    "Topology",
+    "Tree",
+]

@@ -1,0 +1,245 @@
+"""The topology of a snapshot's cluster: which leaf each node and each GPU is.
+
+One leaf per GPU where a node has GPUs, else one for the node; on a mesh or fat tree, one per node.
+Without a topology, the tree is core, rack, node, GPU, with the measured bandwidths.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.model import Node
+from headgate.model.topology import (
+    ClusterFatTree,
+    ClusterMesh,
+    ClusterTree,
+    FatTree,
+    Floats,
+    Ints,
+    Mesh,
+    NodeShape,
+    Topology,
+    Tree,
+)
+from headgate.state import Snapshot
+
+GPU_BYTES_PER_S = 16e9
+"""Bandwidth of a GPU's link where none is given: PCI Express of the third generation."""
+
+_KEPT = 8  # fabrics; a snapshot and what-ifs on it share one
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fabric:
+    """A topology, and where the rows of a snapshot's nodes and GPUs are in it.
+
+    The leaves of a node are `first_leaf[node]` to `end_leaf[node]` (exclusive): none (-1 to -1) for
+    a node that a mesh or fat tree has no place for. `vertex[node]` is its vertex in a tree, else
+    its leaf. `gpu_leaf[gpu]` is -1 for a GPU of an earlier incarnation. By leaf: `leaf_node`, -1
+    where no known node is, and `leaf_gpu`, -1 where the leaf is no GPU.
+    """
+
+    topology: Topology
+    vertex: Ints
+    first_leaf: Ints
+    end_leaf: Ints
+    gpu_leaf: Ints
+    leaf_node: Ints
+    leaf_gpu: Ints
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> Fabric:
+        """Return the fabric of a snapshot; O(nodes) for one with the same nodes as a recent one."""
+        for known, fabric in _recent:
+            if _same(known, snapshot):
+                return fabric
+        fabric = _built(snapshot)
+        _recent.appendleft((snapshot.unexplained(), fabric))
+        return fabric
+
+
+_recent: deque[tuple[Snapshot, Fabric]] = deque(maxlen=_KEPT)
+
+
+def _same(a: Snapshot, b: Snapshot) -> bool:
+    """Return whether two snapshots have the same topology and nodes."""
+    if a.topology is None and b.topology is None:
+        if a.bandwidth != b.bandwidth:
+            return False
+    elif a.topology is not b.topology and a.topology != b.topology:
+        return False
+    if len(a.nodes.spec) != len(b.nodes.spec) or len(a.gpus.node) != len(b.gpus.node):
+        return False
+    return not any(
+        len(getattr(b.nodes, name).changed(getattr(a.nodes, name)))
+        for name in ("spec", "first_gpu", "gpu_count")
+    )
+
+
+def _built(snapshot: Snapshot) -> Fabric:
+    match snapshot.topology:
+        case None:
+            return _of_tree(snapshot, _of_racks(snapshot))
+        case ClusterTree() as tree:
+            return _of_tree(snapshot, tree)
+        case ClusterMesh(nodes=nodes) as mesh:
+            shape = Mesh(mesh.sides, wrap=mesh.wrap, bandwidth=mesh.bytes_per_s, names=nodes)
+            return _of_leaves(snapshot, shape, nodes)
+        case ClusterFatTree(nodes=nodes, ports=ports) as fat:
+            names = [*nodes, *[""] * (ports**3 // 4 - len(nodes))]
+            return _of_leaves(snapshot, FatTree(ports, fat.bytes_per_s, names=names), nodes)
+
+
+def _of_leaves(snapshot: Snapshot, topology: Topology, nodes: Sequence[str]) -> Fabric:
+    """Return the fabric of a topology whose leaves are nodes."""
+    rows = np.array([snapshot.names.node_rows.get(node, -1) for node in nodes], np.int64)
+    count = len(snapshot.nodes.spec)
+    rows[rows >= count] = -1  # joined since
+    leaf_node = np.full(topology.leaves, -1)
+    leaf_node[: len(rows)] = rows
+    vertex = np.full(count, -1)
+    vertex[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
+    return Fabric(
+        topology=topology,
+        vertex=vertex,
+        first_leaf=vertex,
+        end_leaf=np.where(vertex < 0, -1, vertex + 1),
+        gpu_leaf=vertex[snapshot.gpus.node.array()],
+        leaf_node=leaf_node,
+        leaf_gpu=np.full(topology.leaves, -1),
+    )
+
+
+def _of_racks(snapshot: Snapshot) -> ClusterTree:
+    """Return the tree of racks: what one transfer of each node can expect, added up by rack."""
+    nodes: list[Node] = snapshot.nodes.spec.array().tolist()
+    counts = Counter(node.rack for node in nodes)
+    rows = {rack: row for row, rack in enumerate(counts, start=1)}
+    bandwidth, racks, count = snapshot.bandwidth, len(rows), len(nodes)
+    uplinks = [bandwidth.cluster_bytes_per_s * number for number in counts.values()]
+    return ClusterTree(
+        level_names=("core", "rack", "node"),
+        names=("core", *rows, *(node.id for node in nodes)),
+        parents=(-1, *[0] * racks, *(rows[node.rack] for node in nodes)),
+        levels=(0, *[1] * racks, *[2] * count),
+        bytes_per_s=(np.inf, *uplinks, *[bandwidth.rack_bytes_per_s] * count),
+    )
+
+
+def _of_tree(snapshot: Snapshot, given: ClusterTree) -> Fabric:
+    """Return the fabric of a tree: below each node that is known, its GPUs."""
+    count = len(snapshot.nodes.spec)
+    vertex = np.full(count, -1)
+    for number, (name, level) in enumerate(zip(given.names, given.levels, strict=True)):
+        row = count
+        if level == len(given.level_names) - 1:
+            row = snapshot.names.node_rows.get(name, count)
+        if row < count:  # no later one
+            vertex[row] = number
+    grown = _GrowingTree(given)
+    unplaced = np.flatnonzero(vertex < 0)
+    vertex[unplaced] = grown.add_far([snapshot.node(row).id for row in unplaced.tolist()])
+    shape = np.full(len(grown.names), -1)
+    shape[: len(given.shape)] = given.shape
+    kinds = np.stack([shape[vertex], snapshot.nodes.gpu_count.array()], axis=1)
+    first_gpu = snapshot.nodes.first_gpu.array()
+    gpu_vertex = np.full(len(snapshot.gpus.node), -1)
+    for number, gpus in np.unique(kinds, axis=0).tolist():
+        nodes = np.flatnonzero((kinds == (number, gpus)).all(axis=1))
+        at = grown.add_gpus(vertex[nodes], gpus, given.shapes[number] if number >= 0 else None)
+        gpu_vertex[(first_gpu[nodes][:, None] + np.arange(gpus)).ravel()] = at.ravel()
+    return _with_places(snapshot, grown.tree(), vertex, gpu_vertex)
+
+
+def _with_places(snapshot: Snapshot, tree: Tree, vertex: Ints, gpu_vertex: Ints) -> Fabric:
+    """Return the fabric of a tree, given the numbers that it was built with."""
+    position = np.empty(tree.vertices, np.int64)
+    position[tree.given] = np.arange(tree.vertices)
+    vertex = position[vertex]
+    first, end = tree.first_leaf[vertex], tree.end_leaf[vertex]
+    current = np.flatnonzero(gpu_vertex >= 0)
+    gpu_leaf = np.full(len(gpu_vertex), -1)
+    gpu_leaf[current] = tree.first_leaf[position[gpu_vertex[current]]]
+    leaf_node, leaf_gpu = np.full((2, tree.leaves), -1)
+    leaf_node[first] = np.arange(len(vertex))  # nodes without GPUs
+    leaf_gpu[gpu_leaf[current]] = current
+    leaf_node[gpu_leaf[current]] = snapshot.gpus.node.array()[current]
+    return Fabric(
+        topology=tree,
+        vertex=vertex,
+        first_leaf=first,
+        end_leaf=end,
+        gpu_leaf=gpu_leaf,
+        leaf_node=leaf_node,
+        leaf_gpu=leaf_gpu,
+    )
+
+
+class _GrowingTree:
+    """The vertices of a cluster's tree, to which those below the nodes are added."""
+
+    def __init__(self, given: ClusterTree) -> None:
+        self.names = list(given.names)
+        self._node_level = len(given.level_names) - 1
+        deepest = max((shape.levels for shape in given.shapes), key=len, default=())
+        self._level_names = [*given.level_names, *(level.name for level in deepest), "gpu"]
+        self._parents = [np.array(given.parents, np.int64)]
+        self._levels = [np.array(given.levels, np.int64)]
+        self._uplinks = [np.array(given.bytes_per_s, np.float64)]
+
+    def _add(self, parents: Ints, levels: Ints, uplinks: Floats, names: Sequence[str]) -> Ints:
+        """Add vertices; return their numbers."""
+        first = len(self.names)
+        self.names += names
+        self._parents.append(parents)
+        self._levels.append(levels)
+        self._uplinks.append(uplinks)
+        return np.arange(first, len(self.names))
+
+    def add_far(self, names: Sequence[str]) -> Ints:
+        """Add nodes that have no place: below the root, on links as slow as any there."""
+        parents, count = self._parents[0], len(names)
+        root = int(np.flatnonzero(parents < 0)[0])
+        uplink = self._uplinks[0][parents == root].min(initial=GPU_BYTES_PER_S)
+        return self._add(
+            np.full(count, root), np.full(count, self._node_level), np.full(count, uplink), names
+        )
+
+    def add_gpus(self, nodes: Ints, gpus: int, shape: NodeShape | None) -> Ints:
+        """Add the GPUs of nodes of one shape, with its groups; return them by node and index."""
+        within = np.tile(nodes[:, None], gpus)  # the vertex that each GPU is below so far
+        for depth, level in enumerate(shape.levels if shape and gpus else (), start=1):
+            for group in level.groups:
+                inside = [gpu for gpu in group if gpu < gpus]
+                if inside:
+                    names = [
+                        f"{self.names[node]}/{level.name}{group[0]}" for node in nodes.tolist()
+                    ]
+                    within[:, inside] = self._add(
+                        within[:, inside[0]].copy(),
+                        np.full(len(nodes), self._node_level + depth),
+                        np.full(len(nodes), level.bytes_per_s),
+                        names,
+                    )[:, None]
+        bytes_per_s = shape.gpu_bytes_per_s if shape else GPU_BYTES_PER_S
+        names = [f"{self.names[node]}:{gpu}" for node in nodes.tolist() for gpu in range(gpus)]
+        return self._add(
+            within.ravel(),
+            np.full(within.size, len(self._level_names) - 1),
+            np.full(within.size, bytes_per_s),
+            names,
+        ).reshape(within.shape)
+
+    def tree(self) -> Tree:
+        """Return the tree."""
+        return Tree.from_parents(
+            np.concatenate(self._parents),
+            np.concatenate(self._uplinks),
+            np.concatenate(self._levels),
+            level_names=self._level_names,
+            labels=self.names,
+        )
