@@ -31,7 +31,7 @@ from headgate.planning.traffic import Traffic
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_SAME = 1e-12  # relative difference of rates at which the iteration ends
+_SAME = 1e-10  # relative difference of rates at which the iteration ends; rounding is 1e-11
 _ROUNDS = 2000
 _FULL = 1 + 1e-9
 
