@@ -48,6 +48,18 @@ ForecastsOption = Annotated[
     float | None,
     typer.Option(metavar="SHARE", help="Forecast a start after this share of the rounds."),
 ]
+TraceOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="A recorded workload (Parquet), on identical GPUs."),
+]
+GpusOption = Annotated[int | None, typer.Option(metavar="N", help="With --trace: number of GPUs.")]
+LatencyOption = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="Time that each decision takes.")
+]
+TopologyOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="With a scenario: how its nodes are connected (YAML)."),
+]
 JobsOutOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write one row per job to this Parquet file.")
 ]
@@ -93,23 +105,17 @@ def simulate(
         Path | None,
         typer.Argument(metavar="SCENARIO", help="A scenario file (YAML).", show_default=False),
     ] = None,
-    trace: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A recorded workload (Parquet), on identical GPUs."),
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option(metavar="N", help="With --trace: number of GPUs.")
-    ] = None,
+    trace: TraceOption = None,
+    gpus: GpusOption = None,
     policy: PolicyOption = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed.")] = None,
-    decision_latency: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Time that each decision takes.")
-    ] = None,
+    decision_latency: LatencyOption = None,
     queue_column: QueueColumnOption = None,
     vc: VcOption = None,
     estimates: EstimatesOption = None,
     resume: ResumeOption = None,
     forecasts: ForecastsOption = None,
+    topology: TopologyOption = None,
     jobs_out: JobsOutOption = None,
     timings: TimingsOption = None,
     fmt: FormatOption = None,
@@ -122,13 +128,14 @@ def simulate(
     problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
     problems += _check_share(forecasts) + _check_writable(jobs_out) + _check_writable(timings)
     of_trace = TraceSettings(queue_column=queue_column, vc=vc, estimates=estimates, resume=resume)
-    problems += of_trace.problems(possible=True)
+    problems += of_trace.problems(possible=True) + _check_topology(topology, scenario)
     if problems:
         raise SpecError(problems, code="usage")
     started = time.perf_counter()
     chosen, simulation, recorded, names = _prepare(
         scenario, trace, gpus, policy, seed, decision_latency, of_trace
     )
+    simulation = _connected(simulation, topology)
     launches = Launches()
     with _progress("Simulating", len(simulation.submissions), as_json=as_json) as step:
         observers: list[sim.Observer] = [_watch(step)]
@@ -237,6 +244,22 @@ def _check_share(share: float | None) -> list[Problem]:
         return []
     text = f"must be above 0 and at most 1, not {share}"
     return [Problem(path="--forecasts", problem=text, hint="0.01: after one round in a hundred")]
+
+
+def _check_topology(topology: Path | None, scenario: Path | None) -> list[Problem]:
+    if topology is None or scenario is not None:
+        return []
+    text = "requires a scenario file, whose nodes it places"
+    return [Problem(path="--topology", problem=text)]
+
+
+def _connected(simulation: sim.Simulation, topology: Path | None) -> sim.Simulation:
+    """Return the simulation with the topology of a file."""
+    if topology is None:
+        return simulation
+    from headgate.spec import load_topology
+
+    return replace(simulation, topology=load_topology(topology, nodes=simulation.nodes))
 
 
 def _check_writable(path: Path | None) -> list[Problem]:

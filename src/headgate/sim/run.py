@@ -24,6 +24,7 @@ from headgate.metrics.summary import (
     wait_by_size,
 )
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard
+from headgate.model.topology import ClusterTopology
 from headgate.planning.network import FluidNetwork
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy
@@ -37,6 +38,7 @@ from headgate.protocol import (
     PlanRejected,
     QueueChanged,
     ReplicaAdded,
+    TopologyChanged,
 )
 from headgate.sim.forecasts import ForecastCheck
 from headgate.sim.trace_jobs import TraceJobs, TraceModel
@@ -83,6 +85,7 @@ class Simulation:
     decision_latency_s: float = 0.0
     launch_delays_s: tuple[float, ...] = ()
     resume_s: float = 0.0
+    topology: ClusterTopology | None = None
 
     @property
     def gpus(self) -> int:
@@ -286,6 +289,8 @@ def _facts(simulation: Simulation) -> list[Event]:
     facts: list[Event] = [QueueChanged(at=0.0, queue=queue) for queue in simulation.queues]
     if simulation.bandwidth is not None:
         facts.append(BandwidthMeasured(at=0.0, bandwidth=simulation.bandwidth))
+    if simulation.topology is not None:
+        facts.append(TopologyChanged(at=0.0, topology=simulation.topology))
     facts += [NodeJoined(at=0.0, node=node) for node in simulation.nodes]
     facts += [ReplicaAdded(at=0.0, shard=shard, node=node) for shard, node in simulation.replicas]
     facts += simulation.faults

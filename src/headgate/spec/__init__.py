@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from headgate.spec.expansion import expand, resources_key
     from headgate.spec.job_file import JobFile, job_schema, load_job
     from headgate.spec.scenario import Scenario, load_scenario
+    from headgate.spec.topology import load_topology, topology_schema
     from headgate.spec.warnings import warnings_for
 
 __all__ = [
@@ -20,7 +21,9 @@ __all__ = [
     "job_schema",
     "load_job",
     "load_scenario",
+    "load_topology",
     "resources_key",
+    "topology_schema",
     "warnings_for",
 ]
 
@@ -30,6 +33,8 @@ _MODULES = {
     "resources_key": "expansion",
     "Scenario": "scenario",
     "load_scenario": "scenario",
+    "load_topology": "topology",
+    "topology_schema": "topology",
     "warnings_for": "warnings",
 }
 

@@ -1,0 +1,58 @@
+"""Topology files on the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+from pathlib import Path
+
+from headgate.cli import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+THREE_TASKS = EXAMPLES / "three-tasks.yaml"
+TREE = """\
+levels: [{name: core}, {name: rack, bandwidth: 2e8}, {name: node, bandwidth: 1e8}]
+tree: {r1: [node1], r2: [node2]}
+"""
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the program in this process, without the start of an interpreter."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main.run([*map(str, arguments)])
+    return subprocess.CompletedProcess(arguments, code, out.getvalue(), err.getvalue())
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "topology.yaml"
+    file.write_text(text)
+    return file
+
+
+def test_simulation_with_a_topology_gives_the_engine_its_event(tmp_path: Path) -> None:
+    file = written(tmp_path, TREE)
+    with_it = run("simulate", THREE_TASKS, "--topology", file, "-o", "json")
+    assert with_it.returncode == 0
+    assert json.loads(with_it.stdout)["jobs_finished"] == 2
+
+
+def test_simulation_rejects_a_topology_of_another_cluster(tmp_path: Path) -> None:
+    file = written(tmp_path, TREE.replace("node", "host").replace("name: host", "name: node"))
+    result = run("simulate", THREE_TASKS, "--topology", file)
+    assert result.returncode == 2
+    assert "does not name the nodes node1, node2 of the cluster" in result.stderr
+    trace = ("--trace", EXAMPLES / "philly-500.parquet", "--gpus", "64", "--policy", "fifo")
+    assert (
+        "--topology: requires a scenario file" in run("simulate", *trace, "--topology", file).stderr
+    )
+
+
+def test_simulation_reports_every_problem_of_a_topology(tmp_path: Path) -> None:
+    file = written(tmp_path, TREE.replace("2e8", "0").replace("[node2]", "[node2, node1]"))
+    result = run("simulate", THREE_TASKS, "--topology", file)
+    assert result.returncode == 2
+    assert "levels[1].bandwidth (line 1): must be at least 1, not 0" in result.stderr
+    assert "tree.r2[1] (line 2): 'node1' is in r1 already" in result.stderr
