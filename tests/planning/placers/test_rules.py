@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model.shapes import fat_trees, meshes, topologies, trees
 
-from headgate.model.topology import FatTree, Ints, Mesh, Topology, Tree
+from headgate.model.topology import Bools, FatTree, Ints, Mesh, Topology, Tree
 from headgate.planning.placers import (
     BestFitSubtree,
     Block,
@@ -64,12 +64,12 @@ def closed_sets(topology: Topology) -> Iterator[Ints]:
 
 
 def after_jobs(
-    draw: st.DrawFn, topology: Topology, placer: Placer
-) -> tuple[list[Places], np.ndarray]:
+    data: st.DataObject, topology: Topology, placer: Placer
+) -> tuple[list[Places], Bools]:
     """Return the places of some jobs that came one after the other, and what they take."""
     used = np.zeros(topology.leaves, bool)
     found = []
-    for count in draw(st.lists(st.integers(1, topology.leaves), max_size=6)):
+    for count in data.draw(st.lists(st.integers(1, topology.leaves), max_size=6)):
         places = placer.choose(layout_of(topology), Request.on(used, count))
         if places is not None:
             assert not used[places.taken].any()
@@ -81,7 +81,7 @@ def after_jobs(
 @given(st.data(), topologies())
 def test_jobs_in_closed_sets_share_no_router(data: st.DataObject, topology: Topology) -> None:
     """Theorem 1: no contention among disjoint closed sets."""
-    found, _ = after_jobs(data.draw, topology, ClosedMinimum(otherwise="enlarge"))
+    found, _ = after_jobs(data, topology, ClosedMinimum(otherwise="enlarge"))
     routers = [
         set(topology.routers_of(places.sites).tolist()) for places in found if places.is_closed
     ]
@@ -142,7 +142,7 @@ def test_least_diameter_in_a_k_ary_tree(k: int, levels: int, data: st.DataObject
 def test_a_closed_set_of_least_diameter_is_found_if_there_is_one(
     data: st.DataObject, topology: Topology
 ) -> None:
-    _, used = after_jobs(data.draw, topology, data.draw(st.sampled_from(ALL)))
+    _, used = after_jobs(data, topology, data.draw(st.sampled_from(ALL)))
     count = data.draw(st.integers(1, topology.leaves))
     places = WAIT.choose(layout_of(topology), Request.on(used, count))
     least = topology.least_diameter(count)
@@ -164,7 +164,7 @@ def test_a_closed_set_of_least_diameter_is_found_if_there_is_one(
 def test_enlarged_sets_are_closed_and_have_the_fewest_sites(
     data: st.DataObject, topology: Topology
 ) -> None:
-    _, used = after_jobs(data.draw, topology, data.draw(st.sampled_from(ALL)))
+    _, used = after_jobs(data, topology, data.draw(st.sampled_from(ALL)))
     count = data.draw(st.integers(1, topology.leaves))
     layout, request = layout_of(topology), Request.on(used, count)
     places = ClosedMinimum(otherwise="enlarge").choose(layout, request)
@@ -214,7 +214,7 @@ def test_spread_sets_of_even_trees_have_the_least_diameter_of_all_sets(
 def test_best_fit_takes_the_subtree_with_fewest_idle_sites_that_suffice(
     data: st.DataObject, topology: Topology
 ) -> None:
-    _, used = after_jobs(data.draw, topology, BestFitSubtree())
+    _, used = after_jobs(data, topology, BestFitSubtree())
     count = data.draw(st.integers(1, topology.leaves))
     places = BestFitSubtree().choose(layout_of(topology), Request.on(used, count))
     idle = [s[~used[s]] for s in closed_sets(topology)]
