@@ -174,15 +174,10 @@ def _claim(shape: str, levels: int) -> Claim[Rows]:
     )
 
 
-def as_json(rows: Rows) -> list[dict[str, Any]]:
-    """Return a table for each machine as JSON values."""
-    tables: dict[tuple[str, int], dict[str, Any]] = {}
+def tables(rows: Rows) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each machine by its name."""
+    found: dict[str, list[dict[str, Any]]] = {}
     for run, row in rows.items():
-        tables.setdefault((run.shape, run.nodes), {})[run.placer] = {
-            "published": None,
-            "ours": asdict(row),
-        }
-    return [
-        {"name": f"{shape}, {nodes} nodes", "nodes": nodes, "placements": placements}
-        for (shape, nodes), placements in tables.items()
-    ]
+        name = f"{run.shape}, {run.nodes:,} nodes"
+        found.setdefault(name, []).append({"placement": run.placer, **asdict(row)})
+    return found

@@ -10,7 +10,7 @@ job. Nothing is fitted to the runs that are compared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -195,21 +195,18 @@ def _checks(pattern: Pattern, by: Mapping[Case, Pair]) -> Iterator[Agreement]:
     )
 
 
-def as_json(found: Sequence[Pair]) -> dict[str, Any]:
-    """Return tables and checks (`shapes`) as JSON values."""
+def rows(found: Sequence[Pair]) -> list[dict[str, Any]]:
+    """Return a row for each run; `nodes` are those of its jobs."""
     names = {method: node_names(method) for method in METHODS}
-    rows = [
+    return [
         {
             "pattern": str(pair.case.pattern),
             "placement": pair.case.method,
-            "jobs": {job: names[pair.case.method][job] for job in pair.case.jobs},
+            "nodes": "; ".join(",".join(names[pair.case.method][job]) for job in pair.case.jobs),
             "measured_step_s": pair.measured_s,
             "simulated_step_s": pair.simulated_s,
+            "error": pair.error,
             "calibrates": pair.calibrates,
         }
         for pair in found
     ]
-    return {
-        "tables": [{"name": "live", "uplink_mbit_per_s": UPLINK_MBIT_PER_S, "rows": rows}],
-        "shapes": [asdict(check) for check in judge(found)],
-    }
