@@ -79,7 +79,11 @@ _VERBS = {
         "reproduce": "verbs:_reproduce",
     },
     "data": {"put": "data:put", "ls": "data:ls", "rm": "data:rm"},
-    "reproduce": {"flow": "reproduce:flow", "histories": "reproduce_histories:histories"},
+    "reproduce": {
+        "flow": "reproduce:flow",
+        "histories": "reproduce_histories:histories",
+        "closed-partition": "reproduce_closed_partition:closed_partition",
+    },
 }
 """By group and name, the module and the function of each verb."""
 

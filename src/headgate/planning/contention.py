@@ -31,7 +31,7 @@ from headgate.planning.traffic import Traffic
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_SAME = 1e-12  # relative difference of rates at which the iteration ends
+_SAME = 1e-10  # relative difference of rates at which the iteration ends; rounding is 1e-11
 _ROUNDS = 2000
 _FULL = 1 + 1e-9
 
@@ -92,7 +92,8 @@ class _Pairs:
         weight = busy * self._flows
         order = np.lexsort((rate, self._link))
         # one ascending key for link and rate; equal rates may be on either side of a level
-        key = self._link + rate / (rate + np.median(rate))
+        middle = np.median(rate)
+        key = self._link + rate / (rate + middle)
         keys = key[order]
         weights = np.concatenate([[0.0], np.cumsum(weight[order])])
         loads = np.concatenate([[0.0], np.cumsum((weight * rate)[order])])
@@ -100,7 +101,7 @@ class _Pairs:
         others = weights[end] - weights[first] - weight
         level: Floats = self._capacity / (self._flows + others)
         for _ in range(len(keys) + 1):
-            at = self._link + level / (level + np.median(rate))
+            at = self._link + level / (level + middle)
             place = np.clip(np.searchsorted(keys, at, side="right"), first, end)
             own = key <= at
             below = weights[place] - weights[first] - own * weight
