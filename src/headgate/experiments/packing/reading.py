@@ -1,4 +1,4 @@
-"""Reads recorded pods and nodes from Parquet files; every problem of both is reported, with its row."""
+"""Reads recorded pods and nodes from Parquet files; reports every problem of both, with its row."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.base.rng import stream
-from headgate.planning.packing import Demand, Room
+from headgate.planning.packing import WHOLE, Demand, Room
 
 ARRIVED = 1.30
 """The GPU demand of all pods that arrive, relative to the GPUs of all nodes."""
@@ -44,7 +44,7 @@ class Workload:
     @property
     def gpu_milli(self) -> int:
         """The thousandths of all GPUs."""
-        return 1000 * sum(self.nodes.gpus)
+        return WHOLE * sum(self.nodes.gpus)
 
     def counts(self) -> Mapping[Demand, int]:
         """Return how many of the pods have each demand."""
@@ -53,8 +53,8 @@ class Workload:
     def arrivals(self, seed: int) -> list[int]:
         """Return the demands of pods in order of arrival.
 
-        Those recorded come first, shuffled; then some of them, drawn with replacement, until one more
-        would exceed ARRIVED.
+        Those recorded come first, shuffled; then some of them, drawn with replacement, until one
+        more would exceed ARRIVED.
         """
         found = list(self.pods)
         stream(seed, "packing", "order").shuffle(found)
@@ -72,6 +72,3 @@ class Workload:
         order = list(range(len(self.nodes.gpus)))
         stream(seed, "packing", "nodes").shuffle(order)
         return self.nodes.room(order)
-
-
-__all__ = ["ARRIVED", "Nodes", "Workload"]

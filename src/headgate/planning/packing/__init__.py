@@ -1,6 +1,7 @@
 """Packing of pods that share GPUs: which node, and which of its GPUs."""
 
 from headgate.planning.packing.fragments import Fgd, fragment_milli, usable_milli
+from headgate.planning.packing.future import Future, Learnt
 from headgate.planning.packing.mix import Mix, typical
 from headgate.planning.packing.packer import Packer, Place, choose
 from headgate.planning.packing.room import WHOLE, Demand, Room, fits
@@ -11,6 +12,7 @@ from headgate.planning.packing.scorers import (
     GpuPacking,
     Options,
     Scorer,
+    Uniform,
 )
 
 __all__ = [
@@ -19,14 +21,17 @@ __all__ = [
     "Demand",
     "DotProduct",
     "Fgd",
+    "Future",
     "GpuClustering",
     "GpuPacking",
+    "Learnt",
     "Mix",
     "Options",
     "Packer",
     "Place",
     "Room",
     "Scorer",
+    "Uniform",
     "choose",
     "fits",
     "fragment_milli",

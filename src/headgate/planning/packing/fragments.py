@@ -1,8 +1,8 @@
 """Fragmentation of free GPUs for a mix of demands, and the policy that descends its gradient.
 
 Published by Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
-Fragmentation Gradient Descent", USENIX ATC 2023. What is free on a node is a fragment for a demand if
-the demand does not fit there; if it does, those GPUs are whose free part is too small. A node's
+Fragmentation Gradient Descent", USENIX ATC 2023. What is free on a node is a fragment for a demand
+if the demand does not fit there; if it does, those GPUs are whose free part is too small. A node's
 fragmentation is the mean over the mix.
 """
 
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.planning.packing.mix import Mix
-from headgate.planning.packing.room import Bools, Demand, Floats, Ints, Room, fits
+from headgate.planning.packing.room import WHOLE, Bools, Demand, Floats, Ints, Room, fits
 from headgate.planning.packing.scorers import Options, Scorer
 
-_DIGITS = 6  # of a thousandth of a GPU: equal nodes have equal costs, however sums are rounded
+_DIGITS = 6  # of a thousandth of a GPU: equal nodes have equal growth, however sums are rounded
+_SCORES = 100
 
 
 def usable_milli(room: Room, mix: Mix) -> Floats:
@@ -42,7 +43,11 @@ def _usable(cpu_milli: Ints, gpu: Ints, mix: Mix, accepted: Bools) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Fgd(Scorer):
-    """The node and GPU where fragmentation for the mix grows least."""
+    """The node and GPU where fragmentation for the mix grows least.
+
+    As published, growth in GPUs is compared by whole percents of the logistic function. Nodes whose
+    growth differs little are thus equal, so that the first of them fills up before the next one.
+    """
 
     mix: Mix
 
@@ -58,7 +63,8 @@ class Fgd(Scorer):
         accepted = self.mix.accepted(some.model)[at]
         after = gpu.sum(axis=1) - _usable(cpu_milli, gpu, self.mix, accepted)
         grows = np.round(after - before[at], _DIGITS)
-        best, chosen = first_least(at, grows, len(rows))
+        score = np.floor(_SCORES / (1 + np.exp(grows / WHOLE)) + 10.0**-_DIGITS)
+        best, chosen = first_least(at, -score, len(rows))
         cost[rows], slot[rows] = best, slots[chosen]
         return Options(cost, slot)
 

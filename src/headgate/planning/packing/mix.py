@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.planning.packing.room import Bools, Demand, Floats, Ints, Room
+from headgate.planning.packing.room import Bools, Demand, Floats, Ints
 
 TYPICAL = 0.95
 """The share of pods that typical demands stand for, in the published runs."""
@@ -59,6 +59,3 @@ def typical(counts: Mapping[Demand, float], share: float = TYPICAL) -> dict[Dema
     upto = np.cumsum([count for _, count in ordered])
     kept = int(np.searchsorted(upto, share * upto[-1])) + 1 if ordered else 0
     return dict(ordered[:kept])
-
-
-__all__ = ["TYPICAL", "Mix", "Room", "typical"]

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from headgate.base.rng import Random
 from headgate.planning.packing.room import Demand, Floats, Ints, Room, slots_of
 from headgate.planning.packing.scorers import Scorer
 
@@ -35,9 +37,21 @@ class Packer:
     that have changed since it was placed last.
     """
 
-    def __init__(self, room: Room, demands: Sequence[Demand], scorer: Scorer) -> None:
-        """`room` is changed by `place`; demands are named by their number from then on."""
+    def __init__(
+        self,
+        room: Room,
+        demands: Sequence[Demand],
+        scorer: Scorer,
+        *,
+        ties: Random | None = None,
+    ) -> None:
+        """`room` is changed by `place`; demands are named by their number from then on.
+
+        Of nodes with equal costs the first is taken; with `ties`, one of them is drawn, and one of
+        its GPUs with room.
+        """
         self.room = room
+        self._ties = ties
         self._demands = demands
         self._scorer = scorer
         self._cost: Floats = np.full((len(demands), len(room)), np.inf)
@@ -57,19 +71,26 @@ class Packer:
         node = int(self._cost[number].argmin())
         if self._cost[number, node] == np.inf:
             return None
-        place = Place(node, slots_of(self.room, node, demand, int(self._slot[number, node])))
+        slot = int(self._slot[number, node])
+        if self._ties is not None:
+            node = self._draw(np.flatnonzero(self._cost[number] == self._cost[number, node]))
+            slot = self._draw(np.flatnonzero(self.room.gpu[node] >= demand.milli))
+        place = Place(node, slots_of(self.room, node, demand, slot))
         self.room.take(node, place.slots, demand)
         self._changed.append(node)
         return place
+
+    def _draw(self, rows: NDArray[np.intp]) -> int:
+        """Return one of these rows, 0 if there are none."""
+        assert self._ties is not None, "only drawn from where ties are"
+        return int(rows[self._ties.randrange(len(rows))]) if len(rows) else 0
 
     def _rank(self, number: int) -> None:
         """Bring the costs of a demand up to date."""
         seen = self._seen[number]
         if seen == len(self._changed):
             return
-        rows = (
-            np.arange(len(self.room)) if seen < 0 else np.unique(np.array(self._changed[seen:]))
-        )
+        rows = np.arange(len(self.room)) if seen < 0 else np.unique(np.array(self._changed[seen:]))
         found = self._scorer.options(self.room.rows(rows), self._demands[number])
         self._cost[number, rows], self._slot[number, rows] = found.cost, found.slot
         self._seen[number] = len(self._changed)

@@ -44,8 +44,8 @@ class Demand:
 class Room:
     """What is free on each of some nodes.
 
-    `gpu` has thousandths by node and GPU, 0 beyond the GPUs that a node has. `kinds` are bits: which
-    kinds of demands hold GPUs of the node, see `kind_of`.
+    `gpu` has thousandths by node and GPU, 0 beyond the GPUs that a node has. `kinds` are bits:
+    which kinds of demands hold GPUs of the node, see `kind_of`.
     """
 
     cpu_milli: Ints

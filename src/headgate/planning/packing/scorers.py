@@ -30,6 +30,7 @@ __all__ = [
     "NodeScorer",
     "Options",
     "Scorer",
+    "Uniform",
 ]
 
 LARGEST_CPU_MILLI = 128_000
@@ -65,6 +66,14 @@ class NodeScorer(Scorer):
         """Return the cost by node, meaningful where the demand fits."""
 
 
+class Uniform(NodeScorer):
+    """All nodes with room are equal."""
+
+    def cost(self, room: Room, demand: Demand) -> Floats:
+        del demand
+        return np.zeros(len(room))
+
+
 class BestFit(NodeScorer):
     """The node with the least left of CPUs and GPUs, each relative to the largest node."""
 
@@ -86,8 +95,8 @@ class DotProduct(NodeScorer):
 class GpuPacking(NodeScorer):
     """First GPUs that are shared already, then free GPUs of used nodes, last idle nodes.
 
-    Among shared GPUs those with the least free, among free GPUs the fewest that are taken, among idle
-    nodes those with the fewest GPUs. Demands without GPUs have no preference.
+    Among shared GPUs those with the least free, among free GPUs the fewest that are taken, among
+    idle nodes those with the fewest GPUs. Demands without GPUs have no preference.
     """
 
     def cost(self, room: Room, demand: Demand) -> Floats:
