@@ -73,10 +73,15 @@ _VERBS = {
         "simulate": "simulate:simulate",
         "demo": "demo:demo",
         "data": "verbs:_data",
+        "pack": "pack:pack",
         "reproduce": "verbs:_reproduce",
     },
     "data": {"put": "data:put", "ls": "data:ls", "rm": "data:rm"},
-    "reproduce": {"flow": "reproduce:flow", "histories": "reproduce_histories:histories"},
+    "reproduce": {
+        "flow": "reproduce:flow",
+        "histories": "reproduce_histories:histories",
+        "packing": "reproduce_packing:packing",
+    },
 }
 """By group and name, the module and the function of each verb."""
 

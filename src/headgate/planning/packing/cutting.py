@@ -68,7 +68,7 @@ def _prices(size: Ints, number: Floats, capacity: int) -> Floats:
     price: Floats = ones
     best: Floats = np.zeros(capacity + 1)
     for _ in range(_MOST_PIVOTS):
-        price = np.linalg.solve(basis.T, ones)
+        price = np.linalg.solve(basis.T, ones).astype(np.float64)
         best, last = _fill(price, size, capacity)
         if best[-1] <= 1 + _TOLERANCE:
             break

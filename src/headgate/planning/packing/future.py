@@ -1,9 +1,9 @@
 """What a node is worth for the pods to come, and the policy that loses least of it.
 
 The free parts of a node's GPUs are worth the shares that fit into them (see `cutting`), as far as
-CPUs and memory of the node suffice for what usually fills them. What pods without GPUs need is added
-to that in proportion: they take CPUs from the same nodes. All of it is learnt from pods that have
-arrived.
+CPUs and memory of the node suffice for what usually fills them. What pods without GPUs need is
+added to that in proportion: they take CPUs from the same nodes. All of it is learnt from pods that
+have arrived.
 """
 
 from __future__ import annotations
