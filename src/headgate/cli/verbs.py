@@ -76,6 +76,7 @@ _VERBS = {
         "simulate": "simulate:simulate",
         "demo": "demo:demo",
         "data": "verbs:_data",
+        "pack": "pack:pack",
         "reproduce": "verbs:_reproduce",
     },
     "data": {"put": "data:put", "ls": "data:ls", "rm": "data:rm"},
@@ -83,6 +84,7 @@ _VERBS = {
         "flow": "reproduce:flow",
         "histories": "reproduce_histories:histories",
         "closed-partition": "reproduce_closed_partition:closed_partition",
+        "packing": "reproduce_packing:packing",
     },
 }
 """By group and name, the module and the function of each verb."""
