@@ -72,7 +72,7 @@ def workload(demands: list[Demand], pods: list[int], *gpus: int, cpus: int = 64)
     )
 
 
-# --- rules -----------------------------------------------------------------------------------------
+# --- rules ----------------------------------------------------------------------------------------
 
 MIXED = workload(
     [Demand(gpus=1, milli=1000), Demand(gpus=1, milli=300), Demand(cpu_milli=1000)],
@@ -159,7 +159,7 @@ class _Fixed(Workload):
         return [*self.__dict__["_order"]]
 
 
-# --- files -----------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
 def test_nodes_without_gpus_are_left_out_and_models_are_read() -> None:
@@ -243,7 +243,7 @@ def test_unknown_policy_is_rejected_with_the_nearest_name() -> None:
     assert "did you mean 'best-fit'?" in err
 
 
-# --- output ----------------------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 def test_pack_prints_ratios_and_the_curve() -> None:

@@ -206,15 +206,15 @@ def test_single_gpus_are_taken_where_no_whole_set_breaks() -> None:
     future = Future.of({pod(1): 9, pod(8, cpus=8): 1})
     room = nodes(8, 8)
     room.take(1, np.array([0]), pod(1))
-    assert choose(future, room, pod(1)).node == 1  # type: ignore[union-attr]  # it fits
+    assert choose(future, room, pod(1)).node == 1
 
 
 def test_models_that_some_pods_need_are_left_to_them() -> None:
     needs = Demand(cpu_milli=1000, gpus=1, milli=1000, models=frozenset({1}))
     future = Future.of({pod(1): 3, needs: 1})
     room = Room.empty([8000] * 2, [GIB * 64] * 2, [2, 2], [1, 0])
-    assert choose(future, room, pod(1)).node == 1  # type: ignore[union-attr]  # it fits
-    assert choose(future, room, needs).node == 0  # type: ignore[union-attr]  # it fits
+    assert choose(future, room, pod(1)).node == 1
+    assert choose(future, room, needs).node == 0
 
 
 def test_mix_without_gpus_has_no_preference() -> None:
