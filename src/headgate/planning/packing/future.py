@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.planning.packing.cutting import Worth, worth
+from headgate.planning.packing.filling import Filling
 from headgate.planning.packing.fragments import first_least, placed
-from headgate.planning.packing.room import WHOLE, Bools, Demand, Floats, Ints, Room, fits
+from headgate.planning.packing.room import Bools, Demand, Floats, Ints, Room, fits
 from headgate.planning.packing.scorers import Options, Scorer
 
 _DIGITS = 3  # of a thousandth of a GPU: costs that differ by less are equal
@@ -29,14 +30,14 @@ _Counts = Mapping[Demand, float]
 class Future(Scorer):
     """The node and GPU whose loss of worth is least; of equal ones the GPU with the least free.
 
-    `needs` are the CPUs and bytes, by free part of a GPU, of what usually fills it. `single` is the
-    share of demands for one GPU in the value of all, `accepted` the part of them that accepts a
-    model, by its number, the last one for models that no demand names; `several` are the other
-    demands, with their shares, and `extra` is what all pods need relative to those with GPUs.
+    `of_free` is the worth of free parts of GPUs, `filling` what fills them. `single` is the share
+    of demands for one GPU in the value of all, `accepted` the part of them that accepts a model, by
+    its number, the last one for models that no demand names; `several` are the other demands, with
+    their shares, and `extra` is what all pods need relative to those with GPUs.
     """
 
     of_free: Floats
-    needs: Floats
+    filling: Filling
     single: float
     accepted: Floats
     several: tuple[tuple[float, Demand], ...]
@@ -56,7 +57,7 @@ class Future(Scorer):
         extra = _extra(counts)
         return cls(
             prices.of_free,
-            _needs(single, prices) * extra,
+            Filling.of(single, prices),
             value / total if total else 0.0,
             _accepted(single, prices),
             tuple((n / total, d) for d, n in several.items()),
@@ -86,10 +87,9 @@ class Future(Scorer):
 
     def _worth(self, cpu_milli: Ints, memory_bytes: Ints, gpu: Ints, model: Ints) -> Floats:
         free = np.stack([cpu_milli, memory_bytes], axis=1).astype(float)
-        needs = self.needs[gpu].sum(axis=1)
-        suffices = np.minimum(free / np.maximum(needs, 1.0), 1.0).min(axis=1)
         accepted = self.accepted[np.minimum(model, len(self.accepted) - 1)]
-        found: Floats = self.single * accepted * suffices * self.of_free[gpu].sum(axis=1)
+        part = self.filling.part(free, gpu, self.extra)
+        found: Floats = self.single * accepted * (self.of_free[gpu] * part).sum(axis=1)
         for share, demand in self.several:
             found += share * demand.gpu_milli * self._sets(demand, free, gpu, model)
         return found
@@ -116,27 +116,6 @@ def _extra(counts: _Counts) -> Floats:
         asked[0] += needs
         asked[1] += needs if demand.gpus else 0.0
     found: Floats = asked[0] / np.where(asked[1] > 0, asked[1], np.maximum(asked[0], 1.0))
-    return found
-
-
-def _needs(single: _Counts, prices: Worth) -> Floats:
-    """Return CPUs and bytes by free part of a GPU: the mean of the pods that fill it best."""
-    found = np.zeros((WHOLE + 1, 2))
-    useful = [d for d in single if prices.of_share[d.milli] > 0]
-    if not useful:
-        return found
-    milli = np.array([d.milli for d in useful])
-    value = prices.of_share[milli]
-    count = np.array([single[d] for d in useful], float)
-    asks = np.array([[d.cpu_milli, d.memory_bytes] for d in useful], float)
-    for free in range(int(milli.min()), WHOLE + 1):
-        rest = free - milli
-        best = (rest >= 0) & (value + prices.of_free[rest] >= prices.of_free[free] - 10**-_DIGITS)
-        if best.any():
-            part = count[best] / count[best].sum()
-            found[free] = part @ (asks[best] + found[rest[best]])
-        else:
-            found[free] = found[free - 1]
     return found
 
 
