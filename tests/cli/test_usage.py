@@ -15,7 +15,7 @@ from headgate.cli import show
 
 VERBS = {
     "up", "down", "run", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues",
-    "data", "plan", "policies", "simulate", "reproduce", "demo",
+    "data", "plan", "policies", "simulate", "reproduce", "demo", "pack",
 }  # fmt: skip
 
 
