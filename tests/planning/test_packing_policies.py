@@ -73,21 +73,18 @@ def test_several_gpus_are_those_with_the_least_free_that_have_enough() -> None:
 
 def test_best_fit_takes_the_node_with_the_least_left() -> None:
     room = nodes(8, 4)
-    # half of what is left of 128 CPUs, and half of what is left of 8 GPUs
-    assert cost(BestFit(), room, pod(cpus=32)) == [
-        0.5 * 32 / 128 + 0.5 * 7 / 8,
-        0.5 * 32 / 128 + 0.5 * 3 / 8,
-    ]
+    # half of what is left of 128 CPUs, and half of what is left of 8 GPUs: 56.25 and 31.25 %
+    assert cost(BestFit(), room, pod(cpus=32)) == [57, 32]
+    assert cost(BestFit(), room, pod(cpus=0)) == [69, 44]
+    assert cost(BestFit(), room, pod(2, cpus=0)) == [63, 38]  # 62.5 and 37.5 %
 
 
 def test_dot_product_takes_the_node_with_the_least_product_of_free_and_asked() -> None:
     room = nodes(8, 4)
     room.cpu_milli[1] = 128_000
-    of_cpus, of_gpus = 32 / 128, 2 / 8
-    assert cost(DotProduct(), room, pod(2, cpus=32)) == [
-        round(0.5 * (64 / 128) * of_cpus + 0.5 * (8 / 8) * of_gpus, 6),
-        round(0.5 * (128 / 128) * of_cpus + 0.5 * (4 / 8) * of_gpus, 6),
-    ]
+    # asked: 1/4 of the CPUs, 1/4 of the GPUs; free: half and all, all and a quarter
+    room.gpu[1, 2:4] = 0
+    assert cost(DotProduct(), room, pod(2, cpus=32)) == [19, 16]  # 18.75 and 15.625 %
 
 
 def test_gpu_packing_prefers_shared_gpus_then_used_nodes_then_idle_ones() -> None:

@@ -56,7 +56,7 @@ class Filling:
         """
         needs = self.needs[gpu].sum(axis=1) * extra
         together = np.minimum(free / np.maximum(needs, 1.0), 1.0).min(axis=1)
-        fit = (free[:, None, :] >= self.asks).all(axis=2)
+        fit = (free[:, :1] >= self.asks[:, 0]) & (free[:, 1:] >= self.asks[:, 1])
         alone = np.take_along_axis(fit.astype(float) @ self.first.T, self.kind[gpu], axis=1)
         found: Floats = np.minimum(together[:, None], alone)
         return found

@@ -37,6 +37,8 @@ LARGEST_CPU_MILLI = 128_000
 LARGEST_GPU_MILLI = 8 * WHOLE
 """The largest node: CPUs and GPUs of different nodes are compared relative to it."""
 
+_ROUNDING = 1e-9  # relative to a percent: sums that are whole but for rounding stay so
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Options:
@@ -74,13 +76,19 @@ class Uniform(NodeScorer):
         return np.zeros(len(room))
 
 
+def _percents(cost: Floats) -> Floats:
+    """Return costs from 0 to 1 in whole percents, rounded up, as the published scores are."""
+    found: Floats = np.ceil(100 * cost - _ROUNDING)
+    return found
+
+
 class BestFit(NodeScorer):
     """The node with the least left of CPUs and GPUs, each relative to the largest node."""
 
     def cost(self, room: Room, demand: Demand) -> Floats:
         cpu = (room.cpu_milli - demand.cpu_milli) / LARGEST_CPU_MILLI
         gpu = (room.free_milli() - demand.gpu_milli) / LARGEST_GPU_MILLI
-        return 0.5 * cpu + 0.5 * gpu
+        return _percents(0.5 * cpu + 0.5 * gpu)
 
 
 class DotProduct(NodeScorer):
@@ -89,7 +97,7 @@ class DotProduct(NodeScorer):
     def cost(self, room: Room, demand: Demand) -> Floats:
         cpu = room.cpu_milli * (demand.cpu_milli / LARGEST_CPU_MILLI**2)
         gpu = room.free_milli() * (demand.gpu_milli / LARGEST_GPU_MILLI**2)
-        return 0.5 * cpu + 0.5 * gpu
+        return _percents(0.5 * cpu + 0.5 * gpu)
 
 
 class GpuPacking(NodeScorer):
