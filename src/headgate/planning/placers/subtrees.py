@@ -85,12 +85,8 @@ class Subtrees(Layout):
             return None
         return self._within(int(fits[room[fits].argmin()]), request.room, request.count)
 
-    def hull(self, sites: Ints) -> Ints:
-        """Return the sites of the smallest subtree that contains some, at least one."""
-        return self._sites_of(self._around(sites))
-
     def closed_around(self, sites: Ints) -> Ints | None:
-        """Return the `hull` of some sites, None if so many fit a subtree of lesser diameter."""
+        """Return the smallest subtree with some sites, None if so many fit a lesser one."""
         subtree = self._around(sites)
         least = self._spans[np.searchsorted(self._most, len(sites))]
         return self._sites_of(subtree) if self._span[subtree] <= least else None
