@@ -97,7 +97,7 @@ class Subtrees(Layout):
         return self._tree.hops(leaf[a], leaf[b])
 
     @cached_property
-    def group(self) -> Ints:  # type: ignore[override]
+    def group(self) -> Ints:  # type: ignore[override]  # computed here
         """The subtree of each site below the lowest vertex that is above all sites."""
         tree = self._tree
         root = self._kept[np.flatnonzero(self._size == self.sites)[0]] if self.sites else 0
