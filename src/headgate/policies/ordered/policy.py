@@ -69,12 +69,13 @@ class PreemptingOrder(PlacingPolicy):
         without_gpus = place_cpu_tasks(scratch, self.placer)
         waiting = _waiting(snapshot)
         jobs = self._order.rank(snapshot, _in_flight(snapshot)) if len(waiting) else waiting
-        served = Preempting(scratch, jobs, self.name, self.placer)
+        placer = self.placer
+        served = Preempting(scratch, jobs, self.name, placer)
         served.serve()
         return Plan(
             steps=served.steps(),
             again_at=self._order.changes_at(snapshot, jobs, _held_milli(scratch, jobs)),
-            refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs))),
+            refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs, placer))),
         )
 
 
