@@ -102,7 +102,7 @@ class Controller(Protocol):
         """Move the runs of a job to other nodes; for root and the controller's own user alone.
 
         All of them, or those on the node `leave`; to any nodes, or to the node `to`. Errors:
-        `not_found`, `forbidden`, `infeasible`. A dry run as for `cancel`.
+        `not_found`, `forbidden`, `not_movable`. A dry run as for `cancel`.
         """
         ...
 

@@ -365,7 +365,7 @@ class Controller:
         to: str | None = None,
         dry_run: bool = False,
     ) -> Moved:
-        """Move runs of a job to other nodes; SpecError `not_found`, `forbidden`, `infeasible`."""
+        """Move runs of a job to other nodes; SpecError `not_found`, `forbidden`, `not_movable`."""
         if user not in self.admins:
             text = "permission denied: only administrators move runs"
             raise SpecError([Problem(path=job, problem=text)], code="forbidden")

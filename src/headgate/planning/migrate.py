@@ -19,7 +19,7 @@ def requested_move(
 
     Each task goes to the first node where it fits, in order of arrival; members of a gang that are
     elsewhere stay there. O(tasks of the job x nodes). SpecError `not_found` for an unknown job or
-    node, `infeasible` where nothing is to be moved or there is no room.
+    node, `not_movable` where nothing is to be moved or there is no room.
     """
     row = job_row(snapshot, job)
     leaves, only = (None if name is None else _node(snapshot, name) for name in (leave, to))
@@ -27,11 +27,11 @@ def requested_move(
     if not chosen:
         where = "" if leave is None else f" on {leave}"
         elsewhere = "" if to is None else f" that is not on {to}"
-        raise _infeasible(job, f"job {job} has no run{where}{elsewhere}")
+        raise _not_movable(job, f"job {job} has no run{where}{elsewhere}")
     units = dict.fromkeys(unit_of(snapshot, task) for task in chosen)
     for unit in units:
         if any(snapshot.tasks.state[task] not in _RUNS for task in unit):
-            raise _infeasible(job, f"not all members of gang {job} run")
+            raise _not_movable(job, f"not all members of gang {job} run")
     nodes = snapshot.live_nodes() if only is None else [only]
     places = _places(snapshot, chosen, units, [node for node in nodes if node != leaves])
     runs = tuple(
@@ -49,7 +49,7 @@ def was_admitted(snapshot: Snapshot, move: Moved) -> bool:
 
 def not_admitted(job: str) -> SpecError:
     """Return the error that a place was taken before a move began."""
-    return _infeasible(job, "the state has changed meanwhile; nothing was moved", "try it again")
+    return _not_movable(job, "the state has changed meanwhile; nothing was moved", "try it again")
 
 
 def _node(snapshot: Snapshot, name: str) -> int:
@@ -61,8 +61,8 @@ def _node(snapshot: Snapshot, name: str) -> int:
     return row
 
 
-def _infeasible(job: str, text: str, hint: str = "") -> SpecError:
-    return SpecError([Problem(path=job, problem=text, hint=hint)], code="infeasible")
+def _not_movable(job: str, text: str, hint: str = "") -> SpecError:
+    return SpecError([Problem(path=job, problem=text, hint=hint)], code="not_movable")
 
 
 def _chosen(snapshot: Snapshot, job: int, leave: int | None, to: int | None) -> list[int]:
@@ -92,7 +92,7 @@ def _places(
             place = _first_fit(ledger, tasks.demand[task], allowed)
             if place is None:
                 text = f"task {snapshot.ordinal(task)} of {job.id} fits no other node now"
-                raise _infeasible(job.id, text, "headgate nodes shows what is free")
+                raise _not_movable(job.id, text, "headgate nodes shows what is free")
             places[task] = place
             ledger.take(task, tasks.demand[task], *place)
             used |= {place[0]} if job.distinct_nodes else set()

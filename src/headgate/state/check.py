@@ -120,7 +120,8 @@ def _check_moves(state: State) -> None:
         held = tasks.grant[task] if target[task] < 0 else target[task]
         elsewhere = held != tasks.grant[task]
         for_move = state.grants.purpose[held] == FOR_MOVE
-        _require("a target elsewhere is for a move", for_move or not elsewhere, task=task)
+        marked = target[task] < 0 or for_move == elsewhere
+        _require("only a target elsewhere is for a move", marked, task=task)
         used = set(state.grants.gpus[held]) & set(state.withheld_gpus_of(state.grants.node[held]))
         _require("no task moves to GPUs that other programs use", not used, task=task)
         purposes.update((held,) if for_move else ())
