@@ -19,6 +19,7 @@ from headgate.base.text import visible_values
 from headgate.base.units import MOST_SECONDS, format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.settings import POLICY_FORM, FormatOption, PlaceOption, settle
+from headgate.cli.top import link_rows, print_links
 from headgate.cli.trace_settings import (
     EstimatesOption,
     QueueColumnOption,
@@ -28,7 +29,7 @@ from headgate.cli.trace_settings import (
 )
 from headgate.cli.why import WHERE
 from headgate.model import Job
-from headgate.planning.placers.setting import PLACES
+from headgate.planning.placers.setting import PLACES, PlacingPolicy
 from headgate.ports import Policy, make_policy, read_policy
 from headgate.protocol import Command, Event, Plan, Reason
 from headgate.sim import run as sim
@@ -138,6 +139,8 @@ def simulate(
         scenario, trace, gpus, policy, place, seed, decision_latency, of_trace
     )
     simulation = _connected(simulation, topology)
+    if not as_json:
+        _warn_of_sizes(chosen.policy, simulation)
     launches = Launches()
     with _progress("Simulating", len(simulation.submissions), as_json=as_json) as step:
         observers: list[sim.Observer] = [_watch(step)]
@@ -194,6 +197,19 @@ def _prepare(
         model=of_trace.model,
     )
     return chosen, simulation, recorded, {}
+
+
+def _warn_of_sizes(policy: Policy, simulation: sim.Simulation) -> None:
+    """Warn of jobs of a scenario that the placer rounds up to a power of two GPUs."""
+    jobs = simulation.submissions
+    if not isinstance(policy, PlacingPolicy) or not isinstance(jobs, tuple):
+        return
+    rounded = [job for _, job in jobs if policy.rounded_up(job)]
+    if rounded:
+        gangs = output.counted(len(rounded), "job")
+        text = f"{gangs} (such as {rounded[0].id}) with a number of GPUs that is no power of two"
+        hint = "it is rounded up where there is room; sizes=refuse rejects such jobs"
+        output.warn(Problem(path="policy.sizes", problem=text, hint=hint))
 
 
 def _read_scenario(
@@ -340,6 +356,9 @@ def _print(figures: dict[str, Any], *, as_json: bool) -> None:
         return
     output.print_text(f"Policy {figures['policy']}, seed {figures['seed']}\n")
     output.print_table(("FIGURE", "VALUE"), _rows(figures))
+    if figures["links"]:
+        output.print_text("")
+        print_links(figures["links"])
     placed = figures.get("placements")
     if placed:
         output.print_text("")
@@ -371,6 +390,7 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
         mean, deviation = figures["fairness"]["mean"], figures["fairness"]["deviation"]
         yield "fairness", f"{mean:.3f} (deviation {deviation:.3f})"
     yield from _trace_rows(figures)
+    yield from link_rows(figures)
     yield from _forecast_rows(figures.get("forecasts"))
     for locality, size in figures["bytes"].items():
         yield f"read {WHERE[locality]}", format_size(size)

@@ -1,6 +1,7 @@
 """The data model: frozen values that all layers above share."""
 
 from headgate.model.cluster import Bandwidth, Gpu, Locality, Node
+from headgate.model.communication import Communication, Pattern
 from headgate.model.data import FILE_PREFIX, SHARED, Dataset, LogPiece, Read, Shard
 from headgate.model.job import (
     GRACE_S,
@@ -37,6 +38,7 @@ __all__ = [
     "UNLIMITED",
     "WHOLE",
     "Bandwidth",
+    "Communication",
     "Dataset",
     "Demand",
     "Gpu",
@@ -45,6 +47,7 @@ __all__ = [
     "Locality",
     "LogPiece",
     "Node",
+    "Pattern",
     "Program",
     "ProgramType",
     "Queue",

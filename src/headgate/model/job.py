@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headgate.model.communication import Communication
 from headgate.model.data import FILE_PREFIX, Shard
 from headgate.model.program import NO_PROGRAM, Program, TaskProgram
 from headgate.model.resources import WHOLE, Demand
@@ -77,6 +78,9 @@ class Job:
     seconds from its start, reading included, is stopped, and the job fails; None is no limit. A
     live world gives a run notice before it is stopped, and `grace_s` seconds to end.
 
+    Its tasks communicate with each other as `communication` declares, those of a gang all together,
+    else the GPUs of each task; `compute_s` is their time in the best set of GPUs, alone.
+
     It waits until all jobs `after` (ids) have finished. Of its first `limited_tasks` tasks (None:
     of all), at most `max_running` are in flight; None is no limit, and so has any gang.
 
@@ -109,6 +113,7 @@ class Job:
     max_running: int | None = None
     limited_tasks: int | None = None
     grace_s: float = GRACE_S
+    communication: Communication | None = None
 
     def is_limited(self, ordinal: int) -> bool:
         """Return whether `max_running` applies to one of its tasks."""

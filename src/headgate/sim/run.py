@@ -218,6 +218,7 @@ def run(
         **_trace_figures(simulation, records),
         "reservations": reservations(records),
     }
+    figures |= world.communicating.figures(world.now(), figures["makespan_s"])
     if forecasts is not None:
         figures["forecasts"] = forecasts.figures()
     return Outcome(jobs=records, figures=figures)

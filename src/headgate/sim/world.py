@@ -3,7 +3,8 @@
 Submissions are a stream: only the next one is on the heap.
 
 A run reads its shards one after the other, then computes what its task's checkpoint has not saved
-of `compute_s`; at its time limit it is stopped, without a grace period. Runs report their start and
+of `compute_s`, more slowly where its messages meet others' (`headgate.sim.communicating`); at its
+time limit it is stopped, without a grace period. Runs report their start and
 end as events; all events of one instant are passed to the engine together, ends before faults,
 faults before submissions, equal ones in the order given.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from headgate.base.errors import InvariantBroken
@@ -41,9 +42,11 @@ from headgate.protocol import (
     TaskStarted,
     TaskStopped,
     TimerFired,
+    TopologyChanged,
     Usage,
     WakeAt,
 )
+from headgate.sim.communicating import Communicating
 from headgate.state import Snapshot
 
 # Order within an instant: ends, time limits, changes of the cluster, submissions, starts, plans,
@@ -74,6 +77,8 @@ class _Run:
     read_bytes: list[int] = field(default_factory=lambda: [0, 0, 0])
     reading_since: float = 0.0
     read_s: float = 0.0
+    end: TaskFinished | TaskFailed | None = None  # of computing, while it communicates ...
+    end_order: int = 0  # ... and where that is on the heap
 
     @property
     def usage(self) -> Usage:
@@ -108,6 +113,7 @@ class SimulatedWorld:
     ) -> None:
         self.network = network
         self.decisions = 0
+        self.communicating = Communicating()
         self._policy = policy
         self._seed = seed
         self._decision_latency_s = decision_latency_s
@@ -118,9 +124,11 @@ class SimulatedWorld:
         self._order = 0
         self._transfers = self._launches = 0
         self._heap: list[tuple[float, int, int, Event | RunId]] = []  # runs: at their time limits
+        self._revised: set[int] = set()  # entries that are no longer valid, by order
         self._jobs: dict[str, Job] = {}
         self._runs: dict[RunId, _Run] = {}
         self._reading: dict[int, RunId] = {}  # by the number of their transfer
+        self._moved = True  # nodes or topology may have changed since the last decision
         self._up: dict[str, Node] = {}
         self._on_disk: dict[str, dict[str, Shard]] = {}  # node -> replicas it was given
         self._holders: dict[str, list[str]] = {}  # shard -> nodes that are up and hold it
@@ -139,7 +147,8 @@ class SimulatedWorld:
     def events(self) -> Iterator[tuple[Event, ...]]:
         """Yield the events of one instant after another, until none is left."""
         while True:
-            self._drop_limits()
+            self._revise_ends()
+            self._drop_stale()
             completion = self.network.next_completion()
             times = [entry[0] for entry in self._heap[:1]]
             times += [completion[0]] if completion else []
@@ -155,10 +164,9 @@ class SimulatedWorld:
         for command in commands:
             match command:
                 case LaunchTask():
-                    self._launch(command)
+                    self._launch((command,))
                 case LaunchGang():
-                    for member in command.members:
-                        self._launch(member)
+                    self._launch(command.members)
                 case StopTask():
                     self._stop(command)
                 case Decide():
@@ -171,6 +179,7 @@ class SimulatedWorld:
 
     def archive(self, jobs: tuple[str, ...]) -> None:
         """Drop jobs that have ended, and report them to the engine as archived, at this instant."""
+        self.communicating.archive(jobs)
         for name in jobs:
             for ordinal, task in enumerate(self._jobs.pop(name).tasks):
                 if task.output_bytes:
@@ -194,11 +203,29 @@ class SimulatedWorld:
             self._submitted = JobSubmitted(at=at, job=job)
             self._push(self._submitted)
 
-    def _drop_limits(self) -> None:
-        """Drop the next time limits of runs that have ended: they are no instants."""
+    def _drop_stale(self) -> None:
+        """Drop the next entries that are no instants.
+
+        Time limits of runs that have ended, and ends of computing that were revised.
+        """
         heap = self._heap
-        while heap and isinstance(run := heap[0][3], RunId) and run not in self._runs:
+        while heap:
+            _, _, order, event = heap[0]
+            ended = isinstance(event, RunId) and event not in self._runs
+            if not ended and order not in self._revised:
+                return
+            self._revised.discard(order)
             heapq.heappop(heap)
+
+    def _revise_ends(self) -> None:
+        """Compute the ends of runs that communicate, as of the changes of this instant."""
+        for name, at in self.communicating.revised(self._now):
+            run = self._runs[name]
+            assert run.end is not None, "it computes"
+            if run.end_order:
+                self._revised.add(run.end_order)
+            self._push(replace(run.end, at=at))
+            run.end_order = self._order
 
     def _gather(self) -> tuple[Event, ...]:
         """Apply all events of this instant and return those for the engine."""
@@ -209,6 +236,9 @@ class SimulatedWorld:
                 self._read_done(completion[1])
             elif self._heap and self._heap[0][0] <= self._now:
                 _, rank, order, event = heapq.heappop(self._heap)
+                if order in self._revised:
+                    self._revised.remove(order)
+                    continue
                 if isinstance(event, RunId):
                     self._time_out(event)
                     continue
@@ -226,12 +256,12 @@ class SimulatedWorld:
         """Apply an event to the world; return whether it is still valid."""
         match event:
             case TaskFinished():
-                run = self._runs.pop(event.run, None)
+                run = self._remove(event.run, finished=True)
                 if run is None:
                     return False
                 self._keep_result(run, event.output_bytes)
             case TaskFailed():
-                return self._runs.pop(event.run, None) is not None
+                return self._remove(event.run) is not None
             case TaskStarted():
                 return self._start(event.run)
             case JobSubmitted():
@@ -240,13 +270,19 @@ class SimulatedWorld:
                 self._join(event)
             case NodeLost():
                 return self._lose(event.node)
-            case ReplicaAdded():
-                self._add_replica(event)
-            case ReplicaLost():
-                self._drop_replica(event)
+            case ReplicaAdded() | ReplicaLost():
+                self._change_replica(event)
+            case TopologyChanged():
+                self._moved = True
             case _:
                 pass
         return True
+
+    def _change_replica(self, event: ReplicaAdded | ReplicaLost) -> None:
+        if isinstance(event, ReplicaAdded):
+            self._add_replica(event)
+        else:
+            self._drop_replica(event)
 
     def _add_replica(self, event: ReplicaAdded) -> None:
         self._on_disk.setdefault(event.node, {})[event.shard.id] = event.shard
@@ -261,6 +297,9 @@ class SimulatedWorld:
             holders.remove(event.node)
 
     def _decide(self, command: Decide, snapshot: Snapshot) -> None:
+        if self._moved:
+            self._moved = False
+            self.communicating.see(snapshot)
         plan = decide(self._policy, self._seed, command, snapshot)
         self.decisions += 1
         at = self._now + self._decision_latency_s
@@ -274,6 +313,7 @@ class SimulatedWorld:
             self._lose(node.id)
         self._up[node.id] = node
         self.network.add_node(node.id, node.rack)
+        self._moved = True
         for shard in self._on_disk.get(node.id, {}).values():
             self._push(ReplicaAdded(at=event.at, shard=shard, node=node.id))
 
@@ -284,7 +324,8 @@ class SimulatedWorld:
             if node in shard:
                 shard.remove(node)
         cut_off = self.network.remove_node(node, self._now)
-        self._runs = {i: r for i, r in self._runs.items() if r.launch.node != node}
+        for name in [name for name, run in self._runs.items() if run.launch.node == node]:
+            self._remove(name)
         for transfer, moved_bytes in cut_off:
             run = self._runs.get(self._reading.pop(transfer.id))
             if run is not None:  # its source is lost: it reads the shard again from elsewhere
@@ -294,8 +335,17 @@ class SimulatedWorld:
 
     # --- runs --------------------------------------------------------------------------------
 
-    def _launch(self, launch: LaunchTask) -> None:
-        run = self._runs[launch.run] = _Run(launch=launch)
+    def _launch(self, launches: Sequence[LaunchTask]) -> None:
+        """Launch runs of one job, those of a gang together."""
+        for launch in launches:
+            self._runs[launch.run] = _Run(launch=launch)
+        self.communicating.launched(launches, self._jobs[launches[0].run.job], self._now)
+        for launch in launches:
+            self._begin(self._runs[launch.run])
+
+    def _begin(self, run: _Run) -> None:
+        """Start a run after its delay, and count its time limit from there."""
+        launch = run.launch
         delays_s = self._launch_delays_s
         delay_s = delays_s[self._launches % len(delays_s)] if delays_s else 0.0
         delay_s += self._resume_s if launch.run.attempt > 1 else 0.0
@@ -324,7 +374,7 @@ class SimulatedWorld:
         run = self._runs.get(name)
         if run is not None:
             self._stop_reading(run)
-            self._fail(run, self._now, FailureKind.TIMED_OUT, "")
+            self._fail(run, FailureKind.TIMED_OUT, "")
 
     def _stop_reading(self, run: _Run) -> None:
         if run.transfer is not None:
@@ -342,7 +392,7 @@ class SimulatedWorld:
             # Losing replicas during a run is no fault of the program; starting without any counts
             # as an error, or the task would be retried without limit.
             kind = FailureKind.LOST if read.sources else FailureKind.ERROR
-            self._fail(run, self._now, kind, f"no replica of {read.shard.id} is left")
+            self._fail(run, kind, f"no replica of {read.shard.id} is left")
             return
         run.reading_since = self._now
         source = self._source(launch, read)
@@ -380,25 +430,37 @@ class SimulatedWorld:
         run.transfer = None
 
     def _compute(self, run: _Run) -> None:
-        launch = run.launch
+        launch, communicates = run.launch, run.launch.run in self.communicating
         task = self._jobs[launch.run.job].tasks[launch.run.ordinal]
         left_s = max(0.0, task.compute_s - launch.progress_s)
+        if communicates:
+            left_s = self.communicating.left_s(launch, task.compute_s)
         fails_after_s = self._fails_after_s(launch)
+        end: TaskFinished | TaskFailed
         if fails_after_s is not None and fails_after_s <= left_s:
-            at = self._now + fails_after_s
-            self._fail(run, at, FailureKind.ERROR, "the program failed")
-            return
-        end = TaskFinished(
-            at=self._now + left_s,
-            run=launch.run,
-            output_bytes=task.output_bytes,
-            usage=run.usage,
-        )
-        self._push(end)
+            left_s = fails_after_s
+            end = _failure(run, self._now + left_s, FailureKind.ERROR, "the program failed")
+        else:
+            end = TaskFinished(
+                at=self._now + left_s,
+                run=launch.run,
+                output_bytes=task.output_bytes,
+                usage=run.usage,
+            )
+        if communicates:
+            run.end = end  # at a time that its neighbours decide
+            self.communicating.computes(launch.run, left_s, self._now)
+        else:
+            self._push(end)
 
-    def _fail(self, run: _Run, at: float, kind: FailureKind, message: str) -> None:
-        failure = TaskFailed(at=at, run=run.launch.run, kind=kind, message=message, usage=run.usage)
-        self._push(failure)
+    def _fail(self, run: _Run, kind: FailureKind, message: str) -> None:
+        self._push(_failure(run, self._now, kind, message))
+
+    def _remove(self, name: RunId, *, finished: bool = False) -> _Run | None:
+        """Remove a run that ends, if it exists."""
+        if name in self.communicating:
+            self.communicating.ended(name, self._now, finished=finished)
+        return self._runs.pop(name, None)
 
     def _keep_result(self, run: _Run, output_bytes: int) -> None:
         if output_bytes:
@@ -408,8 +470,12 @@ class SimulatedWorld:
                 self._holders[shard] = [run.launch.node]
 
     def _stop(self, command: StopTask) -> None:
-        run = self._runs.pop(command.run, None)
+        run = self._remove(command.run)
         if run is None:
             return  # it ended in this instant; its end is in the batch
         self._stop_reading(run)
         self._push(TaskStopped(at=self._now, run=command.run, usage=run.usage))
+
+
+def _failure(run: _Run, at: float, kind: FailureKind, message: str) -> TaskFailed:
+    return TaskFailed(at=at, run=run.launch.run, kind=kind, message=message, usage=run.usage)

@@ -31,6 +31,7 @@ from headgate.model import (
     Stage,
     Task,
 )
+from headgate.spec.communication import communication_of
 from headgate.spec.document import clipped
 from headgate.spec.environment import environment_of
 from headgate.spec.forms import iterated, mapped, merged, wavefront
@@ -142,6 +143,9 @@ def _job(
         time_limit_s=job_file.time_limit,
         after=tuple(job_file.after),
         grace_s=GRACE_S if job_file.grace is None else job_file.grace,
+        communication=communication_of(
+            job_file.communication, compute_s=job_file.estimated_runtime
+        ),
     )
 
 

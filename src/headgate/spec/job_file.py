@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.base.units import MOST_SECONDS
+from headgate.spec.communication import CommunicationShape, check_communication
 from headgate.spec.document import Document, Place, clipped, read_document
 from headgate.spec.environment import Pip, Setup, Venv, WorkingDir, check_environment
 from headgate.spec.forms import excess
@@ -220,6 +221,9 @@ class JobFile(Shape):
         RunTime, Field(description="time after which a run is stopped, and the job fails")
     ] = None
     after: After
+    communication: Annotated[
+        CommunicationShape | None, Field(description="how its processes communicate")
+    ] = None
     grace: Annotated[
         Grace, Field(description="time between notice (SIGTERM) and kill when a run is stopped")
     ] = None
@@ -244,6 +248,7 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
         _check_stages(document, job)
         _check_data(document, job)
         _check_envs(document, job)
+        _check_communication(document, job)
         check_after(document, job.after, ("after",))
         check_environment(document, job)
     document.raise_problems()
@@ -478,6 +483,20 @@ def _check_data(document: Document, job: JobFile) -> None:
                 document.add((*place, "files", number), problem, "tasks run on other nodes")
         if job.tasks and name not in read and document.is_clean(("tasks", "for_each")):
             document.add(place, f"nothing reads '{name}'", "name it in tasks.for_each")
+
+
+def _check_communication(document: Document, job: JobFile) -> None:
+    if "communication" not in document.data:
+        return
+    needs = [part.resources for part in (job, job.tasks, job.ray) if part and part.resources]
+    several = any(isinstance(need.gpus, int) and need.gpus > 1 for need in needs)
+    check_communication(
+        document,
+        document.data["communication"],
+        ("communication",),
+        communicates=several or job.gang or job.num_nodes is not None,
+        compute_s=job.estimated_runtime,
+    )
 
 
 def _nearest_data(name: str, job: JobFile) -> str:

@@ -14,6 +14,11 @@ from headgate.base.errors import nearest
 from headgate.base.rng import stream
 from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
 from headgate.planning.fit import infeasible_demand, infeasible_gang, members_that_fit
+from headgate.spec.communication import (
+    CommunicationShape,
+    check_communication,
+    communication_of,
+)
 from headgate.spec.document import Document, Place, clipped
 from headgate.spec.needs import Needs
 from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of, tasks_of
@@ -71,6 +76,7 @@ class JobShape(Shape):
     time_limit_s: RunSeconds = None
     max_running: MaxRunning = None
     after: After
+    communication: CommunicationShape | None = None
     tasks: list[Any] | None = None
     for_each: Any = None
     wavefront: Any = None
@@ -115,6 +121,15 @@ class JobsBuilder:
         if gang:
             self._check_gang(shape, tasks, place)
         check_max_running(document, raw, place, gang=gang)
+        compute_s = max((task.compute_s for task in tasks), default=0.0)
+        if "communication" in raw:
+            check_communication(
+                document,
+                raw["communication"],
+                (*place, "communication"),
+                communicates=gang or any(task.gpus > 1 for task in tasks),
+                compute_s=compute_s,
+            )
         check_after(document, shape.after, (*place, "after"))
         reads = dict.fromkeys(shard for task in tasks for shard in task.reads)
         job = Job(
@@ -133,6 +148,7 @@ class JobsBuilder:
             time_limit_s=shape.time_limit_s,
             after=tuple(shape.after),
             max_running=shape.max_running,
+            communication=communication_of(shape.communication, compute_s=compute_s),
             limited_tasks=len(tasks) - last if shape.max_running is not None and last else None,
         )
         self.submissions.append((shape.submit_s, job))

@@ -1,0 +1,215 @@
+"""How jobs that share links slow each other down: one fixed point for all of them.
+
+Every job repeats a step: it computes for z seconds, then sends its flows of s bytes each, n of them
+over each of its links (`headgate.planning.traffic`). All flows of a job have one rate g while it
+sends, so that it sends for t = s / g seconds of a step of z + t, which is the part d = t / (z + t)
+of the time. Jobs are not in step with each other: when job j sends, each other job k sends with
+probability d_k. The links are shared max-min fairly among flows: on link l with capacity C, the
+flows of j get the rate f that solves
+
+    n_j f + sum over other jobs k on l of  d_k n_k min(f, g_k)  =  C
+
+so that a job which another link, or its own pattern, holds below f leaves the rest to others; and
+g_j is the least f of its links. Where all jobs send all the time (z = 0), this is the max-min fair
+allocation. Where they all share one link alike, it is the approximation of Bard and Schweitzer to
+a closed queueing network with one customer per class.
+
+The fixed point is found by damped iteration from the rates that the jobs have alone, so that it
+depends on the jobs and their places only, not on the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.base.errors import InvariantBroken
+from headgate.planning.traffic import Traffic
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_SAME = 1e-10  # relative difference of rates at which the iteration ends
+_CHANGED = 1e-8  # likewise, from which on a rate is another one
+_ROUNDS = 2000
+_FULL = 1 + 1e-9
+
+
+def flow_rates(jobs: Sequence[Traffic], capacity: Floats) -> Floats:
+    """Return the rate of each job's flows while it sends, in bytes per second; inf without links.
+
+    O(rounds x pairs of job and contended link), in NumPy.
+    """
+    alone = np.array([job.alone_rate(capacity) for job in jobs])
+    pairs = _Pairs.of(jobs, alone, capacity)
+    if not len(pairs.job):
+        return alone
+    size = np.array([job.flow_bytes for job in jobs])
+    step_s = np.array([job.step_s for job in jobs])
+    rate, weight_of_new = alone.copy(), 0.5
+    for turn in range(_ROUNDS):
+        send_s = size / rate
+        busy = np.divide(send_s, step_s + send_s, out=np.zeros(len(jobs)), where=send_s > 0)
+        new = alone.copy()
+        np.minimum.at(new, pairs.job, pairs.levels(busy[pairs.job], rate[pairs.job]))
+        if np.all((new == rate) | (np.abs(new - rate) <= _SAME * rate)):
+            return new
+        if turn % 200 == 199:
+            weight_of_new /= 2
+        with np.errstate(divide="ignore"):
+            rate = 1 / ((1 - weight_of_new) / rate + weight_of_new / new)
+    raise InvariantBroken(f"the rates of {len(jobs)} jobs have not converged")
+
+
+class _Pairs:
+    """The pairs of a job and a link on which jobs can slow each other down, by link."""
+
+    def __init__(self, job: Ints, link: Ints, flows: Floats, capacity: Floats) -> None:
+        self.job, self._flows, self._capacity = job, flows, capacity
+        links, self._link = np.unique(link, return_inverse=True)
+        bounds = np.searchsorted(self._link, np.arange(len(links) + 1))
+        self._first, self._end = bounds[self._link], bounds[self._link + 1]
+
+    @classmethod
+    def of(cls, jobs: Sequence[Traffic], alone: Floats, capacity: Floats) -> _Pairs:
+        """Leave out links that could carry all their flows at the rates that these have alone."""
+        lengths = [len(job.links) for job in jobs]
+        number = np.repeat(np.arange(len(jobs)), lengths)
+        link = np.concatenate([job.links for job in jobs]) if jobs else np.zeros(0, np.int64)
+        flows = np.concatenate([job.flows for job in jobs]) if jobs else np.zeros(0)
+        peak = np.bincount(link, flows * alone[number], len(capacity))
+        kept = np.flatnonzero((peak > capacity * _FULL)[link])
+        kept = kept[np.argsort(link[kept], kind="stable")]
+        return cls(number[kept], link[kept], flows[kept], capacity[link[kept]])
+
+    def levels(self, busy: Floats, rate: Floats) -> Floats:
+        """Return the f of each pair, see the module, for what each job does now.
+
+        By Newton's method: the left side is concave and increases with f, so that it converges from
+        below, in at most as many turns as jobs share the link.
+        """
+        weight = busy * self._flows
+        known, rank = np.unique(rate, return_inverse=True)
+        key = self._link * (len(known) + 1) + rank  # by link, then by rate
+        order = np.argsort(key)
+        keys = key[order]
+        weights = np.concatenate([[0.0], np.cumsum(weight[order])])
+        loads = np.concatenate([[0.0], np.cumsum((weight * rate)[order])])
+        first, end = self._first, self._end
+        others = weights[end] - weights[first] - weight
+        level: Floats = self._capacity / (self._flows + others)
+        for _ in range(len(keys) + 1):
+            ranks = np.searchsorted(known, level, side="right")  # rates up to the level
+            place = np.searchsorted(keys, self._link * (len(known) + 1) + ranks)
+            own = rank < ranks
+            below = weights[place] - weights[first] - own * weight
+            load = loads[place] - loads[first] - own * weight * rate
+            new = (self._capacity - load) / (self._flows + others - below)
+            if not (new > level * (1 + 1e-14)).any():
+                break
+            level = np.maximum(level, new)
+        return level
+
+
+class Contention:
+    """Jobs that send over the links of a topology, and how much slower each is than alone.
+
+    `add` and `remove` are collected; `changed` recomputes what they can reach.
+    """
+
+    def __init__(self, capacity: Floats) -> None:
+        """Take the bytes per second of every link."""
+        self.capacity = capacity
+        self._jobs: dict[str, Traffic] = {}
+        self._send_rate: dict[str, float] = {}
+        self._dirty: list[Ints] = []  # links of jobs that came or went
+        self._new: set[str] = set()
+
+    def __contains__(self, job: str) -> bool:
+        return job in self._jobs
+
+    def add(self, job: str, traffic: Traffic) -> None:
+        """Add a job that sends from now on."""
+        if job in self._jobs:
+            raise InvariantBroken(f"job {job} sends already")
+        self._jobs[job] = traffic
+        self._dirty.append(traffic.links)
+        self._new.add(job)
+
+    def remove(self, job: str) -> None:
+        """Remove a job, which sends no more."""
+        self._dirty.append(self._jobs.pop(job).links)
+        self._send_rate.pop(job, None)
+        self._new.discard(job)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether jobs came or went since the last `changed`."""
+        return bool(self._dirty)
+
+    def traffic(self, job: str) -> Traffic:
+        """Return what a job sends."""
+        return self._jobs[job]
+
+    def changed(self) -> list[str]:
+        """Recompute the rates that additions and removals can reach; return the jobs that have new.
+
+        In order of addition. O(pairs of job and link) to find them.
+        """
+        if not self._dirty:
+            return []
+        touched = self._reached()
+        rates = flow_rates([self._jobs[job] for job in touched], self.capacity)
+        found = []
+        for job, rate in zip(touched, rates.tolist(), strict=True):
+            if job in self._new or abs(rate - self._send_rate[job]) > _CHANGED * rate:
+                self._send_rate[job] = rate
+                found.append(job)
+        self._dirty.clear()
+        self._new.clear()
+        return found
+
+    def _reached(self) -> list[str]:
+        """Return the jobs on links whose jobs have changed, directly or through other jobs."""
+        names = list(self._jobs)
+        jobs = list(self._jobs.values())
+        reached = np.zeros(len(self.capacity), bool)
+        reached[np.concatenate(self._dirty)] = True
+        owner = np.repeat(np.arange(len(jobs)), [len(job.links) for job in jobs])
+        link = np.concatenate([job.links for job in jobs]) if jobs else np.zeros(0, np.int64)
+        touched = np.array([name in self._new for name in names], bool)
+        while True:
+            found = touched.copy()
+            found[owner[reached[link]]] = True
+            if (found == touched).all():
+                return [names[row] for row in np.flatnonzero(found).tolist()]
+            touched = found
+            reached[link[touched[owner]]] = True
+
+    def step_s(self, job: str) -> float:
+        """Return the seconds of a step of a job, beside the others, as of the last `changed`."""
+        traffic = self._jobs[job]
+        return traffic.step_s + traffic.flow_bytes / self._send_rate[job]
+
+    def loads(self) -> Floats:
+        """Return the mean bytes per second on every link."""
+        load = np.zeros(len(self.capacity))
+        for job in self._jobs:
+            links, bytes_per_s = self.load_of(job)
+            load[links] += bytes_per_s
+        return load
+
+    def load_of(self, job: str) -> tuple[Ints, Floats]:
+        """Return the links that a job sends over, and its mean bytes per second on each."""
+        traffic = self._jobs[job]
+        step_s = self.step_s(job)
+        return (
+            traffic.links,
+            traffic.flows * traffic.flow_bytes / step_s if step_s else 0 * traffic.flows,
+        )
+
+    def jobs(self) -> Iterable[str]:
+        """Return the jobs, in order of addition."""
+        return self._jobs.keys()
