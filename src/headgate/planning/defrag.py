@@ -1,8 +1,8 @@
 """Defragmentation by migration: the moves of least cost after which a need is placed well.
 
 Leaves of a tree (GPUs) are idle, held by units, or unusable. A need of `count` leaves is placed at
-full bandwidth in a subtree of the best rank of `count` (`planning.subtrees`). If too few leaves are
-idle in each such subtree, units move: each to leaves that are as near to each other as those that
+full bandwidth in a subtree of the best rank of `count` (`planning.ranked_tree`). If in each too few
+leaves are idle, units move: each to leaves that are as near to each other as those that
 it left, each at most once, and in an order in which its leaves are idle when its turn comes.
 
 `least_moves` finds the moves of least total cost; of these the fewest, and of these always the
@@ -15,7 +15,7 @@ twice. The bound is the cheapest way to free, leaf by leaf, what the unit lacks 
 
 A problem with arbitrary sizes contains bin packing, so the time is exponential at worst; the search
 ends after `work` steps, each O(leaves + subtrees), and returns the best moves found by then: valid
-ones, but `proven` is false as cheaper ones may exist. It begins with a greedy descent: units evict
+ones, but `proven` is false as cheaper ones may exist. It begins with greedy descents: units evict
 smaller ones only, which finds moves where sizes and subtrees are powers of two.
 """
 
@@ -31,11 +31,13 @@ from numpy.typing import NDArray
 
 from headgate.base.lists import Ints
 from headgate.planning.defrag_order import Goal, Relocation, Schedule, in_order
-from headgate.planning.subtrees import Bools, Subtrees
+from headgate.planning.ranked_tree import Bools, RankedTree
 from headgate.planning.symmetry import Symmetry
 
 WORK = 2_000
 """Steps of a search by default."""
+
+_DESCENTS = 4  # each from another subtree for the need
 
 Floats = NDArray[np.float64]
 Branch: TypeAlias = Iterator["Branch"]
@@ -88,12 +90,12 @@ class NoMoves:
 
 
 def least_moves(
-    tree: Subtrees, held: Sequence[Held], idle: Bools, count: int, *, work: int = WORK
+    tree: RankedTree, held: Sequence[Held], idle: Bools, count: int, *, work: int = WORK
 ) -> Moves | NoMoves:
     """Return the moves of least cost after which `count` leaves are idle at full bandwidth.
 
     `idle [leaves]` are free; leaves that are neither idle nor held are unusable. At most `work`
-    steps of O(leaves + subtrees), after a descent of as many as units move.
+    steps of O(leaves + subtrees), after descents of as many as units move.
     """
     best_rank = tree.best_rank(count)
     if best_rank is None or int(idle.sum()) < count:
@@ -110,7 +112,7 @@ class _Search:
     """
 
     def __init__(
-        self, tree: Subtrees, held: Sequence[Held], idle: Bools, count: int, best_rank: int
+        self, tree: RankedTree, held: Sequence[Held], idle: Bools, count: int, best_rank: int
     ) -> None:
         self._tree, self._held, self._idle = tree, held, idle
         self._need = len(held)
@@ -148,7 +150,9 @@ class _Search:
     def run(self, work: int) -> Moves | NoMoves:
         """Return the best moves found: greedily, then by a search of at most `work` steps."""
         bound = self._bound()
-        self._descend()
+        for passed in range(_DESCENTS):
+            if self._limit > bound:
+                self._descend(passed)
         proven = self._limit <= bound or self._explore(work)
         if self._best is None:
             return NoMoves(blocked=self._blocked, proven=proven)
@@ -178,9 +182,10 @@ class _Search:
 
     # --- the greedy start -----------------------------------------------------------------------
 
-    def _descend(self) -> None:
-        """Keep moves in which each unit evicts only smaller ones, if this finds any.
+    def _descend(self, passed: int) -> None:
+        """Keep moves in which each unit evicts only smaller ones, if these cost less than others.
 
+        The need gets the cheapest subtree to make room in, of those after the first `passed`.
         What a unit leaves is used by the unit that it was evicted for alone, so the moves can be
         made, the smallest units first. O(units that move x subtrees of a rank x leaves) at worst.
         """
@@ -189,7 +194,8 @@ class _Search:
         while pending:
             unit = pending.pop(0)
             smaller = free & (self._sizes < self._size[unit])
-            for _, vertex in self._candidates(unit, room, smaller):
+            first = passed if unit == self._need else 0
+            for _, vertex in self._candidates(unit, room, smaller)[first:]:
                 evicted = self._evictions(unit, vertex, room, smaller)
                 if evicted is not None:
                     break
@@ -419,7 +425,7 @@ class _Prices:
     """What leaves cost to free in each subtree of a rank: a unit's weight, by leaf it has there."""
 
     def __init__(
-        self, tree: Subtrees, rank: int, owner: Ints, weight: Floats, movable: Bools
+        self, tree: RankedTree, rank: int, owner: Ints, weight: Floats, movable: Bools
     ) -> None:
         self.vertices = tree.containers(rank)
         leaves = np.flatnonzero((owner >= 0) & movable[owner])
