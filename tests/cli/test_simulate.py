@@ -101,6 +101,20 @@ def history(path: Path, *rows: tuple[float, float, float], **columns: list[Any])
     return path
 
 
+@pytest.mark.parametrize("place", ["closed-minimum", "best-fit-subtree"])
+def test_gangs_in_racks_of_their_own_run_faster_than_in_numeric_order(place: str) -> None:
+    spread, near = (
+        figures(EXAMPLES / "links.yaml"),
+        figures(EXAMPLES / "links.yaml", "--place", place),
+    )
+    shared = [link["link"] for link in spread["links"] if link["jobs"]]
+    assert sorted(shared) == ["core -> rack2", "rack2 -> core"]
+    assert (spread["shared_links"], near["shared_links"]) == (2, 0)
+    assert near["slowdown"] == {"mean": 1.0, "p95": 1.0}
+    assert near["makespan_s"] == pytest.approx(600)
+    assert spread["makespan_s"] > 1.4 * near["makespan_s"]
+
+
 def test_gangs_are_placed_by_a_topology_and_a_placer(tmp_path: Path) -> None:
     tasks = ", ".join(["{compute_s: 10, gpus: 1}"] * 9)
     scenario, mesh = tmp_path / "scenario.yaml", tmp_path / "mesh.yaml"

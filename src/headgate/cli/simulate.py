@@ -356,9 +356,10 @@ def _print(figures: dict[str, Any], *, as_json: bool) -> None:
         return
     output.print_text(f"Policy {figures['policy']}, seed {figures['seed']}\n")
     output.print_table(("FIGURE", "VALUE"), _rows(figures))
-    if figures["links"]:
+    shared = [link for link in figures["links"] if link["jobs"]]
+    if shared:
         output.print_text("")
-        print_links(figures["links"])
+        print_links(shared)
     placed = figures.get("placements")
     if placed:
         output.print_text("")
