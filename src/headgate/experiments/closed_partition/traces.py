@@ -1,0 +1,203 @@
+"""Recorded jobs on a tree of GPUs, under several policies and placements.
+
+Every job of several GPUs trains by data parallelism, with one process per GPU on whatever nodes:
+an all-reduce of its gradients, in a ring, after each step. Its recorded run time is that in its
+best possible set, alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headgate.base.errors import Problem, SpecError
+from headgate.experiments.closed_partition.training import GRADIENT_BYTES
+from headgate.experiments.histories.histories import Source
+from headgate.experiments.histories.runs import times
+from headgate.metrics.busy import launches_in
+from headgate.model import Bandwidth, Communication, Gpu, Job, Node, Pattern, RunId
+from headgate.ports import PolicyInfo, make_policy
+from headgate.protocol import Command, Event, TaskFailed, TaskFinished, TaskStopped
+from headgate.sim.run import Simulation, run
+from headgate.sim.trace_jobs import TraceJobs, TraceModel
+from headgate.spec import Links
+
+NODE_GPUS, RACK_NODES = 8, 4
+STEP_S = 0.2
+"""Seconds of computing between two all-reduces."""
+
+_BANDWIDTH = Bandwidth(
+    disk_bytes_per_s=1e9,
+    rack_bytes_per_s=10e9 / 8,  # a node's link
+    cluster_bytes_per_s=2.5e9 / 8,  # what each node can expect of its rack's uplink
+)
+_LINKS = Links(disk_bytes_per_s=1e9, node_link_bytes_per_s=1e9, rack_uplink_bytes_per_s=1e9)
+_STEP = Communication(pattern=Pattern.RING, bytes_per_step=GRADIENT_BYTES, step_s=STEP_S)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """A part of a trace file, and the GPUs of the cluster that it runs on."""
+
+    file: str
+    vc: str
+    gpus: int
+
+    @property
+    def name(self) -> str:
+        """The name in tables."""
+        return f"{self.file.removesuffix('.parquet')}/{self.vc}, {self.gpus} GPUs"
+
+
+RECORDED = (
+    Recorded(file="philly2017_jobs.parquet", vc="ee9e8c", gpus=160),
+    Recorded(file="philly2017_jobs.parquet", vc="6c71a0", gpus=96),
+    Recorded(file="itp2021_jobs.parquet", vc="cluster01", gpus=128),
+    Recorded(file="itp2021_jobs.parquet", vc="cluster06", gpus=256),
+)
+"""Parts in which jobs wait and many have several GPUs."""
+
+FIRST_FIT, BEST_FIT = "first-fit", "best-fit-subtree"
+
+CONTENDERS: tuple[tuple[str, Mapping[str, str]], ...] = (
+    ("fifo", {"place": FIRST_FIT}),
+    ("fifo", {"place": "sequential"}),
+    ("fifo", {"place": BEST_FIT}),
+    ("fifo", {"place": "closed-minimum", "reserve": "needed"}),
+    ("easy-backfill", {"place": FIRST_FIT}),
+    ("easy-backfill", {"place": BEST_FIT}),
+    ("easy-backfill", {"place": "closed-minimum", "reserve": "needed"}),
+    ("headgate", {"place": FIRST_FIT}),
+    ("headgate", {"place": BEST_FIT}),
+)
+"""The policies that are compared, with their settings; run times are learnt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRun:
+    """One simulation; `contender` is an index of CONTENDERS."""
+
+    directory: Path
+    recorded: Recorded
+    contender: int
+
+
+def plan(directory: Path) -> tuple[TraceRun, ...]:
+    """Return all runs; raise SpecError `missing_file` for traces that are not in the directory."""
+    missing = sorted({r.file for r in RECORDED if not (directory / r.file).is_file()})
+    if missing:
+        hint = "docs/traces.md names the sources"
+        problems = [
+            Problem(path=str(directory / name), problem="no such file", hint=hint)
+            for name in missing
+        ]
+        raise SpecError(problems, code="missing_file")
+    return tuple(
+        TraceRun(directory=directory, recorded=recorded, contender=number)
+        for recorded in RECORDED
+        for number in range(len(CONTENDERS))
+    )
+
+
+class _TrainingJobs(TraceJobs):
+    """Jobs of a trace as gangs of one task per GPU, which communicate and may be anywhere."""
+
+    def __iter__(self) -> Iterator[tuple[float, Job]]:
+        for at, job in super().__iter__():
+            gpus = sum(task.gpus for task in job.tasks)
+            if gpus > 1:
+                tasks = (replace(job.tasks[0], gpus=1),) * gpus
+                yield at, replace(job, tasks=tasks, communication=_STEP)
+            else:
+                yield at, job
+
+
+class _Fragmentation:
+    """An observer: the time-mean of idle GPUs on nodes that are partly in use."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._free = {node.id: len(node.gpus) for node in nodes}
+        self._whole = dict(self._free)
+        self._open: dict[RunId, tuple[str, int]] = {}
+        self._since, self._now = np.inf, 0.0
+        self._idle_s = 0.0
+
+    def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        at = batch[-1].at
+        self._idle_s += (at - self._now) * self._partly()
+        self._now = at
+        for event in batch:
+            if isinstance(event, TaskFinished | TaskFailed | TaskStopped):
+                node, gpus = self._open.pop(event.run, ("", 0))
+                if node:
+                    self._free[node] += gpus
+        for launch in launches_in(commands):
+            self._since = min(self._since, at)
+            self._open[launch.run] = (launch.node, len(launch.gpus))
+            self._free[launch.node] -= len(launch.gpus)
+
+    def _partly(self) -> int:
+        return sum(n for node, n in self._free.items() if n < self._whole[node])
+
+    @property
+    def ratio(self) -> float:
+        """These GPUs relative to all, from the first launch to the last event."""
+        span_s = self._now - self._since
+        return self._idle_s / (span_s * sum(self._whole.values())) if span_s > 0 else 0.0
+
+
+def measure(what: TraceRun, known: Mapping[str, PolicyInfo]) -> dict[str, Any]:
+    """Execute a run and return its row."""
+    name, settings = CONTENDERS[what.contender]
+    source = Source(path=what.directory / what.recorded.file, vc=what.recorded.vc)
+    policy = make_policy(known, name, settings)
+    nodes = _nodes(what.recorded.gpus)
+    jobs = _TrainingJobs(source.open(), queues=(), nodes=nodes, policy=policy, model=TraceModel())
+    simulation = Simulation(
+        nodes=nodes,
+        links=_LINKS,
+        bandwidth=_BANDWIDTH,
+        queues=jobs.queues,
+        submissions=jobs,
+        rejected=Counter(jobs.rejected),
+    )
+    fragmentation = _Fragmentation(nodes)
+    outcome = run(simulation, policy, observe=(fragmentation,))
+    figures, of = outcome.figures, times(outcome.jobs)
+    return {
+        "policy": name,
+        "place": settings["place"],
+        "jobs": figures["jobs_finished"],
+        **{key: of[key] for key in ("mean_jct_s", "median_jct_s", "mean_wait_s", "p99_wait_s")},
+        "fragmentation": fragmentation.ratio,
+        "utilisation": figures["gpu_utilisation"],
+        "mean_diameter": figures["mean_diameter"],
+        "shared_links": figures["shared_links"],
+        "mean_slowdown": figures["slowdown"]["mean"],
+        "p95_slowdown": figures["slowdown"]["p95"],
+    }
+
+
+def _nodes(gpus: int) -> tuple[Node, ...]:
+    return tuple(
+        Node(
+            id=f"n{number}",
+            rack=f"r{number // RACK_NODES}",
+            gpus=(Gpu(memory_bytes=0),) * NODE_GPUS,
+            cpus=1 << 20,
+        )
+        for number in range(gpus // NODE_GPUS)
+    )
+
+
+def tables(rows: Mapping[TraceRun, Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of each trace by its name."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for what, row in rows.items():
+        found.setdefault(what.recorded.name, []).append(dict(row))
+    return found
