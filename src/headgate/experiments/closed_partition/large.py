@@ -24,8 +24,8 @@ TREE, MESH = "4-ary tree", "square mesh"
 LEVELS = (5, 6, 7)
 """Levels of the trees below the root; the meshes have as many nodes: 1,024, 4,096, 16,384."""
 
-PLACED_BY = (SEQUENTIAL, "block", "best-fit-subtree", CLOSED, CLOSED_OR_WAIT)
-JOBS = 1200
+PLACED_BY = (SEQUENTIAL, "best-fit-subtree", CLOSED, CLOSED_OR_WAIT)
+JOBS = 450
 """Jobs of a stream; the first third only fills the machine."""
 
 SEED = 1
@@ -72,10 +72,10 @@ class LargeRow:
 
 
 def plan(levels: Sequence[int] = LEVELS) -> tuple[LargeRun, ...]:
-    """Return all runs, the largest machines first."""
+    """Return all runs, the smallest machines first."""
     return tuple(
         LargeRun(shape=shape, levels=level, placer=placer)
-        for level in sorted(levels, reverse=True)
+        for level in levels
         for shape in (TREE, MESH)
         for placer in PLACED_BY
     )
