@@ -221,8 +221,8 @@ def _check(
         wrong.append(("--seeds", f"must be from 1 to {_MOST_SEEDS}, not {seeds}", ""))
     if workers is not None and workers < 1:
         wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
-    for mode in modes[1:]:
-        wrong.append((mode, "is an experiment of its own", f"run it without {modes[0]}"))
+    alone = "is an experiment of its own"
+    wrong += [(mode, alone, f"run it without {modes[0]}") for mode in modes[1:]]
     if mpi_python is not None and "--live" not in modes:
         wrong.append(("--mpi-python", "requires --live", ""))
     known = (report.PAGE, pages.LIVE, pages.LARGE, pages.TRACES)
