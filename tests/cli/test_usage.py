@@ -14,8 +14,8 @@ import pytest
 from headgate.cli import show
 
 VERBS = {
-    "up", "down", "run", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues",
-    "data", "plan", "policies", "simulate", "reproduce", "demo",
+    "up", "down", "run", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues", "top",
+    "topology", "data", "plan", "policies", "simulate", "reproduce", "demo", "pack", "migrate",
 }  # fmt: skip
 
 

@@ -83,6 +83,10 @@ class Client:
         queues: list[Body] = self._call("GET", "/queues")["queues"]
         return queues
 
+    def links(self) -> Body:
+        """Return running jobs that communicate, and the expected load of links; see the route."""
+        return self._call("GET", "/links")
+
     def topology(self) -> Body:
         """Return the topology of the cluster, and the jobs on its leaves."""
         return self._call("GET", "/topology")
@@ -163,6 +167,14 @@ class Client:
     def cancel(self, job: str, *, now: bool = False, dry_run: bool = False) -> Body:
         """Cancel a job; `now`: kill its runs without notice."""
         return self._call("DELETE", _job(job), {"now": now, "dry_run": dry_run})
+
+    def migrate(
+        self, job: str, *, leave: str | None = None, to: str | None = None, dry_run: bool = False
+    ) -> Body:
+        """Move the runs of a job, or those on the node `leave`, to other nodes, or to `to`."""
+        query = {"from": leave, "to": to, "dry_run": dry_run}
+        query = {name: value for name, value in query.items() if value is not None}
+        return self._call("POST", f"{_job(job)}/migrate", query)
 
     def run(self, command: str | Sequence[str], **options: Any) -> Body:
         """Submit a job of one command, wait for its end and return its view.

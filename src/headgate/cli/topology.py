@@ -28,6 +28,12 @@ def topology(
     reset: Annotated[
         bool, typer.Option("--reset", help="Return to the tree of racks, nodes and GPUs.")
     ] = False,
+    nvidia_smi: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the output of `nvidia-smi topo -m` as the key `gpus`."
+        ),
+    ] = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the drawing as SVG to this file.")
     ] = None,
@@ -40,21 +46,45 @@ def topology(
     With a FILE, checks and draws that topology instead, without a cluster; --set puts it in force.
     """
     settings = settle(state, fmt)
+    if nvidia_smi is not None:
+        _show_gpus(nvidia_smi, as_json=settings.as_json)
+        return
     if put != (put and file is not None) or (reset and file is not None):
         option, text = ("--set", "requires a FILE") if put else ("--reset", "takes no FILE")
         raise SpecError([Problem(path=option, problem=text)], code="usage")
     view: dict[str, Any]
+    links: list[dict[str, Any]] = []
     if file is None and not reset:
         with settings.client() as client:
-            view = client.topology()
+            view, links = client.topology(), client.links()["links"]
     elif file is not None:
-        from headgate.spec import load_topology
-
-        view = _view_of(load_topology(file))
+        view = _view_of(_read(file))
     if put or reset:
         _set(settings, file, dry_run=dry_run)
         return
-    _show(view, svg, as_json=settings.as_json)
+    _show(view, links, svg, as_json=settings.as_json)
+
+
+def _show_gpus(file: Path, *, as_json: bool) -> None:
+    """Print how the GPUs of a node are connected, as the key `gpus` of a topology file."""
+    from dataclasses import asdict
+
+    from headgate.spec.document import read_text
+    from headgate.spec.nvidia_topology import gpus_yaml, parse_nvidia_topology
+
+    shape = parse_nvidia_topology(read_text(file), name=str(file))
+    output.print_result(asdict(shape), gpus_yaml(shape), as_json=as_json)
+
+
+def _read(file: Path) -> ClusterTopology:
+    """Return the topology of a file, or of a recorded map of hosts to switches."""
+    if file.suffix == ".parquet":
+        from headgate.traces.host_map import read_host_map
+
+        return read_host_map(file)
+    from headgate.spec import load_topology
+
+    return load_topology(file)
 
 
 def _set(settings: Settings, file: Path | None, *, dry_run: bool) -> None:
@@ -97,7 +127,11 @@ def _view_of(given: ClusterTopology) -> dict[str, Any]:
     return topology_view(state.freeze())
 
 
-def _show(view: dict[str, Any], svg: Path | None, *, as_json: bool) -> None:
+def _show(
+    view: dict[str, Any], links: list[dict[str, Any]], svg: Path | None, *, as_json: bool
+) -> None:
+    import numpy as np
+
     from headgate.api.topology import topology_of
     from headgate.reports.topology import Occupancy, as_svg, as_text
 
@@ -106,12 +140,16 @@ def _show(view: dict[str, Any], svg: Path | None, *, as_json: bool) -> None:
         holders=[leaf["jobs"] for leaf in view["leaves"]],
         usable=[leaf["usable"] for leaf in view["leaves"]],
     )
+    use = {link["link"]: link["use"] for link in links}
+    topology = occupancy.topology
+    load = np.array([use.get(topology.link_label(link), 0.0) for link in range(topology.links)])
+    shown = load if links else None
     if svg is not None:
         try:
-            svg.write_text(as_svg(occupancy), encoding="utf-8")
+            svg.write_text(as_svg(occupancy, shown), encoding="utf-8")
         except OSError as error:
             raise output.cannot_write(svg, error) from error
     if as_json:
         output.print_json(view)
     else:
-        output.print_text(as_text(occupancy))
+        output.print_text(as_text(occupancy, shown))

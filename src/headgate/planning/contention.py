@@ -31,7 +31,8 @@ from headgate.planning.traffic import Traffic
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_SAME = 1e-10  # relative difference of rates at which the iteration ends; rounding is 1e-11
+_SAME = 1e-10  # relative difference of rates at which the iteration ends
+_CHANGED = 1e-8  # likewise, from which on a rate is another one
 _ROUNDS = 2000
 _FULL = 1 + 1e-9
 
@@ -90,10 +91,9 @@ class _Pairs:
         below, in at most as many turns as jobs share the link.
         """
         weight = busy * self._flows
-        order = np.lexsort((rate, self._link))
-        # one ascending key for link and rate; equal rates may be on either side of a level
-        middle = np.median(rate)
-        key = self._link + rate / (rate + middle)
+        known, rank = np.unique(rate, return_inverse=True)
+        key = self._link * (len(known) + 1) + rank  # by link, then by rate
+        order = np.argsort(key)
         keys = key[order]
         weights = np.concatenate([[0.0], np.cumsum(weight[order])])
         loads = np.concatenate([[0.0], np.cumsum((weight * rate)[order])])
@@ -101,9 +101,9 @@ class _Pairs:
         others = weights[end] - weights[first] - weight
         level: Floats = self._capacity / (self._flows + others)
         for _ in range(len(keys) + 1):
-            at = self._link + level / (level + middle)
-            place = np.clip(np.searchsorted(keys, at, side="right"), first, end)
-            own = key <= at
+            ranks = np.searchsorted(known, level, side="right")  # rates up to the level
+            place = np.searchsorted(keys, self._link * (len(known) + 1) + ranks)
+            own = rank < ranks
             below = weights[place] - weights[first] - own * weight
             load = loads[place] - loads[first] - own * weight * rate
             new = (self._capacity - load) / (self._flows + others - below)
@@ -164,7 +164,7 @@ class Contention:
         rates = flow_rates([self._jobs[job] for job in touched], self.capacity)
         found = []
         for job, rate in zip(touched, rates.tolist(), strict=True):
-            if job in self._new or abs(rate - self._send_rate[job]) > 1e-9 * rate:
+            if job in self._new or abs(rate - self._send_rate[job]) > _CHANGED * rate:
                 self._send_rate[job] = rate
                 found.append(job)
         self._dirty.clear()

@@ -48,7 +48,7 @@ class Explained:
     @cached_property
     def _round(self) -> _Round:
         scratch = Scratch(self._snapshot)
-        without_gpus = place_cpu_tasks(scratch)
+        without_gpus = place_cpu_tasks(scratch, self._placer)
         served = Backfill(scratch, self._estimates, most=self._most, placer=self._placer)
         served.serve(self._jobs, always_reserve=True)
         return _Round(scratch, without_gpus, served)
