@@ -19,6 +19,7 @@ from headgate.protocol import (
     GpusWithheld,
     Group,
     JobCancelled,
+    JobsArchived,
     LaunchGang,
     LaunchTask,
     Move,
@@ -33,7 +34,7 @@ from headgate.protocol import (
     StopTask,
 )
 from headgate.protocol.reasons import MovedFor
-from headgate.state import thaw
+from headgate.state import check, compact, thaw
 from headgate.state.moves import is_moving
 from headgate.testing.digest import digest
 
@@ -313,6 +314,21 @@ def test_moves_survive_snapshots_and_the_same_events_give_the_same_state(gang: B
     gang.stopped(first)
     assert digest(copy.state) == digest(engine.state)
     assert gang.tasks("g") == ["starting", "starting"]
+
+
+def test_move_survives_the_compaction_of_tables(bench: Bench) -> None:
+    bench.node("a", gpus=2)
+    bench.node("b")
+    bench.job("gone")
+    bench.finished(bench.run("gone", 0, "a"))
+    bench.job("j")
+    launch = bench.run("j", 0, "a", (1,))
+    move(bench, ("j", 0, "b", (0,)))
+    bench.give(JobsArchived(at=bench.at, jobs=("gone",)))
+    compact(bench.engine.state)
+    check(bench.engine.state)
+    bench.stopped(launch)
+    assert (bench.launches[-1].run, bench.launches[-1].node) == (RunId("j", 0, 2), "b")
 
 
 def request(bench: Bench, run: RunId, node: str, gpus: tuple[int, ...] = (0,)) -> list[Any]:

@@ -11,25 +11,25 @@ import numpy as np
 
 from headgate.model.topology.tree import Tree
 from headgate.planning.defrag import Held, Moves
-from headgate.planning.subtrees import Subtrees
+from headgate.planning.ranked_tree import RankedTree
 
 
 @dataclass
 class Case:
     """A tree, what holds its leaves, and a need."""
 
-    tree: Subtrees
+    tree: RankedTree
     held: list[Held]
     idle: np.ndarray
     count: int
 
 
-def even_tree(*fan_out: int) -> Subtrees:
+def even_tree(*fan_out: int) -> RankedTree:
     """Return the tree with so many children at each vertex, from the top."""
-    return Subtrees.of(Tree.uniform(fan_out))
+    return RankedTree.of(Tree.uniform(fan_out))
 
 
-def random_tree(rng: np.random.Generator, depth: int, most: int) -> Subtrees:
+def random_tree(rng: np.random.Generator, depth: int, most: int) -> RankedTree:
     """Return a tree with up to `most` children at each vertex, uneven also in depth."""
     parents = [-1]
 
@@ -40,12 +40,12 @@ def random_tree(rng: np.random.Generator, depth: int, most: int) -> Subtrees:
             grow(len(parents) - 1, left - 1)
 
     grow(0, depth)
-    return Subtrees.of(Tree.from_parents(parents))
+    return RankedTree.of(Tree.from_parents(parents))
 
 
 def random_case(
     rng: np.random.Generator,
-    tree: Subtrees,
+    tree: RankedTree,
     *,
     sizes: Sequence[int],
     used: float,
@@ -106,7 +106,7 @@ def least_by_trying(case: Case) -> tuple[int, int] | None:
 
 
 def _moves(
-    tree: Subtrees,
+    tree: RankedTree,
     held: Sequence[Held],
     limits: Sequence[int],
     where: tuple[frozenset[int], ...],

@@ -15,7 +15,7 @@ from tests.planning.defrag_oracle import (
 
 from headgate.model.topology.tree import Tree
 from headgate.planning.defrag import Held, Moves, NoMoves, least_moves
-from headgate.planning.subtrees import Subtrees
+from headgate.planning.ranked_tree import RankedTree
 
 EVEN = ((2, 2, 2), (2, 4), (4, 2), (3, 2), (2, 3))
 POWERS = ((2, 2, 2), (2, 2, 2, 2), (4, 4), (2, 4, 4), (4, 8), (2, 2, 2, 4), (4, 2, 4))
@@ -29,7 +29,7 @@ def held(*leaves: int, cost: int = 1, movable: bool = True) -> Held:
     return Held(np.array(leaves), cost, movable)
 
 
-def case_of(tree: Subtrees, units: list[Held], count: int) -> Case:
+def case_of(tree: RankedTree, units: list[Held], count: int) -> Case:
     idle = np.ones(tree.leaves, bool)
     for unit in units:
         idle[unit.leaves] = False
@@ -96,7 +96,7 @@ def test_guarantee_lasts_while_jobs_come_and_go() -> None:
     assert moved > 20
 
 
-def waste(tree: Subtrees, count: int) -> int:
+def waste(tree: RankedTree, count: int) -> int:
     """Return the most leaves that units of a size up to `count` cannot use in their subtrees."""
     sizes = [2**k for k in range(count.bit_length()) if tree.best_rank(2**k) is not None]
     ranks = [tree.best_rank(size) for size in sizes]
@@ -187,7 +187,7 @@ def test_search_without_work_still_finds_valid_moves() -> None:
 
 
 def test_halves_rank_between_vertices_and_keep_what_is_uneven() -> None:
-    tree = Subtrees.of(Tree.from_parents([-1, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3])).halved()
+    tree = RankedTree.of(Tree.from_parents([-1, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3])).halved()
     sizes = [1, 2, 3, 4, 5]
     found = [tree.best_rank(size) for size in sizes]
     assert all(rank is not None for rank in found)

@@ -110,6 +110,7 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         "num_nodes": len(job.tasks) if job.distinct_nodes else None,
         "tasks": {"total": len(job.tasks), **explanation.counts},
         "preempted_tasks": explanation.preempted_tasks,
+        "migrations": jobs.migrations[row],
         "gpus": {
             "held": amount_of(jobs.held_gpus_milli[row]),
             "peak": amount_of(jobs.peak_gpus_milli[row]),

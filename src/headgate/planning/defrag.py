@@ -1,8 +1,8 @@
 """Defragmentation by migration: the moves of least cost after which a need is placed well.
 
 Leaves of a tree (GPUs) are idle, held by units, or unusable. A need of `count` leaves is placed at
-full bandwidth in a subtree of the best rank of `count` (`planning.subtrees`). If too few leaves are
-idle in each such subtree, units move: each to leaves that are as near to each other as those that
+full bandwidth in a subtree of the best rank of `count` (`planning.ranked_tree`). If in each too few
+leaves are idle, units move: each to leaves that are as near to each other as those that
 it left, each at most once, and in an order in which its leaves are idle when its turn comes.
 
 `least_moves` finds the moves of least total cost; of these the fewest, and of these always the
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from headgate.base.lists import Ints
 from headgate.planning.defrag_order import Goal, Relocation, Schedule, in_order
-from headgate.planning.subtrees import Bools, Subtrees
+from headgate.planning.ranked_tree import Bools, RankedTree
 from headgate.planning.symmetry import Symmetry
 
 WORK = 2_000
@@ -88,7 +88,7 @@ class NoMoves:
 
 
 def least_moves(
-    tree: Subtrees, held: Sequence[Held], idle: Bools, count: int, *, work: int = WORK
+    tree: RankedTree, held: Sequence[Held], idle: Bools, count: int, *, work: int = WORK
 ) -> Moves | NoMoves:
     """Return the moves of least cost after which `count` leaves are idle at full bandwidth.
 
@@ -110,7 +110,7 @@ class _Search:
     """
 
     def __init__(
-        self, tree: Subtrees, held: Sequence[Held], idle: Bools, count: int, best_rank: int
+        self, tree: RankedTree, held: Sequence[Held], idle: Bools, count: int, best_rank: int
     ) -> None:
         self._tree, self._held, self._idle = tree, held, idle
         self._need = len(held)
@@ -419,7 +419,7 @@ class _Prices:
     """What leaves cost to free in each subtree of a rank: a unit's weight, by leaf it has there."""
 
     def __init__(
-        self, tree: Subtrees, rank: int, owner: Ints, weight: Floats, movable: Bools
+        self, tree: RankedTree, rank: int, owner: Ints, weight: Floats, movable: Bools
     ) -> None:
         self.vertices = tree.containers(rank)
         leaves = np.flatnonzero((owner >= 0) & movable[owner])

@@ -2,7 +2,7 @@
 
 Given are the subtrees that units move to. Units that move one after the other leave their leaves at
 known times, so each unit may take the leaves of its subtree that are idle in its turn, which its
-own are not yet. Subtrees are
+own are not yet. RankedTree are
 nested, so giving the units of smaller subtrees their leaves first, always those idle last, finds
 leaves for all whenever there are any: what it leaves over is best for every unit that follows.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.base.lists import Ints
-from headgate.planning.subtrees import Bools, Subtrees
+from headgate.planning.ranked_tree import Bools, RankedTree
 
 _MOST_TRIES = 2_000  # extensions of orders, and moves given leaves: all orders of five moves
 
@@ -53,7 +53,7 @@ class Schedule:
 
 
 def in_order(
-    tree: Subtrees, idle: Bools, goals: Sequence[Goal], need: Goal
+    tree: RankedTree, idle: Bools, goals: Sequence[Goal], need: Goal
 ) -> tuple[Schedule | None, int, bool]:
     """Return moves to `goals`, and then the leaves of `need`; the tries; whether these were all.
 
@@ -75,7 +75,7 @@ def in_order(
 class _Orders:
     """The orders in which each goal, by counting, has room in its turn; smaller ones first."""
 
-    def __init__(self, tree: Subtrees, idle: Bools, goals: Sequence[Goal]) -> None:
+    def __init__(self, tree: RankedTree, idle: Bools, goals: Sequence[Goal]) -> None:
         self._tree, self._goals = tree, goals
         self._room = tree.counts(idle)
         self._vacated = [tree.held_by(goal.held) for goal in goals]
@@ -126,7 +126,7 @@ def _times(idle: Bools, order: Sequence[Goal]) -> Ints:
 
 
 def _leaves(
-    tree: Subtrees, times: Ints, turns: Sequence[tuple[int, Goal]], prefer: int
+    tree: RankedTree, times: Ints, turns: Sequence[tuple[int, Goal]], prefer: int
 ) -> dict[int, Ints] | None:
     """Return the leaves of each unit; None if one has too few by its turn.
 
@@ -150,7 +150,7 @@ def _leaves(
     return chosen
 
 
-def _compact(tree: Subtrees, vertex: int, usable: Bools, count: int) -> Ints:
+def _compact(tree: RankedTree, vertex: int, usable: Bools, count: int) -> Ints:
     """Return `count` of the usable leaves below a vertex: the best fit, of few subtrees."""
     found = list[Ints]()
     counts = tree.counts(usable)

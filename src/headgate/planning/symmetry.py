@@ -1,4 +1,4 @@
-"""Subtrees that look alike: a search needs to try one of them."""
+"""RankedTree that look alike: a search needs to try one of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from functools import cached_property
 
 from headgate.base.lists import Ints
-from headgate.planning.subtrees import Bools, Subtrees
+from headgate.planning.ranked_tree import Bools, RankedTree
 
 
 class Symmetry:
@@ -17,7 +17,7 @@ class Symmetry:
     in several subtrees makes each unlike all others.
     """
 
-    def __init__(self, tree: Subtrees, owner: Ints, kinds: Sequence[int], idle: Bools) -> None:
+    def __init__(self, tree: RankedTree, owner: Ints, kinds: Sequence[int], idle: Bools) -> None:
         """Take the unit of each leaf, -1 for none, and the kinds of units."""
         self._tree, self._owner, self._kinds, self._idle = tree, owner, kinds, idle
 

@@ -17,6 +17,7 @@ from headgate.base.units import MOST_SECONDS, SAME_INSTANT_S
 from headgate.model import WHOLE, Demand
 from headgate.planning.census import Bools
 from headgate.planning.fit import demand_text, lacking_resource, no_such_gpu
+from headgate.planning.placers import Placer
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import Reservation, Timetable
 from headgate.planning.units import Unit
@@ -27,6 +28,7 @@ from headgate.protocol.reasons import (
     BackfillTooLong,
     Fragmented,
     GangShort,
+    GangSpread,
     GpuMemory,
     NoFittingNode,
     NoFreeGpu,
@@ -65,11 +67,14 @@ class WhyWaits:
         scratch: Scratch,
         timetable: Timetable | None = None,
         reservations: Sequence[Reservation] = (),
+        placer: Placer | None = None,
     ) -> None:
         """Explain by the starts of a round and, where it has them, its timetable and reservations.
 
-        Without a timetable, every free GPU may be used without limit.
+        Without a timetable, every free GPU may be used without limit. What fits waits for a better
+        set, if a placer may let it wait.
         """
+        self._may_wait = placer is not None and placer.may_wait
         self._scratch, self._snapshot = scratch, scratch.snapshot
         self._reservations = reservations
         gpus = scratch.ledger.gpus
@@ -100,7 +105,9 @@ class WhyWaits:
         if isinstance(found, Reason):
             return replace(found, reserved=reserved) if isinstance(found, Short) else found
         if run_s <= found + SAME_INSTANT_S:
-            return None
+            gpus = -(-unit.gpus_milli(self._snapshot) // WHOLE)
+            spread = GangSpread(tasks=len(unit.tasks), gpus=gpus, reserved=reserved)
+            return spread if self._may_wait else None
         return BackfillTooLong(
             needs_s=None if math.isinf(run_s) else run_s,
             hole_s=found,

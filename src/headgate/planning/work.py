@@ -18,6 +18,7 @@ from headgate.state.moves import gpus_of, grants_of_moves
 from headgate.state.tables import GPU_GONE
 
 _STOPPING = (TaskState.STOPPING, TaskState.MOVING)
+_IS_STOPPING = np.isin(np.arange(len(TaskState)), _STOPPING)
 _COLUMNS = ("job", "runtime_class", "launched_at", "read_s", "progress_s")
 
 
@@ -56,7 +57,7 @@ class RunsByGpu:
         held = np.flatnonzero(task >= 0)
         held = held[in_order(task[held])]  # columns are read fastest in order
         gpus, rows = gpus[held], task[held]
-        self.stopping[gpus] = np.isin(snapshot.tasks.state.take(rows), _STOPPING)
+        self.stopping[gpus] = _IS_STOPPING[snapshot.tasks.state.take(rows)]
         for name in _COLUMNS:
             getattr(self, name)[gpus] = getattr(snapshot.tasks, name).take(rows)
         self.kept[:] = self.left[:] = False

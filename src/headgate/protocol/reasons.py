@@ -121,6 +121,23 @@ class Fragmented(Short):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GangSpread(Short):
+    """The tasks of a unit fit now, but not in the kind of set that the placer waits for."""
+
+    tasks: int
+    gpus: int
+
+    def cause(self) -> str:
+        gpus = "a free GPU" if self.gpus == 1 else f"{self.gpus} free GPUs"
+        what = "its task fits" if self.tasks == 1 else f"its {self.tasks} tasks fit"
+        is_none = "that is" if self.gpus == 1 else "these are"
+        return f"{what} {gpus}, but {is_none} no closed set of least diameter"
+
+    def _without(self) -> str:
+        return "starts when one is idle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GangShort(Short):
     """A gang starts as a whole, and its tasks do not all fit now.
 

@@ -215,7 +215,8 @@ class Ledger:
             grow(grants)
         grants.task[row], grants.node[row] = task, node
         grants.demand[row], grants.gpus[row] = demand, gpus
-        grants.purpose[row] = purpose
+        if purpose != FOR_RUN:
+            grants.purpose[row] = purpose
         return row
 
     def release(self, grant: int) -> None:
@@ -225,7 +226,9 @@ class Ledger:
         if task < 0:
             raise InvariantBroken(f"grant {grant} is released already")
         self._book(task, grants.demand[grant], grants.node[grant], grants.gpus[grant], 1)
-        grants.task[grant], grants.purpose[grant] = -1, FOR_RUN
+        grants.task[grant] = -1
+        if grants.purpose[grant] != FOR_RUN:
+            grants.purpose[grant] = FOR_RUN
         heapq.heappush(self._spare, grant)
 
     def _book(self, task: int, demand: int, node: int, gpus: Gpus, sign: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 
@@ -10,6 +11,7 @@ import numpy as np
 from headgate.base.rng import Random
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.estimates import Estimates
+from headgate.planning.migration import defragment
 from headgate.planning.orders import (
     Arrival,
     FairFinish,
@@ -19,11 +21,12 @@ from headgate.planning.orders import (
 )
 from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
 from headgate.planning.shares import Ints
+from headgate.planning.timetable import UNKNOWN_AT
 from headgate.policies.ordered.backfill import Backfill
 from headgate.policies.ordered.preempt import Preempting
 from headgate.policies.ordered.refusals import Explained, unserved
 from headgate.ports import Parameter, PolicyInfo
-from headgate.protocol import Lazy, OnDemand, Plan
+from headgate.protocol import NO_STEPS, Lazy, OnDemand, Plan
 from headgate.state import JobState, Scratch, Snapshot
 
 
@@ -33,8 +36,8 @@ class Backfilling(PlacingPolicy):
     If `most` is 0, the first unit that does not fit blocks all later ones.
     """
 
-    def __init__(self, name: str, order: Order, *, most: int) -> None:
-        self.name, self._order, self._most = name, order, most
+    def __init__(self, name: str, order: Order, *, most: int, migrate: bool = False) -> None:
+        self.name, self._order, self._most, self._migrate = name, order, most, migrate
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Start what may start; O(waiting jobs + GPUs x log), and that for each reservation."""
@@ -47,8 +50,13 @@ class Backfilling(PlacingPolicy):
         served = Backfill(scratch, estimates, most=self._most, placer=self.placer)
         served.serve(jobs)
         explained = Explained(snapshot, jobs, estimates, most=self._most, placer=self.placer)
+        moves = NO_STEPS
+        if self._migrate and served.reservations:
+            first = served.reservations[0]
+            wait_s = math.inf if first.at >= UNKNOWN_AT else first.at - snapshot.now
+            moves = defragment(scratch, first.unit, wait_s=wait_s)
         return Plan(
-            steps=scratch.steps(),
+            steps=scratch.steps() + moves,
             memo=served.memo(),
             refusals=OnDemand(explained.refusals),
             reservations=Lazy(explained.reservations),
@@ -69,12 +77,13 @@ class PreemptingOrder(PlacingPolicy):
         without_gpus = place_cpu_tasks(scratch, self.placer)
         waiting = _waiting(snapshot)
         jobs = self._order.rank(snapshot, _in_flight(snapshot)) if len(waiting) else waiting
-        served = Preempting(scratch, jobs, self.name, self.placer)
+        placer = self.placer
+        served = Preempting(scratch, jobs, self.name, placer)
         served.serve()
         return Plan(
             steps=served.steps(),
             again_at=self._order.changes_at(snapshot, jobs, _held_milli(scratch, jobs)),
-            refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs))),
+            refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs, placer))),
         )
 
 
@@ -107,6 +116,14 @@ RESERVATIONS = Parameter(
     meaning="most tasks and gangs that have a reservation at a time, the first in order",
     least=1,
 )
+MIGRATE = Parameter(
+    name="migrate",
+    default="never",
+    unit="1",
+    meaning="whether runs move to make room for the first task or gang that does not fit: never, "
+    "or when that costs fewer GPU seconds than its expected wait",
+    choices=("never", "when-cheaper"),
+)
 _MU_ALEM = (
     "Mu'alem and Feitelson, Utilization, predictability, workloads, and user runtime estimates "
     "in scheduling the IBM SP2 with backfilling, TPDS 2001"
@@ -120,16 +137,21 @@ def _backfilling(name: str, order: Order, backfill: str, *, idea: str, source: s
         name=name,
         idea=idea,
         source=source,
-        parameters=(() if backfill in _HOW_MANY else (RESERVATIONS,)) + PLACE,
+        parameters=(
+            *(() if backfill in _HOW_MANY else (RESERVATIONS,)),
+            *(() if backfill == "none" else (MIGRATE,)),
+            *PLACE,
+        ),
         make=with_place(partial(_make_backfilling, name, order, backfill)),
         parts=_parts(order, backfill),
     )
 
 
 def _make_backfilling(
-    name: str, order: Order, backfill: str, *, reservations: float = 100
+    name: str, order: Order, backfill: str, *, reservations: float = 100, migrate: str = "never"
 ) -> PlacingPolicy:
-    return Backfilling(name, order, most=_HOW_MANY.get(backfill, int(reservations)))
+    most = _HOW_MANY.get(backfill, int(reservations))
+    return Backfilling(name, order, most=most, migrate=migrate == "when-cheaper")
 
 
 def _parts(order: Order, backfill: str = "none") -> dict[str, str]:

@@ -22,7 +22,7 @@ _HALVES = 64  # ranks for the halves of a vertex: more than a number of children
 
 
 @dataclass(frozen=True, eq=False)
-class Subtrees:
+class RankedTree:
     """The subtrees of a tree, by their top vertices, with a rank of each."""
 
     parent: Ints
@@ -31,13 +31,13 @@ class Subtrees:
     rank: Ints
 
     @staticmethod
-    def of(tree: Tree) -> Subtrees:
+    def of(tree: Tree) -> RankedTree:
         """Return the subtrees of a tree, ranked by level from below; leaves have rank 0."""
         rank = int(tree.level.max()) - tree.level
         rank[tree.leaf_vertex] = 0
-        return Subtrees(tree.parent, tree.first_leaf, tree.end_leaf, rank)
+        return RankedTree(tree.parent, tree.first_leaf, tree.end_leaf, rank)
 
-    def halved(self) -> Subtrees:
+    def halved(self) -> RankedTree:
         """Return the tree with a vertex for every half, quarter, ... of the children of a vertex.
 
         Only of a power of two of children of equal capacity. If all are, a unit whose size is a
@@ -57,7 +57,7 @@ class Subtrees:
                 put(row, part)
 
         put(-1, np.zeros(1, np.int64))
-        return Subtrees(*np.array(rows, np.int64).T.copy())
+        return RankedTree(*np.array(rows, np.int64).T.copy())
 
     def _halves(self, run: Ints) -> list[Ints]:
         """Return the halves of a power of two of vertices of equal capacity, else each alone."""

@@ -1,0 +1,157 @@
+"""Which runs move so that a unit that waits gets room: on the topology of a snapshot's cluster.
+
+`planning.defrag` finds the moves of least cost; here runs become what holds its leaves, and its
+leaves places of tasks. Runs that can move are tasks, and gangs on one node or of tasks with one GPU
+each, on whole GPUs that suit the unit, too; all others stay.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from headgate.model.topology import Tree
+from headgate.planning.defrag import Held, Moves, least_moves
+from headgate.planning.defrag_order import Relocation
+from headgate.planning.fabric import Fabric
+from headgate.planning.move_price import MovePrice, pays
+from headgate.planning.ranked_tree import Bools, RankedTree
+from headgate.planning.shares import Ints
+from headgate.planning.units import Unit
+from headgate.protocol import NO_STEPS, Group, Move, Steps
+from headgate.protocol.reasons import MovedFor
+from headgate.state import Scratch, TaskState
+from headgate.state.moves import grants_of_moves, unit_of
+from headgate.state.tables import GPU_FREE
+
+_WORK = 500  # steps of the search: some tenths of a second on 2,000 GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """The runs of a task, or of all members of a gang."""
+
+    tasks: range
+    held: Held
+
+
+def defragment(
+    scratch: Scratch, unit: Unit, *, wait_s: float, price: MovePrice | None = None
+) -> Steps:
+    """Return moves that cost less than the wait of a unit that does not fit; none if none do.
+
+    `wait_s` is how long it is expected to wait else. The moves are those that can be made now, all
+    in one group, and their targets are taken in the scratch; when their runs have ended, the rest
+    follow from the state then. While others are under way, there are none. O(GPUs) for each of 500
+    steps.
+    """
+    snapshot = scratch.snapshot
+    specs = [snapshot.names.demands[demand] for demand in unit.demands]
+    tree = Fabric.of(snapshot).topology
+    same = len(set(unit.demands)) == 1 and specs[0].gpus and not specs[0].in_part
+    if (
+        not (same and isinstance(tree, Tree) and math.isfinite(wait_s))
+        or grants_of_moves(snapshot)[0]
+    ):
+        return NO_STEPS
+    view = _View(scratch, specs[0].gpu_memory_bytes, price or MovePrice())
+    runs, count = view.runs(), len(unit.tasks) * specs[0].gpus
+    ranked = RankedTree.of(tree).halved()
+    found = least_moves(ranked, [each.held for each in runs], view.idle, count, work=_WORK)
+    if not isinstance(found, Moves) or not found.moves:
+        return NO_STEPS
+    if not view.holds(unit, specs[0].gpus, np.array(found.leaves)):
+        return NO_STEPS
+    if not pays(found.cost / 1e3, wait_s=wait_s, gpus=count):
+        return NO_STEPS
+    steps = [
+        step
+        for move in found.moves
+        if move.phase == 1
+        for step in view.steps(runs[move.unit], move)
+    ]
+    with scratch.ledger.trial() as attempt:
+        for task, node, gpus in steps:
+            demand = snapshot.tasks.demand[task]
+            if scratch.ledger.infeasibility(demand, node, gpus):
+                return NO_STEPS  # other resources than GPUs are short there
+            scratch.ledger.take(task, demand, node, gpus)
+        attempt.keep()
+    reason = MovedFor(job=snapshot.job(unit.job).id)
+    return Steps.of((Group(tuple(steps), reason),))
+
+
+class _View:
+    """The GPUs of a snapshot as leaves; `idle` are those that suit a unit and are free."""
+
+    def __init__(self, scratch: Scratch, memory_bytes: int, price: MovePrice) -> None:
+        self._snapshot, self._memory, self._price = scratch.snapshot, memory_bytes, price
+        snapshot, fabric = scratch.snapshot, Fabric.of(scratch.snapshot)
+        self._leaf, self._gpu = fabric.gpu_leaf, fabric.leaf_gpu
+        self._node = snapshot.gpus.node.array().astype(np.int64)
+        self._suits: Bools = snapshot.gpus.memory_bytes.array() >= memory_bytes
+        free = (snapshot.gpus.task.array() == GPU_FREE) & self._suits & (self._leaf >= 0)
+        for start in scratch.starts:
+            free[self._rows(start.node, start.gpus)] = False
+        self.idle = np.zeros(len(self._gpu), bool)
+        self.idle[self._leaf[free]] = True
+
+    def _rows(self, node: int, gpus: tuple[int, ...]) -> Ints:
+        first: int = self._snapshot.nodes.first_gpu[node]
+        return np.array(gpus, np.int64) + first
+
+    def runs(self) -> list[_Runs]:
+        """Return the runs that can move, in the order of their tasks."""
+        tasks, found = self._snapshot.tasks, list[_Runs]()
+        held = [task for task in self._snapshot.holding() if self._snapshot.held_gpus(task)]
+        for unit in dict.fromkeys(unit_of(self._snapshot, task) for task in held):
+            if any(tasks.state[task] != TaskState.RUNNING for task in unit):
+                continue
+            specs = [self._snapshot.demand(task) for task in unit]
+            whole = all(
+                spec.gpus and not spec.in_part and spec.gpu_memory_bytes <= self._memory
+                for spec in specs
+            )
+            job = self._snapshot.job(tasks.job[unit.start])
+            one_node = len({tasks.node[task] for task in unit}) == 1
+            single = all(spec.gpus == 1 for spec in specs) and not job.distinct_nodes
+            if not whole or not (one_node or single):
+                continue
+            rows = np.concatenate(
+                [self._rows(tasks.node[t], self._snapshot.held_gpus(t)) for t in unit]
+            )
+            if self._suits[rows].all() and (self._leaf[rows] >= 0).all():
+                found.append(_Runs(unit, Held(np.sort(self._leaf[rows]), self._cost(unit))))
+        return found
+
+    def _cost(self, unit: range) -> int:
+        """Return the thousandths of GPU seconds that a move of runs takes."""
+        snapshot, cost = self._snapshot, 0.0
+        for task in unit:
+            ran_s = snapshot.now - snapshot.tasks.started_at[task] - snapshot.tasks.read_s[task]
+            saved_s = snapshot.checkpoint_progress_s(task, snapshot.now)
+            cost += self._price.move_cost_s(
+                snapshot.demand(task).gpus, max(float(ran_s) - saved_s, 0.0)
+            )
+        return round(1e3 * cost)
+
+    def holds(self, unit: Unit, gpus: int, leaves: Ints) -> bool:
+        """Return whether leaves have room for the tasks of a unit, each on one node."""
+        _, count = np.unique(self._node[self._gpu[leaves]], return_counts=True)
+        places = count // gpus
+        return int(np.minimum(places, 1 if unit.distinct_nodes else places).sum()) >= len(
+            unit.tasks
+        )
+
+    def steps(self, runs: _Runs, move: Relocation) -> Iterator[Move]:
+        """Yield the moves of the members of a unit, in their order, node by node."""
+        rows = np.sort(self._gpu[np.array(move.leaves)])
+        for task in runs.tasks:
+            count = self._snapshot.demand(task).gpus
+            chosen, rows = rows[:count], rows[count:]
+            node = int(self._node[chosen[0]])
+            first = self._snapshot.nodes.first_gpu[node]
+            yield Move(task, node, tuple((chosen - first).tolist()))
