@@ -133,11 +133,11 @@ def test_recorded_jobs_spread_less_with_best_fit_than_with_first_fit(tmp_path: P
     }
     pq.write_table(pa.table(table), tmp_path / "own.parquet")
     recorded = traces.Recorded(file="own.parquet", vc="v", gpus=64)
-    fifo = [n for n, (name, _) in enumerate(traces.CONTENDERS) if name == "fifo"]
     rows = {}
-    for number in fifo:
-        what = traces.TraceRun(directory=tmp_path, recorded=recorded, contender=number)
-        rows[traces.CONTENDERS[number][1]["place"]] = traces.measure(what, dict(POLICIES))
+    for place in (traces.FIRST_FIT, traces.BEST_FIT):
+        contender = traces.Contender(policy="fifo", place=place)
+        what = traces.TraceRun(directory=tmp_path, recorded=recorded, contender=contender)
+        rows[place] = traces.measure(what, dict(POLICIES))
 
     first, best = rows[traces.FIRST_FIT], rows[traces.BEST_FIT]
     assert first["jobs"] == best["jobs"] == count

@@ -148,7 +148,7 @@ def _traces(directory: Path, workers: int, out: Path, *, as_json: bool) -> dict[
     with _progress(len(runs), as_json=as_json) as advance:
 
         def step(run: traces.TraceRun) -> None:
-            advance(f"Simulated {run.recorded.name}: {traces.name_of(run.contender)}")
+            advance(f"Simulated {run.recorded.name}: {run.contender.name}")
 
         rows = run_all(runs, traces.measure, dict(POLICIES), workers=workers, step=step)
     verdicts = claims.judge(traces.claims(rows), rows)
