@@ -11,6 +11,7 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.experiments.closed_partition import large, live, runs, traces
+from headgate.experiments.closed_partition.guarantee import guarantee
 from headgate.experiments.closed_partition.kernels import KERNELS, SIZES, published_mean_s
 from headgate.experiments.closed_partition.machine import Jobs, machine
 from headgate.experiments.closed_partition.stream import StreamJob, run_stream
@@ -104,6 +105,13 @@ def test_training_on_four_servers_is_slower_the_narrower_their_links() -> None:
     assert ratios == sorted(ratios)
     assert ratios[0] < 0.5
     assert ratios[-1] <= 1
+
+
+def test_jobs_of_powers_of_two_always_get_their_best_subtree_after_moves() -> None:
+    found = guarantee(jobs=60)
+
+    assert (found.jobs, found.failed) == (60, 0)
+    assert found.moves >= found.after_moves > 0
 
 
 # --- large machines and recorded jobs ------------------------------------------------------------
