@@ -248,7 +248,7 @@ def _claim(recorded: Recorded, before: Contender, after: Contender) -> Claim[Row
 
     return Claim(
         id=f"traces-{recorded.vc}-{CONTENDERS.index(after)}",
-        text=f"{recorded.name}: the mean completion time under {after.name}, is at most that "
+        text=f"{recorded.name}: the mean completion time under {after.name} is at most that "
         f"under {before.name}",
         reading="means over all jobs",
         unit="s",
