@@ -120,7 +120,7 @@ def test_jobs_of_powers_of_two_always_get_their_best_subtree_after_moves() -> No
 @pytest.mark.parametrize("shape", [large.TREE, large.MESH])
 def test_closed_minimum_sets_share_fewer_links_on_a_large_machine(shape: str) -> None:
     rows = {
-        placer: large.measure(large.LargeRun(shape=shape, levels=4, placer=placer), 90)
+        placer: large.measure(large.LargeRun(shape=shape, levels=4, placer=placer), {4: 90})
         for placer in (runs.SEQUENTIAL, runs.CLOSED, runs.CLOSED_OR_WAIT)
     }
 

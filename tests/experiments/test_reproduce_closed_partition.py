@@ -81,7 +81,7 @@ def test_report_judges_every_published_claim_and_has_all_figures() -> None:
 
 def test_large_machines_have_rows_and_checks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large.plan, "__defaults__", ((3,),))
-    monkeypatch.setattr(large, "JOBS", 45)
+    monkeypatch.setattr(large, "JOBS", {3: 45})
     monkeypatch.setattr(large, "_MOST_NODES", 16)
 
     found = reproduce("--large", "--workers", "1")

@@ -25,8 +25,8 @@ LEVELS = (5, 6, 7)
 """Levels of the trees below the root; the meshes have as many nodes: 1,024, 4,096, 16,384."""
 
 PLACED_BY = (SEQUENTIAL, "best-fit-subtree", CLOSED, CLOSED_OR_WAIT)
-JOBS = 450
-"""Jobs of a stream; the first third only fills the machine."""
+JOBS = {5: 450, 6: 450, 7: 1200}
+"""Jobs of a stream, by levels; the first third only fills the machine."""
 
 SEED = 1
 _K = 4
@@ -116,10 +116,10 @@ def draw(topology: Topology, count: int, seed: int) -> Iterator[StreamJob]:
         )
 
 
-def measure(run: LargeRun, jobs: int) -> LargeRow:
-    """Execute a run and return its row."""
+def measure(run: LargeRun, jobs: Mapping[int, int]) -> LargeRow:
+    """Execute a run, with so many jobs by levels, and return its row."""
     topology = topology_of(run.shape, run.levels)
-    drawn = tuple(draw(topology, jobs, SEED))
+    drawn = tuple(draw(topology, jobs[run.levels], SEED))
     since = next(job.submitted_at for job in drawn if job.measured)
     outcome = run_stream(topology, drawn, place_with(PLACERS[run.placer], topology), since=since)
     own = [ran for ran in outcome.ran if ran.job.measured]
