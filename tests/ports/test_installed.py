@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
 
+from headgate.app import POLICIES
 from headgate.base.errors import SpecError
 from headgate.policies import fifo
 from headgate.ports import PolicyInfo, make_policy
@@ -72,3 +74,10 @@ def test_unusable_package_is_listed_and_its_problem_is_the_error_when_requested(
     (problem,) = refused.value.problems
     assert says in problem.problem
     assert "the package others" in problem.hint
+
+
+def test_other_processes_can_receive_all_policies_of_headgate() -> None:
+    received = pickle.loads(pickle.dumps(dict(POLICIES)))
+
+    assert list(received) == list(POLICIES)
+    assert make_policy(received, "fifo", {"place": "sequential"}).name == "fifo"

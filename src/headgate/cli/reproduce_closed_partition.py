@@ -44,16 +44,23 @@ def closed_partition(
     large: Annotated[
         bool, typer.Option("--large", help="Simulate 1,024 to 16,384 nodes instead.")
     ] = False,
+    traces: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Simulate recorded jobs in this directory instead."),
+    ] = None,
     fmt: FormatOption = None,
 ) -> None:
     """Run the closed-minimum paper's experiment in the simulator, and report on its claims."""
     as_json = settle(None, fmt).as_json
-    _check(seeds, workers, out, live=live, large=large, mpi_python=mpi_python)
+    modes = {"--live": live, "--large": large, "--traces": traces is not None}
+    _check(seeds, workers, out, [name for name, on in modes.items() if on], mpi_python)
     workers = workers or report_directory.cpus()
     if live:
         found = _live(mpi_python, out, as_json=as_json)
     elif large:
         found = _large(workers, out, as_json=as_json)
+    elif traces is not None:
+        found = _traces(traces, workers, out, as_json=as_json)
     else:
         found = _published(range(1, seeds + 1), workers, out, as_json=as_json)
     if as_json:
@@ -130,6 +137,32 @@ def _large(workers: int, out: Path, *, as_json: bool) -> dict[str, Any]:
     )
 
 
+def _traces(directory: Path, workers: int, out: Path, *, as_json: bool) -> dict[str, Any]:
+    from headgate.app import POLICIES
+    from headgate.experiments import claims
+    from headgate.experiments.closed_partition import pages, traces
+    from headgate.experiments.pool import run_all
+
+    runs = traces.plan(directory)
+    report_directory.make(out)
+    with _progress(len(runs), as_json=as_json) as advance:
+
+        def step(run: traces.TraceRun) -> None:
+            advance(f"Simulated {run.recorded.name}: {run.contender.name}")
+
+        rows = run_all(runs, traces.measure, dict(POLICIES), workers=workers, step=step)
+    verdicts = claims.judge(traces.claims(rows), rows)
+    return _finish(
+        out / pages.TRACES,
+        "Recorded jobs on a tree of GPUs",
+        "Times in seconds, diameters in hops; fragmentation: idle GPUs on nodes partly in use, "
+        "relative to all GPUs, in the mean over time.",
+        claims.as_json(verdicts),
+        traces.tables(rows),
+        as_json=as_json,
+    )
+
+
 def _finish(
     page: Path,
     title: str,
@@ -177,9 +210,7 @@ def _check(
     seeds: int,
     workers: int | None,
     out: Path,
-    *,
-    live: bool,
-    large: bool,
+    modes: Sequence[str],
     mpi_python: Path | None,
 ) -> None:
     """Raise SpecError `usage` with all invalid options, and for a directory of other files."""
@@ -190,9 +221,9 @@ def _check(
         wrong.append(("--seeds", f"must be from 1 to {_MOST_SEEDS}, not {seeds}", ""))
     if workers is not None and workers < 1:
         wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
-    if live and large:
-        wrong.append(("--large", "is an experiment of its own", "run it without --live"))
-    if mpi_python is not None and not live:
+    alone = "is an experiment of its own"
+    wrong += [(mode, alone, f"run it without {modes[0]}") for mode in modes[1:]]
+    if mpi_python is not None and "--live" not in modes:
         wrong.append(("--mpi-python", "requires --live", ""))
     known = (report.PAGE, pages.LIVE, pages.LARGE, pages.TRACES)
     wrong += report_directory.invalid_directory(out, known, COMMAND)

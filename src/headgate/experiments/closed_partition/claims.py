@@ -6,8 +6,14 @@ import math
 from itertools import pairwise
 
 from headgate.experiments.claims import Claim, Numbers
+from headgate.experiments.closed_partition.guarantee import guarantee
 from headgate.experiments.closed_partition.kernels import KERNELS, SIZES, published_mean_s
-from headgate.experiments.closed_partition.runs import CLOSED, CLOSED_OR_WAIT, SEQUENTIAL
+from headgate.experiments.closed_partition.runs import (
+    CLOSED,
+    CLOSED_NEEDED,
+    CLOSED_OR_WAIT,
+    SEQUENTIAL,
+)
 from headgate.experiments.closed_partition.tables import Results
 from headgate.experiments.closed_partition.training import SERVER_GBIT_PER_S
 from headgate.model.topology import Mesh, Tree
@@ -15,7 +21,7 @@ from headgate.model.topology import Mesh, Tree
 UNCHANGED = 0.02
 """A time within so much of another one is unchanged."""
 
-CALIBRATED = 0.03
+CALIBRATED = 0.05
 """The calibrated means under sequential placement are this near to the published ones."""
 
 _, _B, _C = SIZES
@@ -92,6 +98,17 @@ def _training(results: Results) -> tuple[bool, Numbers]:
     return results.trainings[0].ratio < 0.5, ratios
 
 
+def _guaranteed(results: Results) -> tuple[bool, Numbers]:
+    del results
+    found = guarantee()
+    return found.failed == 0, {
+        "jobs with enough idle GPUs": found.jobs,
+        "placed after moves": found.after_moves,
+        "moves": found.moves,
+        "not placed": found.failed,
+    }
+
+
 def _calibrated(results: Results) -> tuple[bool, Numbers]:
     ours = {size.name: results.mean_s(size, SEQUENTIAL) for size in SIZES}
     near = (abs(ours[s.name] / published_mean_s(s) - 1) <= CALIBRATED for s in SIZES)
@@ -102,7 +119,7 @@ def _waits(results: Results) -> tuple[bool, Numbers]:
     ours = {
         f"{placer} {size.name}": results.row(size, placer).wait_s
         for size in SIZES
-        for placer in (SEQUENTIAL, CLOSED)
+        for placer in (SEQUENTIAL, CLOSED, CLOSED_NEEDED)
     }
     return all(ours[f"{CLOSED} {s.name}"] <= ours[f"{SEQUENTIAL} {s.name}"] for s in SIZES), ours
 
@@ -181,6 +198,14 @@ CLAIMS: tuple[Claim[Results], ...] = (
         check=_training,
     ),
     Claim(
+        id="guarantee",
+        text="With power-of-two sizes and migration, a job that finds enough idle GPUs gets a set "
+        "at its best bandwidth",
+        reading="on the published tree of GPUs, 8 servers of 8, jobs of 1 to 32 GPUs come and go",
+        unit="number",
+        check=_guaranteed,
+    ),
+    Claim(
         id="calibrated",
         text="Sequential placement takes the published mean times",
         reading=f"means over kernels within {CALIBRATED:.0%}: this is what the split of their "
@@ -193,7 +218,8 @@ CLAIMS: tuple[Claim[Results], ...] = (
     Claim(
         id="waits",
         text="Jobs wait no longer for closed-minimum sets than for the first free nodes",
-        reading="the mean time from submission to start, on each set",
+        reading="the mean time from submission to start, on each set; beside it, with only the "
+        "needed nodes taken",
         unit="s",
         check=_waits,
         is_goal=True,

@@ -24,9 +24,9 @@ TREE, MESH = "4-ary tree", "square mesh"
 LEVELS = (5, 6, 7)
 """Levels of the trees below the root; the meshes have as many nodes: 1,024, 4,096, 16,384."""
 
-PLACED_BY = (SEQUENTIAL, "block", "best-fit-subtree", CLOSED, CLOSED_OR_WAIT)
-JOBS = 1200
-"""Jobs of a stream; the first third only fills the machine."""
+PLACED_BY = (SEQUENTIAL, "best-fit-subtree", CLOSED, CLOSED_OR_WAIT)
+JOBS = {5: 450, 6: 450, 7: 1200}
+"""Jobs of a stream, by levels; the first third only fills the machine."""
 
 SEED = 1
 _K = 4
@@ -72,10 +72,10 @@ class LargeRow:
 
 
 def plan(levels: Sequence[int] = LEVELS) -> tuple[LargeRun, ...]:
-    """Return all runs, the largest machines first."""
+    """Return all runs, the smallest machines first."""
     return tuple(
         LargeRun(shape=shape, levels=level, placer=placer)
-        for level in sorted(levels, reverse=True)
+        for level in levels
         for shape in (TREE, MESH)
         for placer in PLACED_BY
     )
@@ -116,10 +116,10 @@ def draw(topology: Topology, count: int, seed: int) -> Iterator[StreamJob]:
         )
 
 
-def measure(run: LargeRun, jobs: int) -> LargeRow:
-    """Execute a run and return its row."""
+def measure(run: LargeRun, jobs: Mapping[int, int]) -> LargeRow:
+    """Execute a run, with so many jobs by levels, and return its row."""
     topology = topology_of(run.shape, run.levels)
-    drawn = tuple(draw(topology, jobs, SEED))
+    drawn = tuple(draw(topology, jobs[run.levels], SEED))
     since = next(job.submitted_at for job in drawn if job.measured)
     outcome = run_stream(topology, drawn, place_with(PLACERS[run.placer], topology), since=since)
     own = [ran for ran in outcome.ran if ran.job.measured]

@@ -29,7 +29,7 @@ JOBS = ("first", "second")
 SECONDS = 6.0
 """How long jobs exchange data in one run."""
 
-STEP_BYTES = {Pattern.RING: 2_000_000, Pattern.ALL_TO_ALL: 4_000_000}
+STEP_BYTES = {Pattern.RING: 4_000_000, Pattern.ALL_TO_ALL: 8_000_000}
 """The patterns that are compared, with the bytes of a step, see `Communication`."""
 
 WITHIN = 0.25

@@ -8,7 +8,7 @@ each level above a node's.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.base.rng import Random, stream
 from headgate.experiments.closed_partition.kernels import KERNELS, SIZES, Kernel, Size
@@ -59,7 +59,10 @@ class Jobs:
         self._load = load
 
     def draw(self, size: Size, count: int, seed: int) -> tuple[StreamJob, ...]:
-        """Return a stream with `count` jobs of the set, among those of other users."""
+        """Return a stream with `count` jobs of the set, among those of other users.
+
+        Each eight jobs of the set are the eight kernels in random order.
+        """
         own, others = stream(seed, "own", size.name), stream(seed, "others", size.name)
         submissions = list(self._own(size, count, own))
         last = submissions[-1].submitted_at
@@ -72,10 +75,11 @@ class Jobs:
     def _own(self, size: Size, count: int, rng: Random) -> Iterator[StreamJob]:
         jobs = [self.job(kernel, size) for kernel in KERNELS]
         node_s = sum(job.leaves * job.run_s for job in jobs) / len(jobs)
-        at = 0.0
+        at, rest = 0.0, list[StreamJob]()
         for _ in range(count):
             at += rng.expovariate(self._load.own * self._nodes / node_s)
-            yield _at(rng.choice(jobs), at)
+            rest = rest or rng.sample(jobs, len(jobs))
+            yield replace(rest.pop(), submitted_at=at)
 
     def _others(self, rng: Random) -> Iterator[StreamJob]:
         load = self._load
@@ -128,13 +132,3 @@ class Jobs:
             step_s=compute_s,
             processes=processes,
         )
-
-
-def _at(job: StreamJob, submitted_at: float) -> StreamJob:
-    return StreamJob(
-        submitted_at=submitted_at,
-        leaves=job.leaves,
-        run_s=job.run_s,
-        communication=job.communication,
-        kind=job.kind,
-    )

@@ -20,13 +20,14 @@ from headgate.planning.placers import (
 )
 
 SEQUENTIAL, CLOSED, CLOSED_OR_WAIT = "sequential", "closed-minimum", "closed-minimum or wait"
+CLOSED_NEEDED = "closed-minimum, needed nodes"
 
 PLACERS: Mapping[str, Placer] = {
     SEQUENTIAL: Sequential(),
     CLOSED: ClosedMinimum(),
     CLOSED_OR_WAIT: ClosedMinimum(otherwise="wait"),
     "closed-minimum or enlarge": ClosedMinimum(otherwise="enlarge"),
-    "closed-minimum, needed nodes": ClosedMinimum(reserve="needed"),
+    CLOSED_NEEDED: ClosedMinimum(reserve="needed"),
     "best-fit-subtree": BestFitSubtree(),
     "block": Block(),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from headgate.model import WHOLE, Job
 from headgate.planning.placers.rules import (
@@ -117,13 +118,13 @@ class PlacingPolicy(Policy):
 
 
 def with_place(make: Callable[..., PlacingPolicy]) -> Callable[..., Policy]:
-    """Return a function that also takes the parameters `PLACE`."""
+    """Return a function that also takes the parameters `PLACE`; other processes can receive it."""
+    return partial(_made, make)
+
+
+def _made(make: Callable[..., PlacingPolicy], /, **parameters: float | str) -> Policy:
     names = [parameter.name for parameter in PLACE]
-
-    def made(**parameters: float | str) -> Policy:
-        settings = {name: parameters.pop(name) for name in names if name in parameters}
-        policy = make(**parameters)
-        policy.placer = placer_of(**settings)  # type: ignore[arg-type]  # checked by `make_policy`
-        return policy
-
-    return made
+    settings = {name: parameters.pop(name) for name in names if name in parameters}
+    policy = make(**parameters)
+    policy.placer = placer_of(**settings)  # type: ignore[arg-type]  # checked by `make_policy`
+    return policy
