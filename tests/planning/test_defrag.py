@@ -71,7 +71,7 @@ def test_powers_of_two_have_a_placement_whenever_enough_is_idle(fan_out: tuple[i
         case = random_case(rng, tree, sizes=(1, 1, 1, 2, 2, 4, 8), used=used, at_best=True)
         case.count = 2 ** int(rng.integers(0, int(case.idle.sum()).bit_length() or 1))
         if case.idle.sum() >= case.count:
-            found = solve(case, work=100)
+            found = solve(case, work=0)
             assert isinstance(found, Moves)
             check(case, found)
             moved += bool(found.moves)
@@ -86,7 +86,7 @@ def test_guarantee_lasts_while_jobs_come_and_go() -> None:
         if case.idle.sum() < case.count:
             units.pop(int(rng.integers(len(units))))
             continue
-        found = solve(case, work=20)
+        found = solve(case, work=0)
         assert isinstance(found, Moves)
         check(case, found)
         for move in found.moves:

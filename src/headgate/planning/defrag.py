@@ -15,7 +15,7 @@ twice. The bound is the cheapest way to free, leaf by leaf, what the unit lacks 
 
 A problem with arbitrary sizes contains bin packing, so the time is exponential at worst; the search
 ends after `work` steps, each O(leaves + subtrees), and returns the best moves found by then: valid
-ones, but `proven` is false as cheaper ones may exist. It begins with a greedy descent: units evict
+ones, but `proven` is false as cheaper ones may exist. It begins with greedy descents: units evict
 smaller ones only, which finds moves where sizes and subtrees are powers of two.
 """
 
@@ -36,6 +36,8 @@ from headgate.planning.symmetry import Symmetry
 
 WORK = 2_000
 """Steps of a search by default."""
+
+_DESCENTS = 4  # each from another subtree for the need
 
 Floats = NDArray[np.float64]
 Branch: TypeAlias = Iterator["Branch"]
@@ -93,7 +95,7 @@ def least_moves(
     """Return the moves of least cost after which `count` leaves are idle at full bandwidth.
 
     `idle [leaves]` are free; leaves that are neither idle nor held are unusable. At most `work`
-    steps of O(leaves + subtrees), after a descent of as many as units move.
+    steps of O(leaves + subtrees), after descents of as many as units move.
     """
     best_rank = tree.best_rank(count)
     if best_rank is None or int(idle.sum()) < count:
@@ -148,7 +150,9 @@ class _Search:
     def run(self, work: int) -> Moves | NoMoves:
         """Return the best moves found: greedily, then by a search of at most `work` steps."""
         bound = self._bound()
-        self._descend()
+        for passed in range(_DESCENTS):
+            if self._limit > bound:
+                self._descend(passed)
         proven = self._limit <= bound or self._explore(work)
         if self._best is None:
             return NoMoves(blocked=self._blocked, proven=proven)
@@ -178,9 +182,10 @@ class _Search:
 
     # --- the greedy start -----------------------------------------------------------------------
 
-    def _descend(self) -> None:
-        """Keep moves in which each unit evicts only smaller ones, if this finds any.
+    def _descend(self, passed: int) -> None:
+        """Keep moves in which each unit evicts only smaller ones, if these cost less than others.
 
+        The need gets the cheapest subtree to make room in, of those after the first `passed`.
         What a unit leaves is used by the unit that it was evicted for alone, so the moves can be
         made, the smallest units first. O(units that move x subtrees of a rank x leaves) at worst.
         """
@@ -189,7 +194,8 @@ class _Search:
         while pending:
             unit = pending.pop(0)
             smaller = free & (self._sizes < self._size[unit])
-            for _, vertex in self._candidates(unit, room, smaller):
+            first = passed if unit == self._need else 0
+            for _, vertex in self._candidates(unit, room, smaller)[first:]:
                 evicted = self._evictions(unit, vertex, room, smaller)
                 if evicted is not None:
                     break

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -58,12 +59,15 @@ def defragment(
     ):
         return NO_STEPS
     view = _View(scratch, specs[0].gpu_memory_bytes, price or MovePrice())
-    runs, count = view.runs(), len(unit.tasks) * specs[0].gpus
-    ranked = RankedTree.of(tree).halved()
-    found = least_moves(ranked, [each.held for each in runs], view.idle, count, work=_WORK)
+    count = len(unit.tasks) * specs[0].gpus
+    if view.idle.sum() < count:
+        return NO_STEPS
+    runs = view.runs()
+    found = least_moves(_ranked(tree), [each.held for each in runs], view.idle, count, work=_WORK)
     if not isinstance(found, Moves) or not found.moves:
         return NO_STEPS
-    if not view.holds(unit, specs[0].gpus, np.array(found.leaves)):
+    left = [task for move in found.moves for task in runs[move.unit].tasks]
+    if not view.holds(unit, specs[0].gpus, np.array(found.leaves), left):
         return NO_STEPS
     if not pays(found.cost / 1e3, wait_s=wait_s, gpus=count):
         return NO_STEPS
@@ -84,11 +88,17 @@ def defragment(
     return Steps.of((Group(tuple(steps), reason),))
 
 
+@lru_cache(maxsize=8)
+def _ranked(tree: Tree) -> RankedTree:
+    return RankedTree.of(tree).halved()
+
+
 class _View:
     """The GPUs of a snapshot as leaves; `idle` are those that suit a unit and are free."""
 
     def __init__(self, scratch: Scratch, memory_bytes: int, price: MovePrice) -> None:
         self._snapshot, self._memory, self._price = scratch.snapshot, memory_bytes, price
+        self._ledger = scratch.ledger
         snapshot, fabric = scratch.snapshot, Fabric.of(scratch.snapshot)
         self._leaf, self._gpu = fabric.gpu_leaf, fabric.leaf_gpu
         self._node = snapshot.gpus.node.array().astype(np.int64)
@@ -138,13 +148,22 @@ class _View:
             )
         return round(1e3 * cost)
 
-    def holds(self, unit: Unit, gpus: int, leaves: Ints) -> bool:
-        """Return whether leaves have room for the tasks of a unit, each on one node."""
-        _, count = np.unique(self._node[self._gpu[leaves]], return_counts=True)
-        places = count // gpus
-        return int(np.minimum(places, 1 if unit.distinct_nodes else places).sum()) >= len(
-            unit.tasks
-        )
+    def holds(self, unit: Unit, gpus: int, leaves: Ints, left: list[int]) -> bool:
+        """Return whether leaves hold the tasks of a unit, each on one node, once tasks have left.
+
+        Other resources than GPUs are counted, too.
+        """
+        names, tasks = self._snapshot.names, self._snapshot.tasks
+        nodes, count = np.unique(self._node[self._gpu[leaves]], return_counts=True)
+        places: Ints = count // gpus
+        for kind, amount in names.needs[unit.demands[0]]:
+            free = self._ledger.nodes.free.kind(kind)[nodes].astype(np.int64)
+            for task in left:
+                released = dict(names.needs[tasks.demand[task]]).get(kind, 0)
+                free[nodes == tasks.node[task]] += released
+            places = np.minimum(places, free // amount)
+        most = 1 if unit.distinct_nodes else len(unit.tasks)
+        return int(np.minimum(places, most).sum()) >= len(unit.tasks)
 
     def steps(self, runs: _Runs, move: Relocation) -> Iterator[Move]:
         """Yield the moves of the members of a unit, in their order, node by node."""

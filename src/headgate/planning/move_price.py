@@ -12,7 +12,7 @@ RESUME_S = 30.0
 class MovePrice:
     """What moves cost besides work that is lost.
 
-    `state_bytes` of a task are read again at `bytes_per_s`, then it needs `resume_s` to go on.
+    `state_bytes` of a task are read again at `bytes_per_s`, then it needs `resume_s` to proceed.
     """
 
     state_bytes: float = 0.0

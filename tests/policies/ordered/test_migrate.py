@@ -17,20 +17,22 @@ BACKFILLING = [name for name, info in POLICIES.items() if name.endswith("backfil
 
 CLUSTER = """\
 cluster:
-  racks: [{name: r, nodes: 2, node: {gpus: 4, gpu_memory: 1GB, cpus: 2}}]
+  racks: [{name: r, nodes: 2, node: {gpus: 4, gpu_memory: 1GB, cpus: 4}}]
   bandwidths: {disk_bytes_per_s: 1e9, node_link_bytes_per_s: 1e9, rack_uplink_bytes_per_s: 1e9}
 policy: fifo
 jobs:
   - {name: a, LIMITtasks: [{compute_s: 4000, gpus: 2, cpus: OF_A, checkpoint_s: EVERY}]}
   - {name: b, tasks: [{compute_s: 100, gpus: 2}]}
   - {name: c, tasks: [{compute_s: 5000, gpus: 2, cpus: OF_A}]}
-  - {name: d, submit_s: 205, tasks: [{compute_s: 1000, gpus: 4}]}
+  - {name: d, submit_s: 205, tasks: [{compute_s: 1000, gpus: 4, cpus: OF_D}]}
+  - {name: e, tasks: [{compute_s: 9000, gpus: 0, cpus: 1}]}
 """
 """`a` and `b` share a node; when `b` has ended, each node has 2 idle GPUs, and `d` needs 4."""
 
 
 def simulated(tmp_path: Path, policy: str, *, every: int = 10, **changes: str) -> Outcome:
     text = CLUSTER.replace("EVERY", str(every)).replace("OF_A", changes.get("cpus", "1"))
+    text = text.replace("OF_D", changes.get("of_d", "1"))
     file = tmp_path / "scenario.yaml"
     file.write_text(text.replace("LIMIT", changes.get("limit", "")))
     migrate = {"migrate": changes.get("migrate", "when-cheaper")}
@@ -65,7 +67,15 @@ def test_nothing_moves_if_the_wait_costs_less(tmp_path: Path) -> None:
 
 
 def test_nothing_moves_to_where_cpus_are_short(tmp_path: Path) -> None:
-    assert simulated(tmp_path, "easy-backfill", cpus="2").figures["migrations"] == 0
+    assert simulated(tmp_path, "easy-backfill", cpus="3").figures["migrations"] == 0
+
+
+@pytest.mark.parametrize(("of_d", "moves"), [("3", 1), ("4", 0)])
+def test_nothing_moves_if_cpus_are_short_where_room_would_be(
+    tmp_path: Path, of_d: str, moves: int
+) -> None:
+    seen = simulated(tmp_path, "easy-backfill", of_d=of_d)
+    assert seen.figures["migrations"] == moves
 
 
 class TestMigrating(PolicyLaws):
@@ -85,7 +95,7 @@ def test_moves_shorten_the_waits_of_large_tasks_in_a_stream(tmp_path: Path) -> N
         task = f"{{compute_s: {run_s}, gpus: {gpus}, checkpoint_s: 60}}"
         jobs += f"  - {{name: j{number}, submit_s: {at}, tasks: [{task}]}}\n"
     file = tmp_path / "scenario.yaml"
-    cluster = CLUSTER[: CLUSTER.index("  - {name: a")].replace("cpus: 2", "cpus: 9")
+    cluster = CLUSTER[: CLUSTER.index("  - {name: a")].replace("cpus: 4", "cpus: 9")
     file.write_text(cluster.replace("nodes: 2, node: {gpus: 4", "nodes: 8, node: {gpus: 8") + jobs)
     scenario = load_scenario(file, {"fifo": []})
     waits = dict[str, float]()
