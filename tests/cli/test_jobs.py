@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.program import ME, PROGRAM, until
 
 from headgate.api.client import Client
 from headgate.model import LogPiece
 from headgate.protocol import ResultsExpired
 
-ME = pwd.getpwuid(os.getuid()).pw_name
 PAIR = "{name: pair, tasks: {run: 'true', count: 2}}"
-PROGRAM = [sys.executable, "-c", "from headgate.cli.main import main; main()"]
-
-
-def until(truth: Callable[[], Any]) -> Any:
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        if found := truth():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("the condition was false for 30 s")
 
 
 def rows(text: str) -> list[list[str]]:

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import pwd
 import signal
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import pytest
-
-ME = pwd.getpwuid(os.getuid()).pw_name
-PROGRAM = [sys.executable, "-c", "from headgate.cli.main import main; main()"]
+from tests.cli.program import ME, PROGRAM, until
 
 
 def writes(controller: Any, text: str, outcome: bytes | str = b"") -> None:
@@ -27,15 +22,6 @@ def writes(controller: Any, text: str, outcome: bytes | str = b"") -> None:
         return outcome
 
     controller.on_launch = run
-
-
-def until(truth: Any) -> Any:
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        if found := truth():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("the condition was false for 30 s")
 
 
 def test_run_prints_the_output_of_the_program_and_nothing_else(up: Any, controller: Any) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.program import PROGRAM
 
 TITLE = "\x1b]0;X\x07\x1b[2J\x9b31m\u202e[bold]"
 EVIL = f"{TITLE}\r\nerror: all is lost"
-PROGRAM = [sys.executable, "-c", "from headgate.cli.main import main; main()"]
 SLEEP = "{name: nap, tasks: {run: 'true', count: 2}}"
 
 

@@ -14,6 +14,7 @@ from typing import IO, Any
 import psutil
 import pytest
 from tests.live.conftest import ME, command, launch_of
+from tests.live.notice import IGNORES, SAVES, program, seen
 
 from headgate.live.executor import Executor
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
@@ -177,33 +178,8 @@ def test_worker_that_floods_its_response_leaves_no_open_pipe(run: Any, tmp_path:
 
 def _limited(tmp_path: Path, script: str, time_limit_s: float = 2.0) -> LaunchRecord:
     """Return a launch of a Python script that may append to the file `seen`."""
-    path = tmp_path / "program.py"
-    path.write_text(
-        f"import signal, time\nseen = open({str(tmp_path / 'seen')!r}, 'a', 1)\n{script}"
-    )
-    program = command(f"{sys.executable} {path}; true")
-    return launch_of(program=program, time_limit_s=time_limit_s, grace_s=GRACE_S)
-
-
-def _seen(tmp_path: Path) -> list[str]:
-    return (tmp_path / "seen").read_text().split()
-
-
-SAVES = r"""
-def save(*_):
-    seen.write("notice\n")
-    time.sleep(1)
-    seen.write("saved\n")
-    raise SystemExit
-signal.signal(signal.SIGTERM, save)
-seen.write("begun\n")
-time.sleep(600)
-"""
-IGNORES = r"""
-signal.signal(signal.SIGTERM, lambda *_: seen.write("notice\n"))
-while True:
-    time.sleep(0.1)
-"""
+    started = command(f"{sys.executable} {program(tmp_path, script)}; true")
+    return launch_of(program=started, time_limit_s=time_limit_s, grace_s=GRACE_S)
 
 
 def test_program_over_its_time_limit_gets_notice_and_time_to_save(run: Any, tmp_path: Path) -> None:
@@ -215,7 +191,7 @@ def test_program_over_its_time_limit_gets_notice_and_time_to_save(run: Any, tmp_
     outcome = run(steps)
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.TIMED_OUT)
     assert outcome.message == "it ended after the notice"
-    assert _seen(tmp_path) == ["begun", "notice", "saved"], "although the shell ended before it"
+    assert seen(tmp_path) == ["begun", "notice", "saved"], "although the shell ended before it"
 
 
 def test_program_that_ignores_the_notice_is_killed_after_the_grace_period(
@@ -230,7 +206,7 @@ def test_program_that_ignores_the_notice_is_killed_after_the_grace_period(
     outcome = run(steps)
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.TIMED_OUT)
     assert outcome.message == "it was killed 3.0 s after the notice"
-    assert _seen(tmp_path) == ["notice"]
+    assert seen(tmp_path) == ["begun", "notice"]
     assert not [
         p
         for p in psutil.process_iter(["cmdline"])
@@ -244,7 +220,7 @@ def test_run_gets_notice_before_its_limit_when_another_member_of_its_gang_is_ove
     async def steps(executor: Executor) -> OutcomeRecord:
         launch = _limited(tmp_path, SAVES, 1e9)
         await executor.begin([launch])
-        while not (tmp_path / "seen").exists() or not _seen(tmp_path):  # noqa: ASYNC110  # a file
+        while not seen(tmp_path):  # noqa: ASYNC110  # a file
             await asyncio.sleep(0.05)
         assert not await executor.over_limit([launch.run])
         await executor.expire([launch.run])
@@ -254,14 +230,14 @@ def test_run_gets_notice_before_its_limit_when_another_member_of_its_gang_is_ove
         return outcome
 
     assert run(steps).failure is FailureKind.TIMED_OUT
-    assert _seen(tmp_path) == ["begun", "notice", "saved"]
+    assert seen(tmp_path) == ["begun", "notice", "saved"]
 
 
 def test_stop_during_the_grace_period_is_a_stop(run: Any, tmp_path: Path) -> None:
     async def steps(executor: Executor) -> OutcomeRecord:
         launch = _limited(tmp_path, IGNORES)
         await executor.begin([launch])
-        while not (tmp_path / "seen").exists() or not _seen(tmp_path):  # noqa: ASYNC110  # a file
+        while not seen(tmp_path):  # noqa: ASYNC110  # a file
             await asyncio.sleep(0.05)
         await executor.stop([launch.run])
         return await executor.outcome(launch.run)
@@ -288,7 +264,7 @@ def test_function_gets_the_notice(run: Any, tmp_path: Path) -> None:
         return outcome
 
     assert run(steps).failure is FailureKind.TIMED_OUT
-    assert _seen(tmp_path) == ["saved"]
+    assert seen(tmp_path) == ["saved"]
 
 
 def test_run_within_its_time_limit_finishes(run: Any) -> None:
@@ -311,7 +287,7 @@ def test_run_launched_again_does_not_get_more_time(run: Any, tmp_path: Path) -> 
         return outcome
 
     assert run(steps).failure is FailureKind.TIMED_OUT
-    assert _seen(tmp_path).count("begun") == 1
+    assert seen(tmp_path).count("begun") == 1
 
 
 def test_run_that_still_reads_at_its_time_limit_ends_there(run: Any) -> None:

@@ -36,7 +36,7 @@ class _Ray:
         self.named: dict[str, _Actor] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
         patch.setattr(module, "_start", lambda member, n: self._call(self.start, f"h:{n}"))
-        patch.setattr(module, "_end", lambda names: self._call(self.kill, list(names)))
+        patch.setattr(module, "end_actors", lambda names: self._call(self.kill, list(names)))
         patch.setattr(module, "_holdable", lambda member: len(self.free))
         patch.setattr(module, "_name", lambda ray_id, n: f"h:{n}")
         for name in ("_RETRY_S", "_LEND_S"):

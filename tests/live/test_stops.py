@@ -13,28 +13,13 @@ from typing import Any
 import psutil
 import pytest
 from tests.live.conftest import command, launch_of
+from tests.live.notice import IGNORES, SAVES, program, seen
 
 from headgate.live.executor import Executor
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.model import ProgramType, RunId, Stage
 
 PATIENCE_S = 60.0
-SAVES = r"""
-def save(*_):
-    seen.write("notice\n")
-    time.sleep(1)
-    seen.write("saved\n")
-    raise SystemExit
-signal.signal(signal.SIGTERM, save)
-seen.write("begun\n")
-time.sleep(600)
-"""
-IGNORES = r"""
-signal.signal(signal.SIGTERM, lambda *_: seen.write("notice\n"))
-seen.write("begun\n")
-while True:
-    time.sleep(0.1)
-"""
 
 Run = Callable[[Callable[[Executor], Coroutine[Any, Any, Any]]], Any]
 
@@ -61,17 +46,8 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 def launch(tmp_path: Path, script: str, **fields: Any) -> LaunchRecord:
     """Return a launch of a Python script that may append to the file `seen`."""
-    path = tmp_path / "program.py"
-    path.write_text(
-        f"import signal, time\nseen = open({str(tmp_path / 'seen')!r}, 'a', 1)\n{script}"
-    )
-    program = command(f"{sys.executable} {path}; true")
-    return launch_of(**{"program": program, "grace_s": 30.0, **fields})
-
-
-def seen(tmp_path: Path) -> list[str]:
-    path = tmp_path / "seen"
-    return path.read_text().split() if path.exists() else []
+    started = command(f"{sys.executable} {program(tmp_path, script)}; true")
+    return launch_of(**{"program": started, "grace_s": 30.0, **fields})
 
 
 async def begun(tmp_path: Path, executor: Executor, record: LaunchRecord) -> None:
@@ -167,6 +143,24 @@ def test_program_that_is_stopped_while_it_starts_gets_the_notice(run: Run, after
         return await executor.outcome(record.run)
 
     assert run(steps).message == "it ended after the notice"
+
+
+def test_program_that_starts_while_its_processes_are_listed_gets_the_notice(
+    run: Run, tmp_path: Path
+) -> None:
+    async def steps(executor: Executor) -> OutcomeRecord:
+        record = launch(tmp_path, SAVES)
+        await begun(tmp_path, executor, record)
+        worker = executor._runs[record.run].worker
+        assert worker is not None
+        listed = worker._notified
+        before = iter([listed()[:1]])  # as listed before the worker has started the program
+        worker._notified = lambda: next(before, None) or listed()  # type: ignore[method-assign]
+        await executor.stop([record.run])
+        return await executor.outcome(record.run)
+
+    assert run(steps).message == "it ended after the notice"
+    assert seen(tmp_path) == ["begun", "notice", "saved"]
 
 
 def test_stopped_function_gets_the_notice(run: Run, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -254,3 +255,53 @@ def test_shared_program_has_its_grant_alone_and_leaves_nothing(folder: Path) -> 
 
 def _any_runs(*pids: int) -> bool:
     return any(psutil.pid_exists(pid) for pid in pids)
+
+
+def _waiting(headgate: Joined, script: Path) -> tuple[str, list[int]]:
+    """Submit a shared program that waits; return it, and its process and its detached actor."""
+    (script.parent / "waits").unlink(missing_ok=True)
+    job = headgate.submit(_shared(script, "wait"))
+    headgate.until((script.parent / "waits").exists, "the program waits")
+    return job, [int((script.parent / name).read_text()) for name in ("waits", "left")]
+
+
+def _victim(headgate: Joined, kind: str) -> psutil.Process:
+    """Return the raylet of the node, or the driver of the shared program."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            words = [Path(word).name for word in process.cmdline()]
+            if kind == "raylet":
+                of_ours = os.getsid(process.pid) == headgate.cluster.sessions[NODE.id]
+            else:
+                of_ours = process.environ().get("RAY_ADDRESS") == headgate.cluster.address
+            if kind in words[:3] and of_ours:
+                found.append(process)
+    assert found, kind
+    return found[-1]
+
+
+def test_nothing_of_a_shared_program_remains_when_a_process_of_it_or_the_raylet_is_killed(
+    folder: Path,
+) -> None:
+    script, headgate = folder / "plain.py", Joined()
+    script.write_text(SHARED)
+    with headgate:
+        job, (program, left) = _waiting(headgate, script)
+        psutil.Process(program).kill()
+        view = headgate.ends(job, "failed")
+        assert "headgate: the process of the program ended unexpectedly" in view["message"]
+        headgate.until(lambda: not _any_runs(program, left), "nothing of it runs")
+
+        job, (program, left) = _waiting(headgate, script)
+        _victim(headgate, "ray_shared.py").kill()
+        assert "SIGKILL" in headgate.ends(job, "failed")["message"]
+        headgate.until(lambda: not _any_runs(program, left), "nothing of it runs")
+        headgate.until(lambda: headgate.held() == GPUS, "the GPUs are held again")
+
+        job, (program, left) = _waiting(headgate, script)
+        _victim(headgate, "raylet").kill()
+        headgate.until(lambda: not headgate.up_nodes(), "its node is lost")
+        headgate.until(lambda: not _any_runs(program, left), "nothing of it runs")
+        headgate.call("cancel", job)
+        headgate.ends(job, "cancelled")

@@ -2,47 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import venv
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from tests.live.ray_programs import LOOK, log_of, pair, ray_job, seen
 from tests.live.system import Headgate
 
 pytestmark = pytest.mark.live
 
-# Prints, as one line of JSON, what it sees of its cluster, with the GPUs of its tasks by node.
-LOOK = """
-import json, os, sys, time
-from pathlib import Path
-import ray
-
-ray.init()
-
-@ray.remote(num_gpus=1, num_cpus=1)
-def gpus():
-    time.sleep(1)
-    return ray.get_runtime_context().get_node_id(), os.environ["CUDA_VISIBLE_DEVICES"]
-
-@ray.remote(num_cpus=0)
-class Left:
-    def up(self):
-        return True
-
-def look():
-    found = {kind: n for kind, n in ray.cluster_resources().items() if kind in ("CPU", "GPU")}
-    here = {}
-    for node, gpu in ray.get([gpus.remote() for _ in range(int(found.get("GPU", 0)))]):
-        here.setdefault(node, []).append(gpu)
-    found["here"] = sorted(sorted(gpu) for gpu in here.values())
-    return {**found, "directory": os.environ["RAY_TMPDIR"], "address": os.environ["RAY_ADDRESS"]}
-
-def report(**found):
-    print("LOOK " + json.dumps(found), flush=True)
-"""
 TRUTH = f"""{LOOK}
 for name in sys.argv[1:]:
     ray.get(Left.options(name=name, lifetime="detached", namespace="any").remote().up.remote())
@@ -53,24 +23,6 @@ report(**first, again=ray.cluster_resources()["GPU"])
 if os.fork() == 0:
     os.setsid()
     time.sleep(600)
-"""
-# Meets the other one, then tries to connect to its cluster.
-PAIR = f"""{LOOK}
-import subprocess
-folder, mine, other = sys.argv[1:]
-found = look()
-Path(folder, mine).write_text(found["address"])
-while not Path(folder, other).exists():
-    time.sleep(0.1)
-address = Path(folder, other).read_text()
-code = "import ray, sys; ray.init(address=sys.argv[1])"
-if mine == "a":
-    tried = subprocess.run([sys.executable, "-c", code, address], capture_output=True, text=True)
-    found |= {{"status": tried.returncode, "error": tried.stderr}}
-    Path(folder, "done").touch()
-while not Path(folder, "done").exists():
-    time.sleep(0.1)
-report(**found)
 """
 STAYS = f"""{LOOK}
 import subprocess
@@ -87,25 +39,6 @@ while ray.get(left.up.remote()):  # it fails soon when its cluster is lost
 def headgate() -> Iterator[Headgate]:
     with Headgate(nodes=2, gpus=2) as headgate:
         yield headgate
-
-
-def submit(headgate: Headgate, folder: Path, script: str, *args: object, **keys: Any) -> str:
-    file = folder / "script.py"
-    file.write_text(script)
-    ray = {"script": str(file), "args": [str(arg) for arg in args], "retries": 0}
-    return headgate.submit(json.dumps({"name": "ray", "ray": ray, **keys}))
-
-
-def log_of(headgate: Headgate, job: str) -> str:
-    return headgate.client.log(job, 0, attempt=None, offset=0)["text"]
-
-
-def seen(headgate: Headgate, job: str) -> dict[str, Any]:
-    """Return what a program has reported."""
-    text = log_of(headgate, job)
-    (line,) = [line for line in text.splitlines() if line.startswith("LOOK ")]
-    found: dict[str, Any] = json.loads(line.removeprefix("LOOK "))
-    return found
 
 
 def processes(directory: str) -> list[psutil.Process]:
@@ -132,7 +65,7 @@ def nothing_remains(headgate: Headgate, directory: str) -> None:
 def test_program_sees_exactly_its_grant_on_two_nodes_and_leaves_nothing(
     headgate: Headgate, tmp_path: Path
 ) -> None:
-    job = submit(headgate, tmp_path, TRUTH, "one", "two", resources={"gpus": 3, "cpus": 5})
+    job = headgate.submit(ray_job(tmp_path, TRUTH, "one", "two", resources={"gpus": 3, "cpus": 5}))
     headgate.ends(job)
     found = seen(headgate, job)
     assert (found["GPU"], found["CPU"], found["again"]) == (3, 5, 3)
@@ -146,10 +79,7 @@ def test_program_sees_exactly_its_grant_on_two_nodes_and_leaves_nothing(
 def test_two_programs_at_the_same_time_see_only_their_grants(
     headgate: Headgate, tmp_path: Path
 ) -> None:
-    jobs = [
-        submit(headgate, tmp_path, PAIR, tmp_path, mine, other, resources={"gpus": 1})
-        for mine, other in (("a", "b"), ("b", "a"))
-    ]
+    jobs = [headgate.submit(job) for job in pair(tmp_path)]
     for job in jobs:
         headgate.ends(job)
     first, second = (seen(headgate, job) for job in jobs)
@@ -192,7 +122,7 @@ def test_nothing_of_a_program_remains_when_a_process_of_it_is_killed_or_it_is_ca
     headgate: Headgate, tmp_path: Path, kind: str, reason: str
 ) -> None:
     place = tmp_path / "place"
-    job = submit(headgate, tmp_path, STAYS, place, resources={"gpus": 0})
+    job = headgate.submit(ray_job(tmp_path, STAYS, place, resources={"gpus": 0}))
     directory = headgate.until(lambda: place.exists() and place.read_text(), "the program runs")
     assert len(processes(directory)) > 5
     if kind:
@@ -208,7 +138,7 @@ def test_program_ends_when_its_ray_node_on_another_node_is_lost(
     headgate: Headgate, tmp_path: Path
 ) -> None:
     place = tmp_path / "place"
-    job = submit(headgate, tmp_path, STAYS, place, num_nodes=2, resources={"gpus": 0})
+    job = headgate.submit(ray_job(tmp_path, STAYS, place, num_nodes=2, resources={"gpus": 0}))
     head = headgate.until(lambda: place.exists() and place.read_text(), "the program runs")
     other = other_directory(head)
     part(other, "raylet").kill()
@@ -231,6 +161,6 @@ def test_program_whose_python_has_no_ray_fails_with_the_path_of_that_python(
 ) -> None:
     venv.create(tmp_path / "venv")
     envs = {"PATH": f"{tmp_path}/venv/bin:/usr/bin:/bin"}
-    job = submit(headgate, tmp_path, TRUTH, envs=envs, resources={"gpus": 0})
+    job = headgate.submit(ray_job(tmp_path, TRUTH, envs=envs, resources={"gpus": 0}))
     view = headgate.ends(job, "failed")
     assert f"{tmp_path}/venv/bin/python3, the Python of the program, has no Ray" in view["message"]

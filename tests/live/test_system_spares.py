@@ -39,17 +39,6 @@ def test_job_runs_in_spares_which_end_with_it_and_are_replaced(headgate: Headgat
     assert spares(headgate) != (executor, master)
 
 
-def test_spare_master_that_is_killed_continues_its_job(headgate: Headgate) -> None:
-    _, master = spares(headgate)
-    job = headgate.submit("{run: 'sleep 4; echo done > {output}', resources: {gpus: 1}}")
-    headgate.running(job, 1)
-    master.kill()
-    headgate.ends(job)
-    (task,) = headgate.client.tasks(job)
-    assert task["attempts"] == 1
-    assert headgate.result(job) == b"done\n"
-
-
 def test_next_controller_replaces_free_spares_and_keeps_those_of_jobs(headgate: Headgate) -> None:
     executor, master = spares(headgate)
     job = headgate.submit("{run: 'sleep 1000', resources: {gpus: 1}}")
@@ -66,3 +55,15 @@ def test_next_controller_replaces_free_spares_and_keeps_those_of_jobs(headgate: 
     assert (task["state"], task["attempts"]) == ("running", 1)
     headgate.client.cancel(job)
     headgate.ends(job, "cancelled")
+    headgate.until(lambda: not executor.is_running() and not master.is_running(), "their ends")
+
+
+def test_spare_master_that_is_killed_continues_its_job(headgate: Headgate) -> None:
+    _, master = spares(headgate)
+    job = headgate.submit("{run: 'sleep 4; echo done > {output}', resources: {gpus: 1}}")
+    headgate.running(job, 1)
+    master.kill()
+    headgate.ends(job)
+    (task,) = headgate.client.tasks(job)
+    assert task["attempts"] == 1
+    assert headgate.result(job) == b"done\n"

@@ -10,42 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live.notice import IGNORES, SAVES, program, seen
 from tests.live.system import Headgate
 
 pytestmark = pytest.mark.live
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 POLICY = "--policy=least-attained-service,threshold_gpu_s=5"
-TRAINS = r"""
-import signal, sys, time
-seen = open(sys.argv[1], "a", 1)
-def save(*_):
-    seen.write("notice\n")
-    time.sleep(3)
-    seen.write("saved\n")
-    raise SystemExit
-signal.signal(signal.SIGTERM, save)
-seen.write("begun\n")
-time.sleep(600)
-"""
-IGNORES = r"""
-import signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: None)
-open(sys.argv[1], "a").write("begun\n")
-while True:
-    time.sleep(1)
-"""
 
 
 @pytest.fixture(scope="module")
 def headgate() -> Iterator[Headgate]:
     with Headgate(nodes=2, gpus=1, up=(POLICY, "--log-limit=1MiB")) as headgate:
         yield headgate
-
-
-def _seen(tmp_path: Path) -> list[str]:
-    path = tmp_path / "seen"
-    return sorted(path.read_text().split()) if path.exists() else []
 
 
 def _stops(headgate: Headgate, job: str, task: int) -> list[dict[str, Any]]:
@@ -57,28 +34,27 @@ def _stops(headgate: Headgate, job: str, task: int) -> list[dict[str, Any]]:
 def test_gang_that_is_preempted_and_then_cancelled_may_save_each_time(
     headgate: Headgate, tmp_path: Path
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(TRAINS)
-    gang = headgate.submit(
-        f"{{name: gang, num_nodes: 2, tasks: {{run: 'python {script} {tmp_path}/seen'}}}}"
-    )
-    headgate.until(lambda: _seen(tmp_path) == ["begun"] * 2, "the gang runs")
+    script = program(tmp_path, SAVES, save_s="3")
+    gang = headgate.submit(f"{{name: gang, num_nodes: 2, tasks: {{run: 'python {script}'}}}}")
+    headgate.until(lambda: seen(tmp_path) == ["begun"] * 2, "the gang runs")
     time.sleep(4)  # it has attained more GPU time than the threshold
     short = headgate.submit("{name: short, run: 'true'}")
     headgate.ends(short)
-    assert _seen(tmp_path)[2:] == ["notice"] * 2 + ["saved"] * 2, "its GPUs were held until then"
+    assert sorted(seen(tmp_path)[2:]) == ["notice"] * 2 + ["saved"] * 2, (
+        "its GPUs were held until then"
+    )
     for task in (0, 1):
         (stop,) = _stops(headgate, gang, task)
         assert (stop["kind"], stop["for_job"]) == ("preempted", short)
         assert stop["end"] == "it ended after the notice"
     assert f"preempted for {short}," in headgate.run("get", gang).stdout
-    headgate.until(lambda: _seen(tmp_path).count("begun") == 4, "the gang runs again")
+    headgate.until(lambda: seen(tmp_path).count("begun") == 4, "the gang runs again")
     cancelled = headgate.call("cancel", gang)
     assert (cancelled["state"], cancelled["grace_s"]) == ("stopping", 30.0)
     headgate.kill_controller()
     headgate.up()
     headgate.ends(gang, "cancelled")
-    assert _seen(tmp_path).count("saved") == 4
+    assert seen(tmp_path).count("saved") == 4
     for task in (0, 1):
         _, stop = _stops(headgate, gang, task)
         assert (stop["attempt"], stop["kind"], stop["by_user"]) == (2, "cancelled", ME)
@@ -88,10 +64,9 @@ def test_gang_that_is_preempted_and_then_cancelled_may_save_each_time(
 def test_program_that_ignores_its_notice_is_killed_by_a_second_cancellation(
     headgate: Headgate, tmp_path: Path
 ) -> None:
-    script = tmp_path / "ignores.py"
-    script.write_text(IGNORES)
-    job = headgate.submit(f"{{run: 'exec python {script} {tmp_path}/seen', grace: 10min}}")
-    headgate.until(lambda: _seen(tmp_path), "it runs")
+    script = program(tmp_path, IGNORES)
+    job = headgate.submit(f"{{run: 'exec python {script}', grace: 10min}}")
+    headgate.until(lambda: seen(tmp_path), "it runs")
     assert "its runs have 10 min" in headgate.run("cancel", job).stdout
     assert headgate.call("cancel", job, code=2)["code"] == "already_ended"
     assert headgate.call("cancel", job, "--now")["was"] == "stopping"

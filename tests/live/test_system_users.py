@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.live.accounts import OTHER, USER, python_for_all, root_only
+from tests.live.ray_programs import pair, seen
 from tests.live.system import Gates, Headgate
 
 from headgate.base.errors import SpecError
@@ -125,6 +126,24 @@ def test_users_see_all_jobs_and_end_their_own(headgate: Headgate, member: Caller
     headgate.client.cancel(ours)
     headgate.ends(ours, "cancelled")
     assert Caller(headgate, OTHER).call("jobs") == "unreachable"
+
+
+def test_ray_programs_of_two_users_run_together_and_see_only_their_grants(
+    headgate: Headgate, member: Caller
+) -> None:
+    folder = headgate.base / "pair"
+    folder.mkdir()
+    folder.chmod(0o777)
+    theirs, ours = pair(folder)
+    jobs = [member.call("submit", theirs), headgate.submit(ours)]
+    for job in jobs:
+        headgate.ends(job)
+    first, second = (seen(headgate, job) for job in jobs)
+    for uid, found in ((pwd.getpwnam(USER).pw_uid, first), (os.geteuid(), second)):
+        assert (found["GPU"], found["CPU"], found["user"]) == (1, 2, uid)
+    assert not first["reads_token"]
+    assert first["status"] != 0
+    assert "token" in first["error"].lower()
 
 
 def test_logs_results_and_messages_are_for_their_owner_unless_public(

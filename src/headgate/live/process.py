@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 
@@ -21,6 +22,7 @@ from headgate.live.exit_status import how_it_ended
 from headgate.live.ray_nodes import NODE_MARK
 from headgate.live.ray_run import remove_remains
 from headgate.live.worker import Request
+from headgate.model import ProgramType
 
 _LONGEST_RESPONSE = 1 << 16
 _END_S = 10.0
@@ -47,6 +49,7 @@ class WorkerProcess:
         self._source = source  # of the responses
         self.gpus, self.envs, self.python = gpus, envs, python
         self._directory = directory
+        self._starts_process = False  # for its task, beside those that a function starts
         self.runs = 0
 
     @classmethod
@@ -118,6 +121,7 @@ class WorkerProcess:
     async def run(self, task: Request, log: int) -> str:
         """Run one task, whose output goes to the descriptor `log`; return the error, or ''."""
         self.runs += 1
+        self._starts_process = task.program_type != ProgramType.FUNCTION
         with suppress(ConnectionError):  # it died: its exit status is read below
             socket.send_fds(self._requests, [b"\0"], [log])
             text = json.dumps(asdict(task)).encode() + b"\n"
@@ -141,9 +145,14 @@ class WorkerProcess:
         while not processes and self.alive:  # its guard is about to start it
             await asyncio.sleep(_SOON_S)
             processes = await asyncio.to_thread(self._notified)
-        for process in processes[:1] if worker_alone else processes:
-            with suppress(psutil.Error):  # it has ended
-                process.terminate()
+        _terminate(processes[:1])
+        if worker_alone:
+            return
+        if len(processes) == 1 and self._starts_process:
+            # One that the worker starts after its own notice gets it from the worker, one that it
+            # has started before is found now.
+            processes = await asyncio.to_thread(self._notified)
+        _terminate(processes[1:])
 
     async def emptied(self) -> None:
         """Wait until the worker is alone, or has ended itself."""
@@ -183,6 +192,12 @@ class WorkerProcess:
             await self._process.wait()
         if self._directory and self._process.returncode != 0:
             await asyncio.to_thread(remove_remains, self._directory)
+
+
+def _terminate(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):  # it has ended
+            process.terminate()
 
 
 def _session(process: psutil.Process) -> int:
