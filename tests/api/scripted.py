@@ -18,6 +18,7 @@ from headgate.engine import Engine
 from headgate.journal import Archive
 from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
+from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy, choose_policy
@@ -45,6 +46,7 @@ from headgate.protocol import (
     TaskFinished,
     TaskStarted,
     TaskStopped,
+    TopologyChanged,
 )
 from headgate.spec import expand, load_job
 from headgate.state import Snapshot, check
@@ -222,6 +224,14 @@ class ScriptedController:
                 raise SpecError([Problem(path=job, problem=text)], code="already_ended")
             if not dry_run:
                 self.handle(JobCancelled(at=self.clock, job=job, by=user, now=now))
+
+    def set_topology(
+        self, topology: ClusterTopology | None, *, user: str, dry_run: bool = False
+    ) -> None:
+        if user not in self.admins:
+            raise SpecError([Problem(path="topology", problem="denied")], code="forbidden")
+        if not dry_run:
+            self.handle(TopologyChanged(at=self.clock, topology=topology))
 
     def reports(self) -> Mapping[str, Mapping[str, Any]]:
         gpu = GpuReport(

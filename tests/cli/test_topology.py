@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 from headgate.cli import main
 
@@ -56,3 +57,43 @@ def test_simulation_reports_every_problem_of_a_topology(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert "levels[1].bandwidth (line 1): must be at least 1, not 0" in result.stderr
     assert "tree.r2[1] (line 2): 'node1' is in r1 already" in result.stderr
+
+
+def test_file_is_checked_and_drawn_without_a_cluster(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        """\
+levels: [{name: core}, {name: rack, bandwidth: 2e8}, {name: node, bandwidth: 1e8}]
+tree: {r1: [a, b], r2: [c]}
+gpus: {count: 4, bandwidth: 16e9, levels: [{name: socket, bandwidth: 20e9, each: 2}]}
+nodes: {b: {bandwidth: 1e9}}
+""",
+    )
+    result = run("topology", file, "--svg", tmp_path / "drawing.svg")
+    assert result.returncode == 0
+    assert (
+        result.stdout
+        == """\
+core   9 of 9 free
+  r1   5 of 5 free  190.7 MiB/s
+    a  .. ..  4 of 4 free
+    b  .
+  r2   4 of 4 free  190.7 MiB/s
+    c  .. ..  4 of 4 free
+
+. free
+"""
+    )
+    root = ET.parse(tmp_path / "drawing.svg").getroot()
+    titles = [each.text for each in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert "a:0: free" in titles
+    assert json.loads(run("topology", file, "-o", "json").stdout)["kind"] == "tree"
+
+
+def test_wrong_file_and_options_are_reported(tmp_path: Path) -> None:
+    file = written(tmp_path, TREE.replace("2e8", "0"))
+    result = run("topology", file)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "levels[1].bandwidth (line 1): must be at least 1, not 0" in result.stderr
+    assert "--set: requires a FILE" in run("topology", "--set").stderr
+    assert "--reset: takes no FILE" in run("topology", file, "--reset").stderr

@@ -139,7 +139,7 @@ def test_plan_with_more_nodes_shows_starts_on_them(shared: Any) -> None:
         ("--policy fs,alpha1=1", "policy.alpha1", "1.0 is not above 1", "default 3.0"),
         ("--policy fs,alpha1=x", "policy.alpha1", "'x' is not a finite number", ""),
         ("--policy fs,alpha1=nan", "policy.alpha1", "is not a finite number", ""),
-        ("--policy fs,2", "policy", "'2' is not PARAMETER=NUMBER", "fs,alpha1=2"),
+        ("--policy fs,2", "policy", "'2' is not PARAMETER=VALUE", "fs,alpha1=2"),
         ("--policy fs,alpha1=2,alpha1=3", "policy", "'alpha1=3' is twice", ""),
         ("--nodes 0", "nodes", "0 is not between 1 and 10000", ""),
         ("--nodes -3", "nodes", "-3 is not between 1 and 10000", ""),

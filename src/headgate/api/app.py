@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from headgate.api import datasets, events, explanations, metrics, packages, routes, views
+from headgate.api import datasets, events, explanations, metrics, packages, routes, topology, views
 from headgate.api.controller import Controller
 from headgate.api.deps import VERSION, ThreadPools
 from headgate.api.errors import error_body, status_of
@@ -44,6 +44,7 @@ def make_app(controller: Controller) -> FastAPI:
         explanations.router,
         datasets.router,
         packages.router,
+        topology.router,
         events.router,
         metrics.router,
     ):

@@ -83,6 +83,15 @@ class Client:
         queues: list[Body] = self._call("GET", "/queues")["queues"]
         return queues
 
+    def topology(self) -> Body:
+        """Return the topology of the cluster, and the jobs on its leaves."""
+        return self._call("GET", "/topology")
+
+    def set_topology(self, text: str, *, dry_run: bool = False) -> Body:
+        """Put a topology file's text in force; without text, the tree of racks."""
+        query = {"dry_run": dry_run}
+        return self._call("PUT", "/topology", query, text.encode())
+
     def plan(
         self, *, policy: str | None = None, nodes: int | None = None, like: str | None = None
     ) -> Body:

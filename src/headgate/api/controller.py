@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from headgate.journal import Archive
 from headgate.model import Dataset, Job, LogPiece
+from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats
 from headgate.ports import Policy
 from headgate.state import Snapshot
@@ -98,6 +99,15 @@ class Controller(Protocol):
 
     def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
         """Return the result of a finished task in pieces; of the job's last task by default."""
+        ...
+
+    def set_topology(
+        self, topology: ClusterTopology | None, *, user: str, dry_run: bool = False
+    ) -> None:
+        """Put a topology in force, None: that of the racks; root and the controller's user may.
+
+        Runs stay where they are. `forbidden` for other users; a dry run as for `cancel`.
+        """
         ...
 
     def put_package(self, digest: str, pieces: Iterator[bytes], *, user: str) -> Mapping[str, Any]:

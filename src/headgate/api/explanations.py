@@ -49,7 +49,7 @@ async def plan(
     controller: ControllerDep,
     pools: Pools,
     policy: Annotated[
-        str | None, Query(description="NAME or NAME,PARAMETER=NUMBER,...; else the one in force")
+        str | None, Query(description="NAME or NAME,PARAMETER=VALUE,...; else the one in force")
     ] = None,
     nodes: Annotated[int | None, Query(description="number of nodes to add")] = None,
     like: Annotated[

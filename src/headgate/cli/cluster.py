@@ -92,6 +92,11 @@ def start_cluster(
             return facts
 
 
+def placed_by(policy: str | None, place: str | None) -> str | None:
+    """Return the text of a policy, by default the default one, with a placer where given."""
+    return policy if place is None else f"{policy or DEFAULT_POLICY},place={place}"
+
+
 def _given(**options: Any) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.units import format_seconds, format_size
 from headgate.cli.settings import client_of
+from headgate.ports import Value, value_text
 
 if TYPE_CHECKING:
     from headgate.live.config import ControllerConfig
@@ -55,7 +56,9 @@ def _options(config: ControllerConfig, given: Mapping[str, Any]) -> Iterator[tup
     if "policy" in given and _policy(config.policy, config.parameters) != _policy(
         given["policy"], given["parameters"]
     ):
-        parameters = "".join(f",{key}={value:g}" for key, value in config.parameters.items())
+        parameters = "".join(
+            f",{key}={value_text(value)}" for key, value in config.parameters.items()
+        )
         yield "--policy", f"{config.policy}{parameters} is in force"
     for key, value in given.items():
         held = getattr(config, key)
@@ -67,7 +70,7 @@ def _options(config: ControllerConfig, given: Mapping[str, Any]) -> Iterator[tup
         yield _OPTIONS.get(key, f"--{key.removesuffix('_s').replace('_', '-')}"), text
 
 
-def _policy(name: str, parameters: Mapping[str, float]) -> tuple[str, dict[str, float]]:
+def _policy(name: str, parameters: Mapping[str, Value]) -> tuple[str, dict[str, Value]]:
     """Return a policy with all its parameters."""
     from headgate.app import POLICIES
 

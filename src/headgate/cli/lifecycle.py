@@ -15,12 +15,19 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import visible
 from headgate.base.units import BadQuantity, format_size, parse_duration
 from headgate.cli import output, process
-from headgate.cli.cluster import DEFAULT_POLICY, ShowProgress, start_cluster, stop_cluster
+from headgate.cli.cluster import (
+    DEFAULT_POLICY,
+    ShowProgress,
+    placed_by,
+    start_cluster,
+    stop_cluster,
+)
 from headgate.cli.in_force import config_of
 from headgate.cli.settings import (
     POLICY_FORM,
     DryRunOption,
     FormatOption,
+    PlaceOption,
     Settings,
     StateOption,
     YesOption,
@@ -128,6 +135,7 @@ def up(
     racks: _RacksOption = None,
     gpu_memory: _GpuMemoryOption = None,
     policy: _PolicyOption = None,
+    place: PlaceOption = None,
     seed: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Random seed.", show_default="0")
     ] = None,
@@ -164,7 +172,7 @@ def up(
             gpus=gpus,
             racks=racks,
             gpu_memory_bytes=memory_bytes,
-            policy=policy,
+            policy=placed_by(policy, place),
             seed=seed,
             queues=listed,
             group=group,

@@ -44,7 +44,7 @@ def _show(info: PolicyInfo) -> None:
         bounds = "" if _range(p) is None else f", {_range(p)}"
         unit = "" if p.unit == "1" else f" {p.unit}"
         output.print_text("")
-        output.print_wrapped(f"{p.name}: {p.meaning} (default {p.default:g}{unit}{bounds})")
+        output.print_wrapped(f"{p.name}: {p.meaning} (default {p.default_text}{unit}{bounds})")
 
 
 def _view(info: PolicyInfo) -> dict[str, Any]:
@@ -60,6 +60,7 @@ def _view(info: PolicyInfo) -> dict[str, Any]:
                 "least": _bound(p.least),
                 "unit": p.unit,
                 "meaning": p.meaning,
+                "choices": list(p.choices),
             }
             for p in info.parameters
         ],
@@ -74,4 +75,6 @@ def _bound(number: float) -> float | None:
 def _range(parameter: Parameter) -> str | None:
     """Return the range of a parameter as text, such as `> 1`; None for no bound."""
     bounds = ((">", parameter.above), (">=", parameter.least))
+    if parameter.choices:
+        return f"one of {', '.join(parameter.choices)}"
     return ", ".join(f"{sign} {n:g}" for sign, n in bounds if math.isfinite(n)) or None

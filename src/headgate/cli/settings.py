@@ -20,6 +20,7 @@ __all__ = [
     "DryRunOption",
     "Format",
     "FormatOption",
+    "PlaceOption",
     "Settings",
     "StateOption",
     "YesOption",
@@ -30,7 +31,15 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-POLICY_FORM = "NAME[,PARAMETER=NUMBER...]"
+POLICY_FORM = "NAME[,PARAMETER=VALUE...]"
+
+PlaceOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Placer of gangs: closed-minimum, best-fit-subtree ...; default: the policy's own.",
+    ),
+]
 
 StateOption = Annotated[
     Path | None,

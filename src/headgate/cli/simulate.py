@@ -18,7 +18,7 @@ from headgate.base.rng import Random
 from headgate.base.text import visible_values
 from headgate.base.units import MOST_SECONDS, format_seconds, format_size
 from headgate.cli import output
-from headgate.cli.settings import POLICY_FORM, FormatOption, settle
+from headgate.cli.settings import POLICY_FORM, FormatOption, PlaceOption, settle
 from headgate.cli.trace_settings import (
     EstimatesOption,
     QueueColumnOption,
@@ -28,6 +28,7 @@ from headgate.cli.trace_settings import (
 )
 from headgate.cli.why import WHERE
 from headgate.model import Job
+from headgate.planning.placers.setting import PLACES
 from headgate.ports import Policy, make_policy, read_policy
 from headgate.protocol import Command, Event, Plan, Reason
 from headgate.sim import run as sim
@@ -108,6 +109,7 @@ def simulate(
     trace: TraceOption = None,
     gpus: GpusOption = None,
     policy: PolicyOption = None,
+    place: PlaceOption = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Random seed.")] = None,
     decision_latency: LatencyOption = None,
     queue_column: QueueColumnOption = None,
@@ -133,7 +135,7 @@ def simulate(
         raise SpecError(problems, code="usage")
     started = time.perf_counter()
     chosen, simulation, recorded, names = _prepare(
-        scenario, trace, gpus, policy, seed, decision_latency, of_trace
+        scenario, trace, gpus, policy, place, seed, decision_latency, of_trace
     )
     simulation = _connected(simulation, topology)
     launches = Launches()
@@ -162,13 +164,16 @@ def _prepare(
     trace: Path | None,
     gpus: int | None,
     policy: str | None,
+    place: str | None,
     seed: int | None,
     decision_latency_s: float | None,
     of_trace: TraceSettings,
 ) -> tuple[_Timed, sim.Simulation, TraceFile | None, Mapping[str, Sequence[str]]]:
     """Return the policy, the simulation, its trace where it has one, and the names of tasks."""
+    placed = {} if place is None else {"place": place}
     if scenario is not None:
         file = _read_scenario(scenario, policy, seed, decision_latency_s)
+        file = replace(file, parameters={**file.parameters, **placed})
         if problems := of_trace.problems(possible=file.trace is not None):
             raise SpecError(problems, code="usage")
         recorded = None if file.trace is None else open_trace(file.trace, of_trace.options)
@@ -177,7 +182,8 @@ def _prepare(
         return chosen, simulation, recorded, file.task_names
     assert trace is not None, "checked by _check_options"
     assert gpus is not None, "checked by _check_options"
-    chosen = _Timed(make_policy(POLICIES, *read_policy(POLICIES, policy or "")))
+    name, parameters = read_policy(POLICIES, policy or "")
+    chosen = _Timed(make_policy(POLICIES, name, {**parameters, **placed}))
     recorded = open_trace(trace, of_trace.options)
     simulation = sim.from_trace(
         recorded,
@@ -197,7 +203,9 @@ def _read_scenario(
     known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
     name, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
     parts = {name: info.parts for name, info in POLICIES.items() if info.parts}
-    file = load_scenario(path, known, policy=name, parameters=parameters, seed=seed, parts=parts)
+    file = load_scenario(
+        path, known, policy=name, parameters=parameters, seed=seed, parts=parts, places=PLACES
+    )
     if decision_latency_s is not None:
         file = replace(file, decision_latency_s=decision_latency_s)
     return file

@@ -40,7 +40,7 @@ class ControllerConfig:
 
     policy: str
     ray_address: str
-    parameters: Mapping[str, float] = field(default_factory=dict)
+    parameters: Mapping[str, float | str] = field(default_factory=dict)
     seed: int = 0
     queues: tuple[Queue, ...] = ()
     token: str | None = None

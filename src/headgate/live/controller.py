@@ -40,7 +40,8 @@ from headgate.live.replication import Replicator
 from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
-from headgate.model import Dataset, Job, LogPiece, Queue
+from headgate.model import Dataset, Job, LogPiece, Node, Queue
+from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats, HasCertificates
 from headgate.ports import Policy
 from headgate.protocol import (
@@ -51,7 +52,9 @@ from headgate.protocol import (
     NodeLost,
     QueueChanged,
     ReplicaLost,
+    TopologyChanged,
 )
+from headgate.spec.topology import mismatches
 from headgate.state import JobState, Snapshot
 from headgate.state.life import ENDED
 from headgate.state.lookup import dataset_of, job_row, known_row
@@ -357,6 +360,23 @@ class Controller:
     def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
         """Return the result of a finished task in pieces, the job's last one by default."""
         return self._outputs.result(job, ordinal)
+
+    def set_topology(
+        self, topology: ClusterTopology | None, *, user: str, dry_run: bool = False
+    ) -> None:
+        """Put a topology in force, durably; SpecError `forbidden` for other users than admins."""
+        if user not in self.admins:
+            text = f"permission denied: {user} may not change the cluster's topology"
+            raise SpecError([Problem(path="topology", problem=text)], code="forbidden")
+        problems = mismatches(topology, self._live_nodes()) if topology is not None else []
+        if problems:
+            raise SpecError(Problem(path="topology", problem=p, hint=hint) for p, hint in problems)
+        if not dry_run:
+            self._handle([TopologyChanged(at=self.world.now(), topology=topology)])
+
+    def _live_nodes(self) -> list[Node]:
+        view = self._published
+        return [view.node(row) for row in view.live_nodes()]
 
     # --- data --------------------------------------------------------------------------------
 

@@ -191,20 +191,28 @@ class Timetable:
         used: set[int] = set()
         first = self._scratch.snapshot.nodes.first_gpu
         for demand, tasks in self.by_demand(unit):
-            nodes = self._nodes_now(demand, len(tasks), run_s, used, distinct=unit.distinct_nodes)
-            if len(nodes) < len(tasks):
+            before = len(self._scratch.starts)
+            if not self._place_tasks(demand, tasks, run_s, used, distinct=unit.distinct_nodes):
                 return None
-            left = iter(tasks)
-            for node, places in Counter(nodes[: len(tasks)]).items():
-                for gpus in self._gpus_now(demand, node, run_s, places):
-                    if not self._scratch.place(next(left), node, gpus):
-                        return None
-                    rows += [first[node] + gpu for gpu in gpus]
+            for _, node, gpus in self._scratch.starts[before:]:
+                rows += [first[node] + gpu for gpu in gpus]
                 if unit.distinct_nodes:
                     used.add(node)
-            if next(left, None) is not None:
-                return None
         return rows
+
+    def _place_tasks(
+        self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool
+    ) -> bool:
+        """Place tasks of one demand, none on nodes `used`; return whether all are placed."""
+        nodes = self._nodes_now(demand, len(tasks), run_s, used, distinct=distinct)
+        if len(nodes) < len(tasks):
+            return False
+        left = iter(tasks)
+        for node, places in Counter(nodes[: len(tasks)]).items():
+            for gpus in self._gpus_now(demand, node, run_s, places):
+                if not self._scratch.place(next(left), node, gpus):
+                    return False
+        return next(left, None) is None
 
     def by_demand(self, unit: Unit) -> list[tuple[int, list[int]]]:
         """Return the tasks of a unit by demand, those with most GPUs first."""
@@ -230,18 +238,28 @@ class Timetable:
         self, demand: int, count: int, run_s: float, used: set[int], *, distinct: bool
     ) -> list[int]:
         """Return the nodes on which `count` tasks of a demand start, one entry per task."""
+        room = self._room_now(demand, count, run_s, used, distinct=distinct)
+        if self._demands[demand].in_part:
+            return self._nodes_for_parts(demand, run_s, room)
+        return _compact(room, count)
+
+    def _room_now(
+        self, demand: int, count: int, run_s: float, used: set[int], *, distinct: bool
+    ) -> Ints:
+        """Return how many of `count` tasks of a demand may start on each node, parts of GPUs aside.
+
+        None on those `used`.
+        """
         spec, ledger = self._demands[demand], self._scratch.ledger
         room = np.where(ledger.nodes_with_room(demand), 1 if distinct else count, 0)
         room[sorted(used)] = 0
         for kind, amount in self._scratch.snapshot.names.needs[demand]:
             room = np.minimum(room, ledger.nodes.free.kind(kind) // amount)
-        if spec.in_part:
-            return self._nodes_for_parts(demand, run_s, room)
-        if spec.gpus:
+        if spec.gpus and not spec.in_part:
             usable = self._usable_now(spec, self._row, self._memory, run_s)
             gpus = np.bincount(self._node[usable], minlength=len(room))
             room = np.minimum(room, gpus // spec.gpus)
-        return _compact(room, count)
+        return room
 
     def _nodes_for_parts(self, demand: int, run_s: float, room: Ints) -> list[int]:
         """Return nodes for parts of GPUs, as many as fit each; O(nodes)."""

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from headgate.model import WHOLE
+from headgate.planning.placed_timetable import fit
+from headgate.planning.placers import Placer
 from headgate.planning.shares import Ints, entitle, fair_shares
 from headgate.planning.standing import Standing, standing_less
-from headgate.planning.units import FirstFit, Unit, Units, waiting_units
+from headgate.planning.units import Unit, Units, waiting_units
 from headgate.planning.why_waits import WhyWaits, being_stopped
 from headgate.protocol import Reason, Refusal, Reserved
 from headgate.protocol.reasons import Undecided
@@ -38,9 +40,9 @@ class _Line:
 class WideUnits:
     """The waiting wide units of a round; jobs are indices into `Standing.jobs`."""
 
-    def __init__(self, scratch: Scratch, now: Standing) -> None:
+    def __init__(self, scratch: Scratch, now: Standing, placer: Placer | None = None) -> None:
         """Start with all that wait; units are listed when they are first placed."""
-        self._scratch, self._now, self._fit = scratch, now, FirstFit(scratch)
+        self._scratch, self._now, self._fit = scratch, now, fit(scratch, placer)
         self._waiting = set(now.wide_jobs.tolist())
         self._lines: dict[int, list[_Line]] = {}
         self._won_milli: dict[int, int] = {}

@@ -4,11 +4,13 @@ from headgate.ports.policy import (
     Parameter,
     Policy,
     PolicyInfo,
+    Value,
     WarmPolicy,
     choose_policy,
     make_policy,
     read_live_policy,
     read_policy,
+    value_text,
 )
 from headgate.ports.world import World, decide
 
@@ -16,6 +18,7 @@ __all__ = [
     "Parameter",
     "Policy",
     "PolicyInfo",
+    "Value",
     "WarmPolicy",
     "World",
     "choose_policy",
@@ -23,4 +26,5 @@ __all__ = [
     "make_policy",
     "read_live_policy",
     "read_policy",
+    "value_text",
 ]

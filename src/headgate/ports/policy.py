@@ -13,6 +13,14 @@ from headgate.model import Job
 from headgate.protocol import Plan, Reason
 from headgate.state import Snapshot
 
+Value = float | str
+"""The value of a parameter: a number, or one of its choices."""
+
+
+def value_text(value: Value) -> str:
+    """Return the value of a parameter as people write it."""
+    return value if isinstance(value, str) else f"{value:g}"
+
 
 class Policy(Protocol):
     """Decides a round on a frozen snapshot; has no state that affects decisions."""
@@ -47,14 +55,20 @@ class WarmPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One hyper-parameter: a number above `above` and not below `least`."""
+    """One hyper-parameter: a number above `above` and not below `least`, or one of `choices`."""
 
     name: str
-    default: float
+    default: Value
     unit: str
     meaning: str
     above: float = -math.inf
     least: float = -math.inf
+    choices: tuple[str, ...] = ()
+
+    @property
+    def default_text(self) -> str:
+        """The default as people write it."""
+        return value_text(self.default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +85,7 @@ class PolicyInfo:
     source: str
     parameters: tuple[Parameter, ...]
     make: Callable[..., Policy]
-    check: Callable[[Mapping[str, float]], list[Problem]] | None = None
+    check: Callable[[Mapping[str, Any]], list[Problem]] | None = None
     parts: Mapping[str, str] = field(default_factory=dict)
     simulated_only: bool = False
 
@@ -95,7 +109,7 @@ def make_policy(
     return info.make(**given)
 
 
-def read_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[str, float]]:
+def read_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[str, Value]]:
     """Return the name and the parameters of text such as `fsp` or `fs,alpha1=2,alpha3=1.5`.
 
     Raise SpecError for text of another form, and as `make_policy` does.
@@ -106,7 +120,7 @@ def read_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[s
     for part in parts:
         key, equals, value = (p.strip() for p in part.partition("="))
         if not equals or not key or key in given:
-            fault = "twice" if key in given and equals else "not PARAMETER=NUMBER"
+            fault = "twice" if key in given and equals else "not PARAMETER=VALUE"
             hint = "write it such as fs,alpha1=2,alpha3=1.5"
             problems.append(Problem(path="policy", problem=f"'{part}' is {fault}", hint=hint))
         given[key] = _number(value)
@@ -116,7 +130,7 @@ def read_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[s
     return name, given
 
 
-def read_live_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[str, float]]:
+def read_live_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[str, Value]]:
     """Return the same for a live cluster; raise SpecError also for an oracle of simulations."""
     name, parameters = read_policy(known, text)
     _check_live(known, name)
@@ -158,6 +172,12 @@ def _check(info: PolicyInfo, key: str, value: Any) -> list[Problem]:
         text = f"policy {info.name} has no parameter '{key}'"
         hint = nearest(key, [p.name for p in info.parameters])
         return [Problem(path=path, problem=text, hint=hint)]
+    if parameter.choices:
+        if value in parameter.choices:
+            return []
+        one_of = f"no value of '{key}'; one of {', '.join(parameter.choices)}"
+        hint = nearest(str(value), parameter.choices)
+        return [Problem(path=path, problem=f"{value!r} is {one_of}", hint=hint)]
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not math.isfinite(value):
         return [Problem(path=path, problem=f"{value!r} is not a finite number")]
@@ -167,5 +187,5 @@ def _check(info: PolicyInfo, key: str, value: Any) -> list[Problem]:
         text = f"{value} is below {parameter.least:g}"
     else:
         return []
-    hint = f"default {parameter.default}: {parameter.meaning}"
+    hint = f"default {parameter.default_text}: {parameter.meaning}"
     return [Problem(path=path, problem=text, hint=hint)]

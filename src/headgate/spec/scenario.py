@@ -82,13 +82,15 @@ def load_scenario(
     parameters: Mapping[str, Parameter] | None = None,
     seed: int | None = None,
     parts: Mapping[str, Mapping[str, str]] | None = None,
+    places: Iterable[str] = (),
 ) -> Scenario:
     """Return the scenario of a file; raise SpecError with every problem of it.
 
     `known_policies` gives the parameters that every policy takes. A relative `trace` is looked for
     beside the file. `policy` and `seed` replace the file's where given; the policy then has
     `parameters`, without any those of the file where it is the file's, else its defaults. `parts`
-    gives, by name, the parts of each policy that the file may describe by its parts.
+    gives, by name, the parts of each policy that the file may describe by its parts, `places` all
+    values of its part `place`, which is a parameter of the policy, too.
     """
     path = Path(path)
     document = read_document(path)
@@ -98,7 +100,7 @@ def load_scenario(
         document.raise_problems()
         raise AssertionError("unreachable: every top-level key has a default")
     cluster = build_cluster(document, shape.cluster) if "cluster" in raw else None
-    chosen, set_there = _policy(document, shape.policy, known_policies, parts or {})
+    chosen, set_there = _policy(document, shape.policy, known_policies, parts or {}, tuple(places))
     if policy is not None and (parameters or policy != chosen):
         chosen, set_there = policy, dict(parameters or {})
     seed = shape.seed if seed is None else seed
@@ -136,6 +138,7 @@ def _policy(
     raw: Any,
     known: Mapping[str, Iterable[str]],
     parts: Mapping[str, Mapping[str, str]],
+    places: tuple[str, ...],
 ) -> tuple[str, dict[str, Parameter]]:
     """Return a policy's name and parameters.
 
@@ -143,7 +146,7 @@ def _policy(
     """
     at: tuple[str, ...] = ("policy",)
     given: dict[str, Any] = {}
-    raw = _named(document, raw, parts)
+    raw = _named(document, raw, parts, places)
     if isinstance(raw, dict):
         at, given = ("policy", "name"), {k: v for k, v in raw.items() if k != "name"}
         raw = raw.get("name")
@@ -171,7 +174,12 @@ _PARTS = {"order": "arrival", "place": "first-fit", "backfill": "none"}
 """The parts of a policy, and what each is unless the file says otherwise."""
 
 
-def _named(document: Document, raw: Any, parts: Mapping[str, Mapping[str, str]]) -> Any:
+def _named(
+    document: Document,
+    raw: Any,
+    parts: Mapping[str, Mapping[str, str]],
+    places: tuple[str, ...],
+) -> Any:
     """Return the same with the name of the policy in place of its parts, if it is given by parts.
 
     Adds what is wrong with them.
@@ -182,15 +190,21 @@ def _named(document: Document, raw: Any, parts: Mapping[str, Mapping[str, str]])
     faults = 0
     for key, value in wanted.items():
         known = dict.fromkeys(each[key] for each in parts.values())
+        if key == "place":
+            known |= dict.fromkeys(places)
         if value not in known:
             text = f"unknown {key} {shown(value)}; one of {', '.join(known)}"
             document.add(("policy", key), text, nearest(str(value), known))
             faults += 1
-    name = next((name for name, each in parts.items() if dict(each) == wanted), None)
+    default = {**wanted, "place": _PARTS["place"]}
+    name = next((name for name, each in parts.items() if dict(each) == default), None)
     if name is None and not faults:
         text = f"order {wanted['order']} preempts what is in its way, and reserves nothing"
         document.add(("policy", "backfill"), text, "leave out backfill")
-    return {"name": name, **{key: value for key, value in raw.items() if key not in _PARTS}}
+    kept = {key: value for key, value in raw.items() if key not in _PARTS}
+    if wanted["place"] != _PARTS["place"]:
+        kept["place"] = wanted["place"]
+    return {"name": name, **kept}
 
 
 def _nearest_parameter(key: str, takes: list[str], policy: str) -> str:

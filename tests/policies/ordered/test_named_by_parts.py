@@ -9,6 +9,7 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
+from headgate.planning.placers.setting import PLACES
 from headgate.ports import choose_policy
 from headgate.spec import load_scenario
 
@@ -25,7 +26,7 @@ def chosen(tmp_path: Path, policy: str) -> tuple[str, Any]:
     file.write_text(SCENARIO + policy + "\n")
     known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
     parts = {name: info.parts for name, info in POLICIES.items() if info.parts}
-    scenario = load_scenario(file, known, parts=parts)
+    scenario = load_scenario(file, known, parts=parts, places=PLACES)
     return scenario.policy, scenario.parameters
 
 

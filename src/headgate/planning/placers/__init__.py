@@ -1,8 +1,8 @@
 """Where the tasks of a job that start together are placed: closed sets, subtrees, and baselines."""
 
-from headgate.model.topology import FatTree, Ints, Mesh, Topology, Tree
 from headgate.planning.placers.boxes import Boxes
 from headgate.planning.placers.layout import Layout, Places, Request
+from headgate.planning.placers.make import layout_of
 from headgate.planning.placers.rules import (
     BestFitSubtree,
     Block,
@@ -31,16 +31,3 @@ __all__ = [
     "nodes_needed",
     "place_all",
 ]
-
-
-def layout_of(topology: Topology, sites: Ints | None = None) -> Layout:
-    """Return the layout of sites in a topology: at leaves of a mesh, at vertices of a tree.
-
-    By default every leaf is a site. It may be kept and used for any number of searches.
-    """
-    if isinstance(topology, Mesh):
-        return Boxes(topology, sites)
-    if isinstance(topology, FatTree):
-        return Subtrees(topology.tree, sites)
-    assert isinstance(topology, Tree), f"no layout for {type(topology).__name__}"
-    return Subtrees(topology, sites)

@@ -109,6 +109,21 @@ class Boxes(Layout):
 
     def hull(self, sites: Ints) -> Ints:
         """Return the sites of the smallest closed box that contains some, at least one."""
+        return self._sites_at(self._lines_around(sites))
+
+    def closed_around(self, sites: Ints) -> Ints | None:
+        """Return the `hull` of some sites, None if so many fit a box of lesser diameter."""
+        lines = self._lines_around(sites)
+        diameter = sum(map(self._reach, range(len(lines)), map(len, lines)))
+        least = min(self._sides(len(sites)))[0]
+        return self._sites_at(lines) if diameter <= least else None
+
+    def hops(self, a: Ints, b: Ints) -> Ints:
+        """Return the hops between sites."""
+        return self._mesh.hops(self._leaf[a], self._leaf[b])
+
+    def _lines_around(self, sites: Ints) -> list[Ints]:
+        """Return the coordinates, by dimension, of the smallest closed box around some sites."""
         at = self._mesh.coordinates[:, self._leaf[sites]]
         lines = []
         for axis, (size, wrap) in enumerate(zip(self._mesh.shape, self._mesh.wrap, strict=True)):
@@ -121,11 +136,7 @@ class Boxes(Layout):
             if not self._mesh.is_closed_side(axis, side):
                 first, side = 0, size
             lines.append((first + np.arange(side)) % size)
-        return self._sites_at(lines)
-
-    def hops(self, a: Ints, b: Ints) -> Ints:
-        """Return the hops between sites."""
-        return self._mesh.hops(self._leaf[a], self._leaf[b])
+        return lines
 
     # --- boxes ---------------------------------------------------------------------------------
 

@@ -83,6 +83,10 @@ class Layout(ABC):
         """Return the sites of the smallest subtree or box that contains some, at least one."""
 
     @abstractmethod
+    def closed_around(self, sites: Ints) -> Ints | None:
+        """Return the `hull` of some sites, None if sets of so many may have a lesser diameter."""
+
+    @abstractmethod
     def hops(self, a: Ints, b: Ints) -> Ints:
         """Return the hops between sites, element by element; arrays broadcast."""
 

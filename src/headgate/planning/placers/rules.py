@@ -25,6 +25,10 @@ class Placer(ABC):
     name: str
     keeps_closed = False
     """Whether the closed sets of running jobs are not idle, even where they use no GPU."""
+    stays_on_node = False
+    """Whether tasks that fit one node start on one, in a part of it."""
+    may_wait = False
+    """Whether tasks may wait though there is room for them."""
 
     @abstractmethod
     def choose(self, layout: Layout, request: Request) -> Places | None:
@@ -44,11 +48,17 @@ class ClosedMinimum(Placer):
     reserve: str = "whole"
     otherwise: str = "spread"
     name = "closed-minimum"
+    stays_on_node = True
 
     @property
     def keeps_closed(self) -> bool:  # type: ignore[override]
         """Whether the closed sets of running jobs are not idle."""
         return self.reserve == "whole"
+
+    @property
+    def may_wait(self) -> bool:  # type: ignore[override]
+        """Whether tasks may wait though there is room for them."""
+        return self.otherwise != "spread"
 
     def choose(self, layout: Layout, request: Request) -> Places | None:
         """Return sites in the template, or as `otherwise` says."""
@@ -60,7 +70,7 @@ class ClosedMinimum(Placer):
             assert sites is not None, "a closed set is chosen that has room"
             taken = found if self.reserve == "whole" else np.unique(sites)
             return Places(sites=sites, taken=taken, is_closed=True)
-        if self.otherwise != "spread" and layout.may_be_closed(request):
+        if self.may_wait and layout.may_be_closed(request):
             return None
         return spread(layout, request)
 
@@ -81,7 +91,10 @@ class BestFitSubtree(Placer):
     stay whole: the sites beyond the tasks are taken, too. A mesh is the tree of its halves.
     """
 
+    refuses_others: bool = False
+    """Whether jobs of other sizes are refused at submission, rather than rounded up."""
     name = "best-fit-subtree"
+    stays_on_node = True
 
     def choose(self, layout: Layout, request: Request) -> Places | None:
         """Return sites in the best subtree."""
@@ -138,11 +151,7 @@ class Cyclic(Placer):
     """
 
     block: int = 1
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The name of the rule."""
-        return "cyclic" if self.block == 1 else "block-cyclic"
+    name: str = "cyclic"
 
     def choose(self, layout: Layout, request: Request) -> Places | None:
         """Return sites of all parts in turn."""

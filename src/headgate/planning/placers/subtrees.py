@@ -87,10 +87,13 @@ class Subtrees(Layout):
 
     def hull(self, sites: Ints) -> Ints:
         """Return the sites of the smallest subtree that contains some, at least one."""
-        place = self._place[sites]
-        contains = (self._first <= place.min()) & (self._end > place.max())
-        some = np.flatnonzero(contains)
-        return self._sites_of(int(some[self._size[some].argmin()]))
+        return self._sites_of(self._around(sites))
+
+    def closed_around(self, sites: Ints) -> Ints | None:
+        """Return the `hull` of some sites, None if so many fit a subtree of lesser diameter."""
+        subtree = self._around(sites)
+        least = self._spans[np.searchsorted(self._most, len(sites))]
+        return self._sites_of(subtree) if self._span[subtree] <= least else None
 
     def hops(self, a: Ints, b: Ints) -> Ints:
         """Return the hops between sites; of sites above leaves, those of their first leaves."""
@@ -130,6 +133,15 @@ class Subtrees(Layout):
         sums = self._before(counts)
         result: Ints = sums[self._end[level]] - sums[self._first[level]]
         return result
+
+    def _around(self, sites: Ints) -> int:
+        """Return the smallest subtree that contains some sites, at least one."""
+        place, tree = self._place[sites], self._tree
+        last = int(self._vertex[self.in_order[place.max()]])
+        vertex = int(self._vertex[self.in_order[place.min()]])
+        while tree.end[vertex] <= last:
+            vertex = int(tree.parent[vertex])
+        return int(self._number[vertex])
 
     def _sites_of(self, subtree: int) -> Ints:
         return self.in_order[self._first[subtree] : self._end[subtree]]

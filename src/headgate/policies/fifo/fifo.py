@@ -13,15 +13,18 @@ import numpy as np
 
 from headgate.base.rng import Random
 from headgate.model import WHOLE
-from headgate.planning.units import FirstFit, Unit
+from headgate.planning.placed_timetable import Fit, fit
+from headgate.planning.placers import Placer
+from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
+from headgate.planning.units import Unit
 from headgate.planning.why_waits import WhyWaits, being_stopped
-from headgate.ports import Policy, PolicyInfo
+from headgate.ports import PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
-from headgate.protocol.reasons import BehindHead, GangShort, QueueLimit
+from headgate.protocol.reasons import BehindHead, GangShort, QueueLimit, Undecided
 from headgate.state import Scratch, Snapshot
 
 
-class FirstInFirstOut(Policy):
+class FirstInFirstOut(PlacingPolicy):
     """The policy `fifo`."""
 
     name = "fifo"
@@ -29,15 +32,17 @@ class FirstInFirstOut(Policy):
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Start jobs in order of arrival until one does not fit; O(tasks placed + nodes)."""
         del rng
-        return _Round(snapshot).run()
+        return _Round(snapshot, self.placer).run()
 
 
 class _Round:
     """One round: one pass over the waiting jobs in order of arrival."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, placer: Placer | None) -> None:
         self.snapshot = snapshot
         self.scratch = Scratch(snapshot)
+        self.placer = placer
+        self._fit: Fit | None = None
         self.refusals: list[Refusal] = []
         self.full_queues: dict[int, list[int]] = {}
         # By row of a demand: nodes still to be tried, and the current one. GPUs are only taken
@@ -74,10 +79,16 @@ class _Round:
         limit = self._queue_limit(job, sum(self.snapshot.demand(t).gpus_milli for t in tasks))
         if limit is not None:
             return limit
-        unit, first_fit = self._unit(tasks), FirstFit(self.scratch)
-        if first_fit.place(unit):
+        unit, placing = self._unit(tasks), self._placing()
+        if placing.place(unit):
             return None
-        return self._gang_short(unit, first_fit.most(unit))
+        return self._gang_short(unit, placing.most(unit))
+
+    def _placing(self) -> Fit:
+        """Return what places units: by first fit anew for each unit, which keeps what failed."""
+        if self._fit is None or self.placer is None:
+            self._fit = fit(self.scratch, self.placer)
+        return self._fit
 
     def _place(self, task: int) -> Reason | None:
         tasks = self.snapshot.tasks
@@ -85,6 +96,11 @@ class _Round:
         limit = self._queue_limit(tasks.job[task], demand.gpus_milli)
         if limit is not None:
             return limit
+        if self.placer is not None and demand.gpus:
+            unit = self._unit([task])
+            if self._placing().place(unit):
+                return None
+            return WhyWaits(self.scratch).reason(unit) or Undecided()
         if row not in self.candidates:
             least = 0 if demand.in_part else demand.gpus
             free = self.snapshot.nodes.free_gpus.array()
@@ -132,7 +148,7 @@ INFO = PolicyInfo(
     name="fifo",
     idea="strict order of arrival; the first job that does not fit blocks all later ones",
     source="the simplest baseline of every batch system",
-    parameters=(),
-    make=FirstInFirstOut,
+    parameters=PLACE,
+    make=with_place(FirstInFirstOut),
     parts={"order": "arrival", "place": "first-fit", "backfill": "none"},
 )

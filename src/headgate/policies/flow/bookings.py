@@ -21,6 +21,8 @@ from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
 from headgate.planning.census import Bools
 from headgate.planning.debts import FairFinish
+from headgate.planning.placed_timetable import timetable
+from headgate.planning.placers import Placer
 from headgate.planning.shares import NO_CEILING, Floats, Ints
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.timetable import Reservation, Timetable, first_reservations
@@ -47,10 +49,11 @@ class Bookings:
         finish: FairFinish,
         *,
         reservations: int,
+        placer: Placer | None = None,
     ) -> None:
         """Start without any; at most `reservations` units get one."""
         self._scratch, self._now, self._times, self.finish = scratch, now, times, finish
-        self._most = reservations
+        self._most, self._placer = reservations, placer
         self._order: Ints = now.wide_jobs
         self._too_long: dict[object, float] = {}  # by shape: runs as long as this do not fit
         self._won_milli = np.zeros(len(now.jobs), np.int64)
@@ -66,7 +69,7 @@ class Bookings:
     @cached_property
     def _table(self) -> Timetable:
         """The timetable, made when it is first needed: in `book`, if any GPU is free."""
-        return Timetable(self._scratch, self._times.end_at)
+        return timetable(self._scratch, self._times.end_at, self._placer)
 
     @cached_property
     def _wide(self) -> _WideJobs:
@@ -399,7 +402,9 @@ class Bookings:
             yield each.planned(float(self._wide.run_s[job]))
 
 
-def start_only_unit(scratch: Scratch, now: Standing, times: Times) -> bool:
+def start_only_unit(
+    scratch: Scratch, now: Standing, times: Times, placer: Placer | None = None
+) -> bool:
     """Start the only unit that waits, if there is no other and it fits now; return whether it does.
 
     It starts where `Bookings` would start it; no time or order of jobs needs to be known for that.
@@ -413,7 +418,7 @@ def start_only_unit(scratch: Scratch, now: Standing, times: Times) -> bool:
     (unit,) = found[0]
     if not scratch.has_room(int(now.queue[job]), unit.gpus_milli(now.snapshot)):
         return False
-    return Timetable(scratch, times.end_at).start(unit, math.inf)
+    return timetable(scratch, times.end_at, placer).start(unit, math.inf)
 
 
 class _WideJobs:

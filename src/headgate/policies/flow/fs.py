@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.planning.costs import DISTANCE, FLOW_PAPER
+from headgate.planning.placers.setting import PLACE, with_place
 from headgate.planning.shares import entitle, fair_shares
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled
@@ -72,6 +73,6 @@ INFO = PolicyInfo(
     name="fs",
     idea="fair shares with the least total reading time; no preemption",
     source=FLOW_PAPER,
-    parameters=PARAMETERS,
-    make=FlowSharing,
+    parameters=(*PARAMETERS, *PLACE),
+    make=with_place(FlowSharing),
 )

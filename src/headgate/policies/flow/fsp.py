@@ -8,6 +8,7 @@ import numpy as np
 
 from headgate.flow import Ints
 from headgate.planning.costs import DISTANCE, FLOW_PAPER, SLACK
+from headgate.planning.placers.setting import PLACE, with_place
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
@@ -69,6 +70,6 @@ INFO = PolicyInfo(
     name="fsp",
     idea="fair shares immediately, near the data; runs of jobs far above their share are preempted",
     source=FLOW_PAPER,
-    parameters=PARAMETERS,
-    make=PreemptiveFlowSharing,
+    parameters=(*PARAMETERS, *PLACE),
+    make=with_place(PreemptiveFlowSharing),
 )

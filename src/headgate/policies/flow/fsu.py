@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.planning.costs import DISTANCE, FLOW_PAPER
+from headgate.planning.placers.setting import PLACE, with_place
 from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled
@@ -46,6 +47,6 @@ INFO = PolicyInfo(
     name="fsu",
     idea="most tasks, nearest to the data, of any job; within ceilings of queues",
     source=FLOW_PAPER,
-    parameters=PARAMETERS,
-    make=UnfairFlow,
+    parameters=(*PARAMETERS, *PLACE),
+    make=with_place(UnfairFlow),
 )

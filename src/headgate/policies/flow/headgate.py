@@ -12,6 +12,7 @@ from headgate.base.order import in_order, ranks
 from headgate.planning.census import Bools
 from headgate.planning.costs import FLOW_PAPER, SLACK
 from headgate.planning.debts import FairFinish, debts_gpu_s, updated_debts
+from headgate.planning.placers.setting import PLACE, with_place
 from headgate.planning.shares import Floats, Ints, fair_shares
 from headgate.planning.standing import Standing
 from headgate.planning.wide import WideUnits
@@ -90,21 +91,28 @@ class TimelyFlow(FlowPolicy):
         """Book for all jobs in their order; GPUs that are reserved are no slots of the flow."""
         assert work is not None
         if not len(now.task) and not len(now.wide_jobs):
-            return WideUnits(scratch, now), None
+            return WideUnits(scratch, now, self.placer), None
         declared = ~np.isnan(now.snapshot.jobs.estimated_s.take(now.jobs))
         times = Times(now) if now.has_wide.any() or declared.any() else None
-        if times is not None and start_only_unit(scratch, now, times):
+        if times is not None and start_only_unit(scratch, now, times, self.placer):
             return WideUnits(scratch, replace(now, wide_jobs=now.wide_jobs[:0])), None
         ahead = in_flight(now, work, times)
         if times is None or not len(now.wide_jobs):
-            return WideUnits(scratch, now), ahead
+            return WideUnits(scratch, now, self.placer), ahead
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
         owed = debts_gpu_s(now, memory_s=self._memory_s)
         finish = FairFinish.of(target, ahead.left_s, owed)
         order = self._order(now, target, ahead.left_s, finish)
         most = self._slots(now, now.waiting + now.wide)
         flow = np.minimum(most, now.waiting.sum(axis=1))
-        booked = Bookings(scratch, now, times, finish, reservations=int(self._reservations))
+        booked = Bookings(
+            scratch,
+            now,
+            times,
+            finish,
+            reservations=int(self._reservations),
+            placer=self.placer,
+        )
         booked.book(order, flow, most)
         booked.preempt(ahead, Bargain.of(now, ahead, target, owed, slack=self._slack))
         booked.open_windows(ahead)
@@ -246,6 +254,6 @@ INFO = PolicyInfo(
     "end first, on a GPU free now or soon; jobs in the order in which fair sharing would finish "
     "them",
     source="Headgate; built on " + FLOW_PAPER,
-    parameters=PARAMETERS,
-    make=TimelyFlow,
+    parameters=(*PARAMETERS, *PLACE),
+    make=with_place(TimelyFlow),
 )

@@ -19,6 +19,7 @@ from headgate.flow import Ints
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.job_prices import JobPrices
+from headgate.planning.placers.setting import PlacingPolicy
 from headgate.planning.standing import Standing, standing
 from headgate.planning.wide import WideUnits, least_served_first
 from headgate.policies.flow.bookings import Bookings
@@ -37,14 +38,13 @@ from headgate.policies.flow.problem import (
 from headgate.policies.flow.readback import Choice, flow_placements, plan
 from headgate.policies.flow.solve import Flow, solve
 from headgate.policies.flow.warm import WarmCache, WarmRound
-from headgate.ports import Policy
 from headgate.protocol import Plan
 from headgate.state import Changes, Scratch, Snapshot
 
 _CERTIFY_EVERY = 64  # warm rounds: the first of each 64 is certified
 
 
-class FlowPolicy(Policy, ABC):
+class FlowPolicy(PlacingPolicy, ABC):
     """A policy that places tasks by min-cost flow; subclasses define entitlements and starts."""
 
     name: str
@@ -84,7 +84,7 @@ class FlowPolicy(Policy, ABC):
         self, now: Standing, work: Work | None, scratch: Scratch
     ) -> tuple[WideUnits | Bookings, InFlight | None]:
         """Place wide units on the scratch; return them, and the work in flight."""
-        wide = WideUnits(scratch, now)
+        wide = WideUnits(scratch, now, self.placer)
         if wide:
             wide.place(*self.wide_first(now))
         return wide, None if work is None else in_flight(now, work)

@@ -17,6 +17,8 @@ from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
 from headgate.planning.census import Bools
 from headgate.planning.estimates import Estimates
+from headgate.planning.placed_timetable import fit, timetable
+from headgate.planning.placers import Placer
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import (
     RESERVED_AT,
@@ -25,7 +27,7 @@ from headgate.planning.timetable import (
     Timetable,
     first_reservations,
 )
-from headgate.planning.units import FirstFit, Unit, waiting_units
+from headgate.planning.units import Unit, waiting_units
 from headgate.planning.wide import free_milli, parts_milli
 from headgate.policies.ordered.waiting import WaitingUnits
 from headgate.protocol import Memo
@@ -46,8 +48,11 @@ class Backfill:
     The time of one is `UNKNOWN_AT` if it waits for runs of unknown length.
     """
 
-    def __init__(self, scratch: Scratch, estimates: Estimates, *, most: int) -> None:
+    def __init__(
+        self, scratch: Scratch, estimates: Estimates, *, most: int, placer: Placer | None = None
+    ) -> None:
         """`most` units that do not fit get reservations; if that is 0, nothing backfills."""
+        self._placer = placer
         self._scratch, self._snapshot = scratch, scratch.snapshot
         self._estimates, self._most = estimates, most
         self._reserved_at = self._snapshot.memos.get(RESERVED_AT)
@@ -62,7 +67,7 @@ class Backfill:
     @cached_property
     def table(self) -> Timetable:
         """The timetable, made when no unit is placed by first fit any more."""
-        return Timetable(self._scratch, self._end_at)
+        return timetable(self._scratch, self._end_at, self._placer)
 
     def _end_at(self, tasks: Ints) -> Floats:
         return np.minimum(self._estimates.end_at(tasks), UNKNOWN_AT)
@@ -95,7 +100,7 @@ class Backfill:
 
     def _in_order(self, jobs: Ints) -> int:
         """Start units by first fit up to the first that does not fit; return its job's index."""
-        first_fit = FirstFit(self._scratch)
+        placing = fit(self._scratch, self._placer)
         for index in range(len(jobs)):
             job = int(jobs[index])
             if self._is_too_large(job):
@@ -103,7 +108,7 @@ class Backfill:
             for unit in self._units(job):
                 if not self._has_room(unit):
                     break
-                if not first_fit.place(unit):
+                if not placing.place(unit):
                     return index
                 self._done.add(unit.tasks[0])
         return len(jobs)

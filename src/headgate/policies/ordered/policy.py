@@ -17,16 +17,17 @@ from headgate.planning.orders import (
     Order,
     ShortestRemaining,
 )
+from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
 from headgate.planning.shares import Ints
 from headgate.policies.ordered.backfill import Backfill
 from headgate.policies.ordered.preempt import Preempting
 from headgate.policies.ordered.refusals import Explained, unserved
-from headgate.ports import Parameter, Policy, PolicyInfo
+from headgate.ports import Parameter, PolicyInfo
 from headgate.protocol import Lazy, OnDemand, Plan
 from headgate.state import JobState, Scratch, Snapshot
 
 
-class Backfilling(Policy):
+class Backfilling(PlacingPolicy):
     """A policy that serves jobs in an order; units that do not fit get up to `most` reservations.
 
     If `most` is 0, the first unit that does not fit blocks all later ones.
@@ -43,9 +44,9 @@ class Backfilling(Policy):
         place_cpu_tasks(scratch)
         estimates = Estimates(snapshot)
         jobs = self._order.rank(snapshot, _waiting(snapshot))
-        served = Backfill(scratch, estimates, most=self._most)
+        served = Backfill(scratch, estimates, most=self._most, placer=self.placer)
         served.serve(jobs)
-        explained = Explained(snapshot, jobs, estimates, most=self._most)
+        explained = Explained(snapshot, jobs, estimates, most=self._most, placer=self.placer)
         return Plan(
             steps=scratch.steps(),
             memo=served.memo(),
@@ -54,7 +55,7 @@ class Backfilling(Policy):
         )
 
 
-class PreemptingOrder(Policy):
+class PreemptingOrder(PlacingPolicy):
     """A policy that serves jobs in an order; what comes later gives way to what comes first."""
 
     def __init__(self, order: Order) -> None:
@@ -68,7 +69,7 @@ class PreemptingOrder(Policy):
         without_gpus = place_cpu_tasks(scratch)
         waiting = _waiting(snapshot)
         jobs = self._order.rank(snapshot, _in_flight(snapshot)) if len(waiting) else waiting
-        served = Preempting(scratch, jobs, self.name)
+        served = Preempting(scratch, jobs, self.name, self.placer)
         served.serve()
         return Plan(
             steps=served.steps(),
@@ -119,15 +120,15 @@ def _backfilling(name: str, order: Order, backfill: str, *, idea: str, source: s
         name=name,
         idea=idea,
         source=source,
-        parameters=() if backfill in _HOW_MANY else (RESERVATIONS,),
-        make=partial(_make_backfilling, name, order, backfill),
+        parameters=(() if backfill in _HOW_MANY else (RESERVATIONS,)) + PLACE,
+        make=with_place(partial(_make_backfilling, name, order, backfill)),
         parts=_parts(order, backfill),
     )
 
 
 def _make_backfilling(
-    name: str, order: Order, backfill: str, *, reservations: float = RESERVATIONS.default
-) -> Policy:
+    name: str, order: Order, backfill: str, *, reservations: float = 100
+) -> PlacingPolicy:
     return Backfilling(name, order, most=_HOW_MANY.get(backfill, int(reservations)))
 
 
@@ -135,11 +136,11 @@ def _parts(order: Order, backfill: str = "none") -> dict[str, str]:
     return {"order": order.name, "place": "first-fit", "backfill": backfill}
 
 
-def _least_attained_service(*, threshold_gpu_s: float = 3250.0) -> Policy:
+def _least_attained_service(*, threshold_gpu_s: float = 3250.0) -> PlacingPolicy:
     return PreemptingOrder(LeastAttainedService(threshold_gpu_s=threshold_gpu_s))
 
 
-def _srtf() -> Policy:
+def _srtf() -> PlacingPolicy:
     return PreemptingOrder(ShortestRemaining())
 
 
@@ -174,8 +175,9 @@ _ALL = (
                 meaning="attained service from which on a job is in the second queue",
                 above=0.0,
             ),
+            *PLACE,
         ),
-        make=_least_attained_service,
+        make=with_place(_least_attained_service),
         parts=_parts(LeastAttainedService()),
     ),
     PolicyInfo(
@@ -184,8 +186,8 @@ _ALL = (
         "durations first; preempts; an oracle, for simulations alone",
         source="Schrage, A proof of the optimality of the shortest remaining processing time "
         "discipline, Operations Research 1968",
-        parameters=(),
-        make=_srtf,
+        parameters=PLACE,
+        make=with_place(_srtf),
         parts=_parts(ShortestRemaining()),
         simulated_only=True,
     ),

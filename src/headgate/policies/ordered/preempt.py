@@ -14,9 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from headgate.model import WHOLE
+from headgate.planning.placed_timetable import timetable
+from headgate.planning.placers import Placer
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.soonest import Soonest
-from headgate.planning.timetable import Reservation, Timetable
+from headgate.planning.timetable import Reservation
 from headgate.planning.units import Unit, waiting_units
 from headgate.policies.ordered.runs import Runs
 from headgate.protocol import Group, Steps, Stop
@@ -34,10 +36,12 @@ class Preempting:
     preempted.
     """
 
-    def __init__(self, scratch: Scratch, jobs: Ints, order: str) -> None:
+    def __init__(
+        self, scratch: Scratch, jobs: Ints, order: str, placer: Placer | None = None
+    ) -> None:
         """Start with all runs."""
         self._scratch, self._snapshot, self._order = scratch, scratch.snapshot, order
-        self._jobs = jobs
+        self._jobs, self._placer = jobs, placer
         self._runs = Runs(self._snapshot, jobs)
         self._stopped = np.zeros(len(self._runs), bool)
         self._groups: list[Group] = []
@@ -48,7 +52,7 @@ class Preempting:
 
     def serve(self) -> None:
         """Start what fits, stop what gives way."""
-        self._table = Timetable(self._scratch, self._cost_of)
+        self._table = timetable(self._scratch, self._cost_of, self._placer)
         self._soonest = Soonest(self._snapshot, self._table)
         rows = self._snapshot.jobs
         waits = np.flatnonzero(rows.waiting.take(self._jobs))
@@ -134,12 +138,18 @@ class Preempting:
         in_part = any(self._snapshot.names.demands[demand].in_part for demand in unit.demands)
         if (in_part or milli <= self._free_milli) and self._start(unit):
             return
-        found = None if in_part else self._soonest.reservation(unit)
+        found = None if in_part else self._cheapest(unit)
         if found is None:
             self._failed.add(unit.shape)
         else:
             self._free_for(found)
             self._booked_milli[queue] = booked + milli
+
+    def _cheapest(self, unit: Unit) -> Reservation | None:
+        """Return the GPUs that a unit gets where it costs least, None if it never fits."""
+        if self._placer is not None:
+            return self._table.earliest(unit, math.inf)
+        return self._soonest.reservation(unit)
 
     def _start(self, unit: Unit) -> bool:
         """Start a unit if it fits on free GPUs, which only become fewer."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from headgate.model import WHOLE
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.estimates import Estimates
+from headgate.planning.placers import Placer
 from headgate.planning.shares import Ints
 from headgate.planning.units import Unit, waiting_units
 from headgate.planning.why_waits import WhyWaits, being_stopped
@@ -30,8 +31,17 @@ class _Round:
 class Explained:
     """The explanation of a round, which repeats it: only on demand, and in any thread."""
 
-    def __init__(self, snapshot: Snapshot, jobs: Ints, estimates: Estimates, *, most: int) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        jobs: Ints,
+        estimates: Estimates,
+        *,
+        most: int,
+        placer: Placer | None,
+    ) -> None:
         """`jobs` are those with tasks that wait for GPUs (rows, in order)."""
+        self._placer = placer
         self._snapshot, self._jobs, self._estimates = snapshot, jobs, estimates
         self._most = most
 
@@ -39,7 +49,7 @@ class Explained:
     def _round(self) -> _Round:
         scratch = Scratch(self._snapshot)
         without_gpus = place_cpu_tasks(scratch)
-        served = Backfill(scratch, self._estimates, most=self._most)
+        served = Backfill(scratch, self._estimates, most=self._most, placer=self._placer)
         served.serve(self._jobs, always_reserve=True)
         return _Round(scratch, without_gpus, served)
 

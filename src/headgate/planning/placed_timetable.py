@@ -1,0 +1,230 @@
+"""A timetable whose units are placed by a placer, in place of the roomiest nodes.
+
+Of a unit of several demands, the tasks with most GPUs are placed so, the others near them; parts
+of GPUs as in any timetable. A reservation begins at the earliest time at which the placer finds a
+set among the GPUs that are expected to be free by then. What has been found for some GPUs is found
+for more, so that time is found by halving.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from headgate.planning.census import Bools
+from headgate.planning.placers import Placer
+from headgate.planning.placers.on_cluster import ClusterPlacer, Room
+from headgate.planning.shares import Floats, Ints
+from headgate.planning.timetable import EndAt, Timetable
+from headgate.planning.units import FirstFit, Unit
+from headgate.state import Scratch
+from headgate.state.tables import GPU_FREE, GPU_GONE
+
+
+def timetable(scratch: Scratch, end_at: EndAt, placer: Placer | None) -> Timetable:
+    """Return a timetable for a placer, or one that places units on the roomiest nodes."""
+    if placer is None:
+        return Timetable(scratch, end_at)
+    return PlacedTimetable(scratch, end_at, placer)
+
+
+class PlacedTimetable(Timetable):
+    """See above; a query costs O(GPUs x log), and that of a search for each halving."""
+
+    def __init__(self, scratch: Scratch, end_at: EndAt, placer: Placer) -> None:
+        """Start as any timetable."""
+        super().__init__(scratch, end_at)
+        self._placer = ClusterPlacer(scratch.snapshot, placer)
+        self._among: list[int] | None = None
+
+    def start_among(self, unit: Unit, nodes: Sequence[int] | None) -> bool:
+        """Place a unit now if it fits on these nodes, on all by default."""
+        self._among = None if nodes is None else list(nodes)
+        try:
+            return self.start(unit, math.inf)
+        finally:
+            self._among = None
+
+    def _place_by_first_fit(self, unit: Unit, run_s: float) -> list[int] | None:
+        """Place a unit of several demands by first fit; not if it waits for a better set."""
+        nothing_runs = not (self._scratch.snapshot.gpus.task.array() >= 0).any()
+        if self._among is not None or (self._placer.placer.may_wait and not nothing_runs):
+            return None
+        return super()._place_by_first_fit(unit, run_s)
+
+    def _place_tasks(
+        self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool
+    ) -> bool:
+        """Place tasks of one demand as the placer says, or near those placed before."""
+        spec = self._demands[demand]
+        if spec.in_part:
+            return super()._place_tasks(demand, tasks, run_s, used, distinct=distinct)
+        room = self._room_now(demand, len(tasks), run_s, used, distinct=distinct)
+        if self._among is not None:
+            closed = np.ones(len(room), bool)
+            closed[self._among] = False
+            room[closed] = 0
+        if room.sum() < len(tasks):
+            return False
+        usable = np.zeros(len(self._free_at), bool)
+        usable[self._row] = self._usable_now(spec, self._row, self._memory, run_s)
+        held = self._scratch.ledger.gpus.task.array() != GPU_FREE
+        held |= self._free_at > self.now
+        now = self._room(room, usable, held, self.now)
+        spots = self._placer.spots(
+            demand, len(tasks), now, distinct=distinct, anchors=self._anchors(tasks[0])
+        )
+        first = self._scratch.snapshot.nodes.first_gpu
+        return spots is not None and all(
+            self._scratch.place(task, node, tuple(gpu - first[node] for gpu in gpus))
+            for task, (node, gpus) in zip(tasks, spots, strict=True)
+        )
+
+    def _anchors(self, task: int) -> Ints:
+        """Return the nodes of the tasks of a task's job that are placed already."""
+        tasks = self._scratch.snapshot.tasks
+        job = tasks.job[task]
+        if not self._scratch.snapshot.jobs.gang[job]:
+            return np.zeros(0, np.int64)
+        nodes = [each.node for each in self._scratch.starts if tasks.job[each.task] == job]
+        return np.array(nodes, np.int64)
+
+    def _room(self, room: Ints, usable: Bools, held: Bools, at: float) -> Room:
+        """Return what may be used at a time, with the closed sets of runs that last longer."""
+        gone = self._scratch.snapshot.gpus.task.array() == GPU_GONE
+        kept = self._kept_until(at) > at
+        return Room(room=room, usable=usable, held=held & ~gone, kept=kept)
+
+    def _kept_until(self, at: float) -> Floats:
+        """Return until when each GPU is in a closed set of a run, as far as that matters now."""
+        holder = self._scratch.ledger.gpus.task.array().astype(np.int64)
+        job = np.where(
+            holder >= 0, self._scratch.snapshot.tasks.job.take(np.maximum(holder, 0)), -1
+        )
+        if at <= self.now and not self._has_ends:
+            return self._placer.kept_until(job, np.full(len(job), math.inf))
+        return self._placer.kept_until(job, self.free_at)
+
+    def _chosen(
+        self,
+        demands: Sequence[tuple[int, list[int]]],
+        at: float,
+        run_s: float,
+        *,
+        distinct: bool,
+        price: Floats | None = None,
+    ) -> tuple[Ints, float]:
+        """Return GPUs for tasks by demand, and when all of them are free, inf if they never are."""
+        chosen, soonest = super()._chosen(demands, at, run_s, distinct=distinct, price=price)
+        if math.isinf(soonest):
+            return chosen, soonest
+        available = self._available(self._every, at, run_s) if price is None else price
+        on_gpus = [(demand, len(tasks)) for demand, tasks in demands if self._demands[demand].gpus]
+
+        def found_at(time: float) -> Ints | None:
+            ends = time if price is None else math.inf  # prices: no closed set outlasts them
+            return self._found(on_gpus, available, time, ends, distinct=distinct)
+
+        best = found_at(soonest)
+        if best is not None:
+            return best, soonest
+        times = self._times(on_gpus, available, soonest)
+        low, high = -1, len(times) - 1
+        best = None if high < 0 else found_at(float(times[high]))
+        if best is None:
+            return chosen, math.inf
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = found_at(float(times[middle]))
+            low, high = (middle, high) if found is None else (low, middle)
+            best = best if found is None else found
+        return best, float(times[high])
+
+    def _times(self, demands: Sequence[tuple[int, int]], available: Floats, after: float) -> Floats:
+        """Return the times after one at which more becomes available, ascending."""
+        places = [self._places(demand, available.copy(), count)[1] for demand, count in demands]
+        times: Floats = np.unique(np.concatenate([available, *places]))
+        return times[(times > after) & np.isfinite(times)]
+
+    def _found(
+        self,
+        demands: Sequence[tuple[int, int]],
+        available: Floats,
+        at: float,
+        ends: float,
+        *,
+        distinct: bool,
+    ) -> Ints | None:
+        """Return the GPUs (rows) that the placer chooses of those available by a time, or None.
+
+        Closed sets of runs that last until `ends` are free.
+        """
+        available, chosen, anchors = available.copy(), list[int](), list[int]()
+        held = np.ones(len(self._free_at), bool)
+        held[self._row] = available > at
+        for demand, count in demands:
+            spec = self._demands[demand]
+            fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            if distinct and anchors:
+                fits[np.isin(self._node, anchors)] = math.inf
+            node, free_at = self._places(demand, fits, 1 if distinct else count)
+            nodes = len(self._scratch.snapshot.nodes.alive)
+            usable = np.zeros(len(held), bool)
+            usable[self._row] = fits <= at
+            room = np.bincount(node[free_at <= at], minlength=nodes)
+            now = self._room(room, usable, held, ends)
+            near = np.array(anchors, np.int64)
+            spots = self._placer.spots(demand, count, now, distinct=distinct, anchors=near)
+            if spots is None:
+                return None
+            anchors += [node for node, _ in spots]
+            rows = [gpu for _, gpus in spots for gpu in gpus]
+            chosen += rows
+            available[np.isin(self._row, rows)] = math.inf
+        return np.array(chosen, np.int64)
+
+
+class PlacedFit:
+    """Places units now by a placer, where others are placed by `FirstFit`."""
+
+    def __init__(self, scratch: Scratch, placer: Placer) -> None:
+        """Place on a scratch."""
+        self._scratch, self._placer = scratch, placer
+        self._table: PlacedTimetable | None = None
+
+    def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
+        """Place all tasks of a unit, as one group of steps, or none; with `among` on these nodes.
+
+        O(GPUs x log) and that of a search.
+        """
+        if self._table is None:
+            self._table = PlacedTimetable(self._scratch, _never, self._placer)
+        return self._table.start_among(unit, among)
+
+    def most(self, unit: Unit) -> int:
+        """Return how many tasks of a unit fit together; nothing is placed."""
+        return FirstFit(self._scratch).most(unit)
+
+
+class Fit(Protocol):
+    """What places units now."""
+
+    def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
+        """Place all tasks of a unit, as one group of steps, or none."""
+        ...
+
+    def most(self, unit: Unit) -> int:
+        """Return how many tasks of a unit fit together; nothing is placed."""
+        ...
+
+
+def fit(scratch: Scratch, placer: Placer | None) -> Fit:
+    """Return what places units now: a placer, or first fit."""
+    return FirstFit(scratch) if placer is None else PlacedFit(scratch, placer)
+
+
+def _never(tasks: Ints) -> Floats:
+    return np.full(len(tasks), math.inf)

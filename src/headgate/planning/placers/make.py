@@ -1,0 +1,21 @@
+"""The layout of a topology."""
+
+from __future__ import annotations
+
+from headgate.model.topology import FatTree, Ints, Mesh, Topology, Tree
+from headgate.planning.placers.boxes import Boxes
+from headgate.planning.placers.layout import Layout
+from headgate.planning.placers.subtrees import Subtrees
+
+
+def layout_of(topology: Topology, sites: Ints | None = None) -> Layout:
+    """Return the layout of sites in a topology: at leaves of a mesh, at vertices of a tree.
+
+    By default every leaf is a site. It may be kept and used for any number of searches.
+    """
+    if isinstance(topology, Mesh):
+        return Boxes(topology, sites)
+    if isinstance(topology, FatTree):
+        topology = topology.tree
+    assert isinstance(topology, Tree), f"no layout for {type(topology).__name__}"
+    return Subtrees(topology, sites)

@@ -1,0 +1,260 @@
+"""Placers on the nodes and GPUs of a snapshot: which tasks of a unit start where.
+
+Sites are nodes; below the node, where the topology goes on, they are GPUs. A node or GPU is not
+idle for a placer while a run holds it, or, if the placer keeps them, while it is in the closed set
+of a running job.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from headgate.base.order import nth_of_equals
+from headgate.model import Demand
+from headgate.model.topology import Bools, FatTree, Floats, Ints, Tree
+from headgate.planning.fabric import Fabric
+from headgate.planning.placers.layout import Layout, Request, filled
+from headgate.planning.placers.make import layout_of
+from headgate.planning.placers.rules import Placer
+from headgate.state import Snapshot
+from headgate.state.tables import GPU_GONE
+
+Spot = tuple[int, tuple[int, ...]]
+"""A node (row) and GPUs (rows) for a task."""
+
+_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Room:
+    """What may be used at some time by tasks of a demand; arrays by row of nodes and GPUs.
+
+    `room` is how many tasks may start on a node, `usable` which GPUs may be used, `held` which ones
+    runs hold, and `kept` which ones are in closed sets of runs; `busy` are nodes that runs without
+    GPUs use, where that matters.
+    """
+
+    room: Ints
+    usable: Bools
+    held: Bools
+    kept: Bools
+    busy: Bools | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Layouts:
+    """The sites of a fabric: nodes (rows) in a layout, and GPUs (rows), if these have places."""
+
+    node: Ints
+    of_nodes: Layout
+    gpu: Ints
+    of_gpus: Layout | None
+    index: Ints  # of the site of each GPU, -1 without
+
+
+_recent: deque[tuple[Fabric, _Layouts]] = deque(maxlen=_KEPT)
+
+
+def _layouts_of(snapshot: Snapshot) -> _Layouts:
+    """Return the layouts of a snapshot's nodes; O(nodes) for a fabric used before."""
+    fabric = Fabric.of(snapshot)
+    for known, layouts in _recent:
+        if known is fabric:
+            return layouts
+    topology = fabric.topology
+    node = np.flatnonzero(fabric.vertex >= 0)
+    gpu = np.flatnonzero(fabric.gpu_leaf >= 0)
+    below = isinstance(topology, Tree) and len(gpu) > 0
+    vertex = fabric.vertex[node]
+    if isinstance(topology, FatTree):
+        vertex = topology.tree.leaf_vertex[vertex]
+    index = np.full(len(fabric.gpu_leaf), -1)
+    index[gpu] = np.arange(len(gpu))
+    of_gpus = None
+    if isinstance(topology, Tree) and below:
+        of_gpus = layout_of(topology, topology.leaf_vertex[fabric.gpu_leaf[gpu]])
+    layouts = _Layouts(
+        node=node, of_nodes=layout_of(topology, vertex), gpu=gpu, of_gpus=of_gpus, index=index
+    )
+    _recent.appendleft((fabric, layouts))
+    return layouts
+
+
+class ClusterPlacer:
+    """Chooses spots for units of one round by a placer."""
+
+    def __init__(self, snapshot: Snapshot, placer: Placer) -> None:
+        """Use the topology of a snapshot."""
+        self.placer, self._snapshot = placer, snapshot
+        self._layouts = _layouts_of(snapshot)
+        self._gpu_node = snapshot.gpus.node.array().astype(np.int64)
+        self._memory = snapshot.gpus.memory_bytes.array().astype(np.int64)
+        self._first = snapshot.nodes.first_gpu.array().astype(np.int64)
+        self._capacity: dict[tuple[int, bool], Ints] = {}
+
+    # --- closed sets of runs -------------------------------------------------------------------
+
+    def kept_until(self, holder: Ints, free_at: Floats) -> Floats:
+        """Return until when each GPU (row) is in the closed set of a running job, -inf if in none.
+
+        `holder` is the job (row) that holds a GPU, -1 for none, `free_at` until when. The closed
+        set of a job is the smallest subtree or box with all its sites, if it is one of the least
+        diameter for so many and no other job uses it. O(held GPUs x log), and for each job of
+        several sites O(its set).
+        """
+        until = np.full(len(holder), -math.inf)
+        if not self.placer.keeps_closed:
+            return until
+        layouts = self._layouts
+        held = np.flatnonzero(holder >= 0)
+        if layouts.of_gpus is not None:
+            layout, site = layouts.of_gpus, layouts.index
+        else:
+            site_of_node = np.full(len(self._snapshot.nodes.spec), -1)
+            site_of_node[layouts.node] = np.arange(len(layouts.node))
+            layout, site = layouts.of_nodes, site_of_node[self._gpu_node]
+        held = held[site[held] >= 0]
+        held = held[np.argsort(holder[held], kind="stable")]
+        user = np.full(layout.sites, -1)
+        user[site[held]] = holder[held]
+        by_site = np.full(layout.sites, -math.inf)
+        starts = np.flatnonzero(np.diff(holder[held], prepend=-1))
+        for first, end in pairwise([*starts, len(held)]):
+            gpus = held[first:end]
+            sites = np.unique(site[gpus])
+            closed = layout.closed_around(sites) if len(sites) > 1 else None
+            if closed is not None and np.isin(user[closed], (-1, holder[gpus[0]])).all():
+                by_site[closed] = np.maximum(by_site[closed], free_at[gpus].max())
+        placed = np.flatnonzero(site >= 0)
+        until[placed] = by_site[site[placed]]
+        return until
+
+    # --- choice --------------------------------------------------------------------------------
+
+    def spots(
+        self, demand: int, count: int, now: Room, *, distinct: bool, anchors: Ints
+    ) -> list[Spot] | None:
+        """Return a node and whole GPUs for each task of a demand; None if they are to wait.
+
+        With `anchors`, nodes of other tasks that start with these, near them.
+        """
+        spec = self._snapshot.names.demands[demand]
+        if len(anchors):
+            nodes = self._near(now.room, count, anchors)
+            return None if nodes is None else self._with_gpus(nodes, spec, now.usable)
+        capacity = self._capacity_of(demand, distinct=distinct)
+        busy = now.held | now.kept
+        if spec.gpus and not distinct and self.placer.stays_on_node and (capacity >= count).any():
+            found = self._on_one_node(spec, count, now, busy, capacity)
+            if found is not None:
+                return found
+        layouts, nodes = self._layouts, self._layouts.node
+        is_busy = np.zeros(len(now.room), bool) if now.busy is None else now.busy.copy()
+        is_busy[self._gpu_node[busy]] = True
+        request = Request(
+            count=count, room=now.room[nodes], idle=~is_busy[nodes], capacity=capacity[nodes]
+        )
+        places = self.placer.choose(layouts.of_nodes, request)
+        if places is not None:
+            return self._with_gpus(nodes[places.sites], spec, now.usable)
+        waits = self.placer.may_wait and layouts.of_nodes.may_be_closed(request)
+        if waits or now.room[nodes].sum() == now.room.sum():
+            return None
+        rest = np.setdiff1d(np.flatnonzero(now.room), nodes)  # nodes without a place
+        chosen = filled(np.concatenate([nodes, rest]), now.room, count)
+        return None if chosen is None else self._with_gpus(chosen, spec, now.usable)
+
+    def _near(self, room: Ints, count: int, anchors: Ints) -> Ints | None:
+        """Return a node for each task, those nearest to the nodes `anchors` first."""
+        layouts = self._layouts
+        site = np.full(len(room), -1)
+        site[layouts.node] = np.arange(len(layouts.node))
+        some = np.flatnonzero(room)
+        away = np.full(len(some), math.inf)
+        placed, to = site[some] >= 0, np.unique(site[anchors[site[anchors] >= 0]])
+        if len(to):
+            hops = layouts.of_nodes.hops(site[some][placed][:, None], to[None, :])
+            away[placed] = hops.min(axis=1)
+        away[np.isin(some, anchors)] = 0
+        return filled(some[np.argsort(away, kind="stable")], room, count)
+
+    def _capacity_of(self, demand: int, *, distinct: bool) -> Ints:
+        """Return how many tasks of a demand each node that is up holds while idle, `[nodes]`."""
+        if (demand, distinct) not in self._capacity:
+            snapshot = self._snapshot
+            spec = snapshot.names.demands[demand]
+            capacity = np.where(snapshot.nodes.alive.array() > 0, 1 << 30, 0)
+            if spec.gpus:
+                fits = snapshot.gpus.task.array() != GPU_GONE
+                fits &= self._memory >= spec.gpu_memory_bytes
+                gpus = np.bincount(self._gpu_node[fits], minlength=len(capacity))
+                capacity = np.minimum(capacity, gpus // spec.gpus)
+            for kind, amount in snapshot.names.needs[demand]:
+                capacity = np.minimum(capacity, snapshot.nodes.total.kind(kind) // amount)
+            if distinct:
+                capacity = np.minimum(capacity, 1)
+            self._capacity[demand, distinct] = capacity.astype(np.int64)
+        return self._capacity[demand, distinct]
+
+    def _on_one_node(
+        self, spec: Demand, count: int, now: Room, busy: Bools, capacity: Ints
+    ) -> list[Spot] | None:
+        """Return spots on one node, None if there is none, or the tasks are to wait."""
+        layouts, fits = self._layouts, now.room >= count
+        if layouts.of_gpus is None:
+            fits &= capacity >= count
+            if not fits.any():
+                return None
+            is_busy = np.zeros(len(fits), bool)
+            is_busy[self._gpu_node[busy & ~now.held]] = True  # in another job's closed set
+            node = np.lexsort((now.room, is_busy, ~fits))[0]
+            return self._with_gpus(np.full(count, node), spec, now.usable)
+        gpus, node = layouts.gpu, self._gpu_node[layouts.gpu]
+        up = (self._snapshot.gpus.task.array() != GPU_GONE)[gpus]
+        up &= (self._memory[gpus] >= spec.gpu_memory_bytes) & (capacity[node] >= count)
+        request = Request(
+            count=count * spec.gpus,
+            room=(now.usable[gpus] & fits[node]).astype(np.int64),
+            idle=~busy[gpus],
+            capacity=up.astype(np.int64),
+        )
+        places = self.placer.choose(layouts.of_gpus, request)
+        if places is None or len(np.unique(node[places.sites])) > 1:
+            return None
+        rows = gpus[places.sites].reshape(count, spec.gpus).tolist()
+        first = int(node[places.sites[0]])
+        return [(first, tuple(each)) for each in rows]
+
+    def _with_gpus(self, nodes: Ints, spec: Demand, usable: Bools) -> list[Spot]:
+        """Return spots on nodes, one entry per task: on each node GPUs that are close together."""
+        if not spec.gpus:
+            return [(node, ()) for node in nodes.tolist()]
+        chosen = {
+            node: self._gpus_on(node, count * spec.gpus, usable)
+            for node, count in zip(*np.unique(nodes, return_counts=True), strict=True)
+        }
+        nth = nth_of_equals(nodes)
+        return [
+            (node, tuple(chosen[node][n * spec.gpus : (n + 1) * spec.gpus]))
+            for node, n in zip(nodes.tolist(), nth.tolist(), strict=True)
+        ]
+
+    def _gpus_on(self, node: int, count: int, usable: Bools) -> list[int]:
+        first, number = self._first[node], self._snapshot.nodes.gpu_count[node]
+        rows = first + np.flatnonzero(usable[first : first + number])
+        layouts = self._layouts
+        if len(rows) > count and layouts.of_gpus is not None:
+            room = np.zeros(len(layouts.gpu), np.int64)
+            room[layouts.index[rows]] = 1
+            idle = np.ones(len(room), bool)
+            request = Request(count=count, room=room, idle=idle, capacity=room)
+            sites = layouts.of_gpus.best_fit(request)
+            assert sites is not None, "a node is chosen that has the GPUs"
+            rows = layouts.gpu[sites]
+        chosen: list[int] = rows[:count].tolist()
+        return chosen

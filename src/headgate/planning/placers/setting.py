@@ -1,0 +1,126 @@
+"""The setting `place` of policies: which placer they use, and its parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.model import WHOLE, Job
+from headgate.planning.placers.rules import (
+    BestFitSubtree,
+    Block,
+    ClosedMinimum,
+    Cyclic,
+    Placer,
+    Sequential,
+)
+from headgate.ports import Parameter, Policy
+from headgate.protocol import Reason
+from headgate.protocol.reasons import PolicyRefuses
+
+FIRST_FIT = "first-fit"
+"""The policy's own choice, without regard to a topology."""
+
+PLACES = (
+    FIRST_FIT,
+    "best-fit-subtree",
+    "closed-minimum",
+    "sequential",
+    "block",
+    "cyclic",
+    "block-cyclic",
+)
+
+PLACE = (
+    Parameter(
+        name="place",
+        default=FIRST_FIT,
+        unit="1",
+        meaning="where gangs and tasks of several GPUs are placed; first-fit is the policy's own "
+        "choice, without regard to the topology",
+        choices=PLACES,
+    ),
+    Parameter(
+        name="reserve",
+        default="whole",
+        unit="1",
+        meaning="with closed-minimum: whether the whole closed set of a job is kept from other "
+        "placed jobs, or what its tasks need",
+        choices=("whole", "needed"),
+    ),
+    Parameter(
+        name="otherwise",
+        default="spread",
+        unit="1",
+        meaning="with closed-minimum, for a job without an idle closed set of least diameter: "
+        "spread over what is free, enlarge the closed set, or wait for one",
+        choices=("spread", "enlarge", "wait"),
+    ),
+    Parameter(
+        name="sizes",
+        default="round-up",
+        unit="1",
+        meaning="with best-fit-subtree, for a number of GPUs that is no power of two: look for "
+        "the next one, or refuse the job",
+        choices=("round-up", "refuse"),
+    ),
+    Parameter(
+        name="block_size",
+        default=2.0,
+        unit="tasks",
+        meaning="with block-cyclic: tasks that each part of the machine gets in turn",
+        least=1.0,
+    ),
+)
+"""The parameters of every policy that places gangs."""
+
+
+def placer_of(
+    *,
+    place: str = FIRST_FIT,
+    reserve: str = "whole",
+    otherwise: str = "spread",
+    sizes: str = "round-up",
+    block_size: float = 2.0,
+) -> Placer | None:
+    """Return the placer of the parameters `PLACE`, None for first fit."""
+    placers: dict[str, Placer] = {
+        "best-fit-subtree": BestFitSubtree(refuses_others=sizes == "refuse"),
+        "closed-minimum": ClosedMinimum(reserve=reserve, otherwise=otherwise),
+        "sequential": Sequential(),
+        "block": Block(),
+        "cyclic": Cyclic(),
+        "block-cyclic": Cyclic(block=int(block_size), name="block-cyclic"),
+    }
+    return placers.get(place)
+
+
+class PlacingPolicy(Policy):
+    """A policy whose wide units may be placed by a placer; None for its own choice."""
+
+    placer: Placer | None = None
+
+    def refuses(self, job: Job) -> Reason | None:
+        """Return why the placer never places a job, or None."""
+        if not isinstance(self.placer, BestFitSubtree) or not self.placer.refuses_others:
+            return None
+        needs = [task.demand.gpus_milli for task in job.tasks if not task.demand.in_part]
+        together = [sum(needs)] if job.gang else needs
+        for milli in together:
+            gpus = milli // WHOLE
+            if gpus & (gpus - 1):
+                what = f"{gpus} GPUs with sizes=refuse, as that is no power of two"
+                return PolicyRefuses(policy=self.name, what=what)
+        return None
+
+
+def with_place(make: Callable[..., PlacingPolicy]) -> Callable[..., Policy]:
+    """Return a function that also takes the parameters `PLACE`."""
+    names = [parameter.name for parameter in PLACE]
+
+    def made(**parameters: float | str) -> Policy:
+        settings = {name: parameters.pop(name) for name in names if name in parameters}
+        policy = make(**parameters)
+        policy.placer = placer_of(**settings)  # type: ignore[arg-type]  # checked by `make_policy`
+        return policy
+
+    return made

@@ -1,0 +1,74 @@
+"""Drawings of topologies with jobs in them."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+
+from headgate.model.topology import FatTree, Mesh, Topology, Tree
+from headgate.reports.topology import Occupancy, as_svg, as_text
+
+TREE = Tree.uniform([2, 2, 2], [2e9, 1e9, 4e9], level_names=["core", "rack", "node", "gpu"])
+
+
+def occupancy(topology: Topology, held: dict[int, list[str]], down: int = -1) -> Occupancy:
+    leaves = range(topology.leaves)
+    return Occupancy(
+        topology=topology,
+        holders=[held.get(leaf, []) for leaf in leaves],
+        usable=[leaf != down for leaf in leaves],
+    )
+
+
+def test_tree_shows_a_letter_per_job() -> None:
+    found = as_text(occupancy(TREE, {0: ["b"], 2: ["a"], 3: ["a"], 4: ["a", "b"]}, down=7))
+    assert (
+        found
+        == """\
+core 0      3 of 7 free
+  rack 0    1 of 4 free  1.9 GiB/s
+    node 0  A.  1 of 2 free
+    node 1  BB  0 of 2 free
+  rack 1    2 of 3 free  1.9 GiB/s
+    node 2  *.  1 of 2 free
+    node 3  .-  1 of 1 free
+
+A b  B a  * several jobs  . free  - down or unknown"""
+    )
+
+
+def test_mesh_is_drawn_as_a_grid() -> None:
+    assert (
+        as_text(occupancy(Mesh([2, 3]), {0: ["a"], 1: ["a"], 5: ["b"]}))
+        == """\
+2 x 3 mesh, 3 of 6 free
+A A .
+. . B
+
+A a  B b  . free"""
+    )
+    assert "plane 1" in as_text(occupancy(Mesh([2, 2, 2]), {}))
+    assert as_text(occupancy(Mesh.array(3), {})).splitlines()[1] == ". . ."
+
+
+def test_many_nodes_are_drawn_by_rack_and_many_jobs_share_a_letter() -> None:
+    tree = Tree.uniform([4, 64, 1], level_names=["core", "rack", "node", "gpu"])
+    found = as_text(occupancy(tree, {leaf: [f"j{leaf}"] for leaf in range(70)}))
+    assert len(found.splitlines()) == 7
+    assert "# other jobs" in found
+
+
+@pytest.mark.parametrize("topology", [TREE, Mesh([3, 4]), Mesh([2, 2, 2], wrap=True), FatTree(4)])
+def test_svg_has_a_box_for_every_leaf_and_shows_the_use_of_links(topology: Topology) -> None:
+    drawn = occupancy(topology, {0: ["<a>"]})
+    load = np.zeros(topology.links)
+    load[topology.route(0, 1)] = 0.75
+    for svg, hot in ((as_svg(drawn), False), (as_svg(drawn, load), True)):
+        root = ET.fromstring(svg)
+        titles = [each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}title")]
+        assert sum(": free" in t or ": <a>" in t for t in titles) == topology.leaves
+        assert any("75%" in title for title in titles) == (
+            hot and not isinstance(topology, FatTree)
+        )
