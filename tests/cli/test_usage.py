@@ -14,7 +14,7 @@ import pytest
 from headgate.cli import show
 
 VERBS = {
-    "up", "down", "run", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues",
+    "up", "down", "run", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues", "top",
     "data", "plan", "policies", "simulate", "reproduce", "demo",
 }  # fmt: skip
 

@@ -138,7 +138,7 @@ def simulated_steps_s(
 ) -> list[float]:
     """Return the mean seconds of a step of each job, from event to event.
 
-    Computing takes a random time of the given mean; whoever sends shares links max-min fairly.
+    Computing takes a random time of the given mean; jobs that send share links max-min fairly.
     """
     random = Random(seed)
     now = 0.0

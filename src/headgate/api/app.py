@@ -11,7 +11,17 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from headgate.api import datasets, events, explanations, metrics, packages, routes, topology, views
+from headgate.api import (
+    datasets,
+    events,
+    explanations,
+    link_views,
+    metrics,
+    packages,
+    routes,
+    topology,
+    views,
+)
 from headgate.api.controller import Controller
 from headgate.api.deps import VERSION, ThreadPools
 from headgate.api.errors import error_body, status_of
@@ -42,6 +52,7 @@ def make_app(controller: Controller) -> FastAPI:
     for router in (
         routes.router,
         explanations.router,
+        link_views.router,
         datasets.router,
         packages.router,
         topology.router,

@@ -83,6 +83,10 @@ class Client:
         queues: list[Body] = self._call("GET", "/queues")["queues"]
         return queues
 
+    def links(self) -> Body:
+        """Return running jobs that communicate, and the expected load of links; see the route."""
+        return self._call("GET", "/links")
+
     def topology(self) -> Body:
         """Return the topology of the cluster, and the jobs on its leaves."""
         return self._call("GET", "/topology")

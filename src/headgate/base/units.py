@@ -35,6 +35,11 @@ class BadQuantity(ValueError):
         self.problem, self.hint = problem, hint
 
 
+def finite(number: float) -> float | None:
+    """Return a number as JSON can hold it: None for one that is infinite."""
+    return number if math.isfinite(number) else None
+
+
 def parse_size(text: str | int) -> int:
     """Return the bytes of `64MiB`, `1.5 GB`, `1048576`; raise BadQuantity otherwise."""
     if isinstance(text, int) and not isinstance(text, bool):

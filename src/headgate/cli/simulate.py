@@ -19,6 +19,7 @@ from headgate.base.text import visible_values
 from headgate.base.units import MOST_SECONDS, format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.settings import POLICY_FORM, FormatOption, PlaceOption, settle
+from headgate.cli.top import link_rows, print_links
 from headgate.cli.trace_settings import (
     EstimatesOption,
     QueueColumnOption,
@@ -340,6 +341,9 @@ def _print(figures: dict[str, Any], *, as_json: bool) -> None:
         return
     output.print_text(f"Policy {figures['policy']}, seed {figures['seed']}\n")
     output.print_table(("FIGURE", "VALUE"), _rows(figures))
+    if figures["links"]:
+        output.print_text("")
+        print_links(figures["links"])
     placed = figures.get("placements")
     if placed:
         output.print_text("")
@@ -371,6 +375,7 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
         mean, deviation = figures["fairness"]["mean"], figures["fairness"]["deviation"]
         yield "fairness", f"{mean:.3f} (deviation {deviation:.3f})"
     yield from _trace_rows(figures)
+    yield from link_rows(figures)
     yield from _forecast_rows(figures.get("forecasts"))
     for locality, size in figures["bytes"].items():
         yield f"read {WHERE[locality]}", format_size(size)

@@ -68,6 +68,7 @@ _VERBS = {
         "cancel": "jobs:cancel",
         "nodes": "show:nodes",
         "queues": "show:queues",
+        "top": "top:top",
         "topology": "topology:topology",
         "plan": "plan:plan",
         "policies": "policies:policies",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.units import finite
 from headgate.model.topology import Topology
 from headgate.planning.traffic import Traffic
 
@@ -93,18 +94,18 @@ class LinkUse:
     def figures(self, span_s: float) -> list[dict[str, Any]]:
         """Return the links that carried most for their capacity, over a time; at most MOST_LINKS.
 
-        `use` is the part of the capacity that was used in the mean.
+        `use` is the part of the capacity that the mean load is; an infinite capacity is None.
         """
-        used = {
-            label: row.sent_bytes / (row.bytes_per_s * span_s) if span_s else 0.0
-            for label, row in self.rows.items()
+        load = {
+            label: row.sent_bytes / span_s if span_s else 0.0 for label, row in self.rows.items()
         }
+        used = {label: load[label] / row.bytes_per_s for label, row in self.rows.items()}
         busiest = sorted(used, key=lambda label: (-used[label], label))[:MOST_LINKS]
         return [
             {
                 "link": label,
-                "capacity_bytes_per_s": self.rows[label].bytes_per_s,
-                "sent_bytes": round(self.rows[label].sent_bytes),
+                "capacity_bytes_per_s": finite(self.rows[label].bytes_per_s),
+                "load_bytes_per_s": load[label],
                 "use": used[label],
                 "shared_s": self.rows[label].shared_s,
                 "jobs": [*self.rows[label].jobs],
