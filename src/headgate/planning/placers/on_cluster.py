@@ -47,7 +47,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Layouts:
+class Layouts:
     """The sites of a fabric: nodes (rows) in a layout, and GPUs (rows), if these have places."""
 
     node: Ints
@@ -55,12 +55,13 @@ class _Layouts:
     gpu: Ints
     of_gpus: Layout | None
     index: Ints  # of the site of each GPU, -1 without
+    divides_nodes: bool  # whether GPUs of one node are in different subtrees
 
 
-_recent: deque[tuple[Fabric, _Layouts]] = deque(maxlen=_KEPT)
+_recent: deque[tuple[Fabric, Layouts]] = deque(maxlen=_KEPT)
 
 
-def _layouts_of(snapshot: Snapshot) -> _Layouts:
+def layouts_of(snapshot: Snapshot) -> Layouts:
     """Return the layouts of a snapshot's nodes; O(nodes) for a fabric used before."""
     fabric = Fabric.of(snapshot)
     for known, layouts in _recent:
@@ -75,11 +76,19 @@ def _layouts_of(snapshot: Snapshot) -> _Layouts:
         vertex = topology.tree.leaf_vertex[vertex]
     index = np.full(len(fabric.gpu_leaf), -1)
     index[gpu] = np.arange(len(gpu))
-    of_gpus = None
+    of_gpus, divides_nodes = None, False
     if isinstance(topology, Tree) and below:
-        of_gpus = layout_of(topology, topology.leaf_vertex[fabric.gpu_leaf[gpu]])
-    layouts = _Layouts(
-        node=node, of_nodes=layout_of(topology, vertex), gpu=gpu, of_gpus=of_gpus, index=index
+        at = topology.leaf_vertex[fabric.gpu_leaf[gpu]]
+        of_gpus = layout_of(topology, at)
+        above = topology.parent[at] != fabric.vertex[snapshot.gpus.node.array()[gpu]]
+        divides_nodes = bool(above.any())
+    layouts = Layouts(
+        node=node,
+        of_nodes=layout_of(topology, vertex),
+        gpu=gpu,
+        of_gpus=of_gpus,
+        index=index,
+        divides_nodes=divides_nodes,
     )
     _recent.appendleft((fabric, layouts))
     return layouts
@@ -91,7 +100,7 @@ class ClusterPlacer:
     def __init__(self, snapshot: Snapshot, placer: Placer) -> None:
         """Use the topology of a snapshot."""
         self.placer, self._snapshot = placer, snapshot
-        self._layouts = _layouts_of(snapshot)
+        self._layouts = layouts_of(snapshot)
         self._gpu_node = snapshot.gpus.node.array().astype(np.int64)
         self._memory = snapshot.gpus.memory_bytes.array().astype(np.int64)
         self._first = snapshot.nodes.first_gpu.array().astype(np.int64)
@@ -235,7 +244,7 @@ class ClusterPlacer:
         if not spec.gpus:
             return [(node, ()) for node in nodes.tolist()]
         chosen = {
-            node: self._gpus_on(node, count * spec.gpus, usable)
+            node: self.gpus_on(node, count * spec.gpus, usable)
             for node, count in zip(*np.unique(nodes, return_counts=True), strict=True)
         }
         nth = nth_of_equals(nodes)
@@ -244,7 +253,8 @@ class ClusterPlacer:
             for node, n in zip(nodes.tolist(), nth.tolist(), strict=True)
         ]
 
-    def _gpus_on(self, node: int, count: int, usable: Bools) -> list[int]:
+    def gpus_on(self, node: int, count: int, usable: Bools) -> list[int]:
+        """Return so many of the usable GPUs of a node, close together."""
         first, number = self._first[node], self._snapshot.nodes.gpu_count[node]
         rows = first + np.flatnonzero(usable[first : first + number])
         layouts = self._layouts

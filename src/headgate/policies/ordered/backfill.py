@@ -17,7 +17,7 @@ from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
 from headgate.planning.census import Bools
 from headgate.planning.estimates import Estimates
-from headgate.planning.placed_timetable import fit, timetable
+from headgate.planning.placement import fit, timetable
 from headgate.planning.placers import Placer
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import (

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from headgate.model import WHOLE
-from headgate.planning.placed_timetable import timetable
+from headgate.planning.placement import timetable
 from headgate.planning.placers import Placer
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.soonest import Soonest
