@@ -38,8 +38,13 @@ def test_parameters_have_default_bound_unit_and_meaning(listed: list[dict[str, A
         "least": None,
         "unit": "1",
         "meaning": "price of a second spent reading within the rack",
+        "choices": [],
     }
-    assert next(policy for policy in listed if policy["name"] == "fifo")["parameters"] == []
+    assert next(policy for policy in listed if policy["name"] == "gs")["parameters"][2:] == []
+    fifo = next(policy for policy in listed if policy["name"] == "fifo")
+    place = fifo["parameters"][0]
+    assert (place["name"], place["default"]) == ("place", "first-fit")
+    assert {"closed-minimum", "best-fit-subtree", "sequential"} < set(place["choices"])
 
 
 def test_every_listed_parameter_can_be_set_within_its_range(listed: list[dict[str, Any]]) -> None:

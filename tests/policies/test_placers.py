@@ -7,8 +7,12 @@ from tests.policies.test_storms import HELD_BACK
 from tests.sim.weather import ends_all, named, ride
 
 from headgate.app import POLICIES
+from headgate.base.rng import stream
+from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.placers.setting import PLACES
 from headgate.ports import Policy, make_policy
+from headgate.protocol.reasons import GangSpread, PolicyRefuses
+from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.testing.policy_laws import PolicyLaws
 
 SETTINGS = [
@@ -75,7 +79,7 @@ del Placing  # it is no policy by itself
     "setting", SETTINGS, ids=lambda setting: "-".join(map(str, setting.values()))
 )
 @pytest.mark.parametrize(
-    "order", ["fifo", "conservative-backfill", "least-attained-service", "headgate"]
+    "order", ["fifo", "conservative-backfill", "least-attained-service", "headgate", "fs"]
 )
 def test_every_job_ends_in_a_storm(order: str, setting: dict[str, float | str]) -> None:
     for seed in range(3):
@@ -83,6 +87,51 @@ def test_every_job_ends_in_a_storm(order: str, setting: dict[str, float | str]) 
         with named(f"storm({seed}) under {order} {setting}"):
             watch = ride(seed, policy, calm=seed % 3 == 2, limits=seed % 2 == 1)
             assert ends_all(watch.engine, held_back=order in HELD_BACK)
+
+
+def racks(*gangs: int) -> Snapshot:
+    """Return two racks of four nodes, a GPU each, and gangs that wait."""
+    state = State()
+    state.set_queue(Queue(name="q"))
+    for number in range(8):
+        gpu = (Gpu(memory_bytes=0),)
+        state.add_node(Node(id=f"n{number}", rack=f"r{number // 4}", gpus=gpu, cpus=4))
+    for number, count in enumerate(gangs):
+        tasks = (Task(gpus=1),) * count
+        job = Job(id=f"j{number}", name="j", user="u", queue="q", tasks=tasks, gang=count > 1)
+        row = state.add_job(job)
+        state.move_job(row, JobState.ACTIVE)
+        for task in state.tasks_of(row):
+            state.move_task(task, TaskState.WAITING)
+    return state.freeze()
+
+
+@pytest.mark.parametrize(
+    "order", ["fifo", "easy-backfill", "least-attained-service", "headgate", "fs"]
+)
+def test_gang_waits_for_a_closed_set_with_a_reason_or_is_spread(order: str) -> None:
+    snapshot = racks(3, 3, 2)
+    placed = {}
+    for otherwise in ("wait", "spread"):
+        setting = {"place": "closed-minimum", "otherwise": otherwise}
+        plan = make_policy(POLICIES, order, setting).decide(snapshot, stream(0))
+        placed[otherwise] = [start.node for start in plan.starts]
+        reasons = {type(refusal.reason) for refusal in plan.refusals if 2 in refusal.jobs}
+        assert reasons == ({GangSpread} if otherwise == "wait" else set())
+    assert placed["wait"] == [0, 1, 2, 4, 5, 6]
+    assert placed["spread"] == [0, 1, 2, 4, 5, 6, 3, 7]
+
+
+def test_sizes_other_than_powers_of_two_are_refused_or_rounded_up() -> None:
+    job = Job(id="j", name="j", user="u", queue="q", tasks=(Task(gpus=1),) * 3, gang=True)
+    setting = {"place": "best-fit-subtree", "sizes": "refuse"}
+    reason = make_policy(POLICIES, "headgate", setting).refuses(job)
+    assert isinstance(reason, PolicyRefuses)
+    assert "3 GPUs with sizes=refuse, as that is no power of two" in str(reason)
+    policy = make_policy(POLICIES, "headgate", {"place": "best-fit-subtree"})
+    assert policy.refuses(job) is None
+    plan = policy.decide(racks(3, 4), stream(0))
+    assert sorted(start.node for start in plan.starts) == [0, 1, 2, 4, 5, 6, 7]
 
 
 def test_every_placer_is_tried() -> None:

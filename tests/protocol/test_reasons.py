@@ -11,6 +11,7 @@ from headgate.protocol.reasons import (
     BackfillTooLong,
     Fragmented,
     GangShort,
+    GangSpread,
     GpuMemory,
     NoFittingNode,
     NoFreeGpu,
@@ -66,6 +67,16 @@ SHORT = GangShort(placeable_tasks=3, tasks=4, free_gpus=14, needed_gpus=16)
         (
             GangShort(placeable_tasks=3, tasks=4, free_gpus=0, needed_gpus=0),
             "3 of 4 tasks fit now; starts when all its tasks fit together",
+        ),
+        (
+            GangSpread(tasks=4, gpus=16),
+            ("its 4 tasks fit 16 free GPUs, but these are no closed set of least diameter; "
+            "starts when one is idle"),
+        ),
+        (
+            GangSpread(tasks=1, gpus=1),
+            ("its task fits a free GPU, but that is no closed set of least diameter; "
+            "starts when one is idle"),
         ),
         (
             Fragmented(free_gpus=8, most_on_one_node=3, needed_gpus=4),

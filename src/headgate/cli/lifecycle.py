@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -186,10 +186,14 @@ def up(
             spares=spares,
             show_progress=show_progress,
         )
+    output.print_result(facts, _is_up(facts, settings), as_json=settings.as_json)
+
+
+def _is_up(facts: dict[str, Any], settings: Settings) -> str:
+    """Return the text of what runs now."""
     verb = "is already running" if facts["already_running"] else "is up"
     text = f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
-    lines = [text, f"State directory: {settings.state}", *facts["notes"]]
-    output.print_result(facts, "\n".join(lines), as_json=settings.as_json)
+    return "\n".join([text, f"State directory: {settings.state}", *facts["notes"]])
 
 
 def _memory_bytes(text: str, settings: Settings) -> int:

@@ -12,6 +12,9 @@ import numpy as np
 
 from headgate.model import CPUS
 from headgate.planning.fit import no_room
+from headgate.planning.job_traffic import communicates
+from headgate.planning.placement import PlacedFit
+from headgate.planning.placers import ByLinks, Placer
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import FirstFit, waiting_gang
 from headgate.planning.why_waits import being_stopped
@@ -20,21 +23,22 @@ from headgate.protocol.reasons import GangShort
 from headgate.state import Scratch, Snapshot
 
 
-def place_cpu_tasks(scratch: Scratch) -> tuple[Refusal, ...]:
+def place_cpu_tasks(scratch: Scratch, placer: Placer | None = None) -> tuple[Refusal, ...]:
     """Place WAITING tasks without a GPU, jobs in order of arrival, each on its cheapest node.
 
     Ties go to the node with most free CPU slots, then to the first. Returns the refusals of jobs
-    with tasks that fit no node. O(tasks x (nodes + replicas of a task's shards)).
+    with tasks that fit no node. Gangs are placed by a placer, where given. O(tasks x (nodes +
+    replicas of a task's shards)).
     """
     jobs = list(scratch.snapshot.waiting_cpu_jobs())
-    return tuple(_CpuTasks(scratch).refusals(jobs)) if jobs else ()
+    return tuple(_CpuTasks(scratch, placer).refusals(jobs)) if jobs else ()
 
 
 class _CpuTasks:
     """The nodes that are up, their racks and the sizes of shards, read once for all tasks."""
 
-    def __init__(self, scratch: Scratch) -> None:
-        snapshot = scratch.snapshot
+    def __init__(self, scratch: Scratch, placer: Placer | None) -> None:
+        snapshot, self._placer = scratch.snapshot, placer
         self._scratch, self._snapshot = scratch, snapshot
         self._nodes = np.array(snapshot.live_nodes(), np.int64)
         self._rack = snapshot.nodes.rack.array().astype(np.int64)
@@ -61,6 +65,11 @@ class _CpuTasks:
         Each on its cheapest node, else by first fit, with which the submission check judges it.
         """
         tasks, count = self._snapshot.waiting_of(job).tolist(), self._snapshot.jobs.task_count[job]
+        if self._placer is not None and not (
+            isinstance(self._placer, ByLinks) and not communicates(self._snapshot.job(job))
+        ):  # without links to weigh, it starts near its data
+            yield from self._place_gang_by(self._placer, job)
+            return
         used: set[int] | None = set() if self._snapshot.job(job).distinct_nodes else None
         with self._scratch.trial() as trial:
             placed = sum(1 for _ in takewhile(lambda task: self._place(task, used), tasks))
@@ -73,6 +82,20 @@ class _CpuTasks:
         free = int(self._scratch.ledger.nodes.free_gpus.array().sum())
         reason = GangShort(placeable_tasks=placed, tasks=count, free_gpus=free, needed_gpus=0)
         yield Refusal(reason=reason, jobs=(job,))
+
+    def _place_gang_by(self, placer: Placer, job: int) -> Iterator[Refusal]:
+        """Place all tasks of a gang by a placer, or none and yield a refusal."""
+        unit = waiting_gang(self._snapshot, job)
+        if unit is None:
+            yield Refusal(reason=being_stopped(self._scratch, job), jobs=(job,))
+            return
+        placing = PlacedFit(self._scratch, placer)
+        if not placing.place(unit):
+            fit, free = placing.most(unit), self._scratch.ledger.nodes.free_gpus.array().sum()
+            reason = GangShort(
+                placeable_tasks=fit, tasks=len(unit.tasks), free_gpus=int(free), needed_gpus=0
+            )
+            yield Refusal(reason=reason, jobs=(job,))
 
     def _place(self, task: int, used: set[int] | None = None) -> bool:
         """Place a task on the cheapest node that it fits; return whether there is one.

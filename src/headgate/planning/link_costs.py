@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from headgate.planning.job_traffic import JobTraffic, communicates
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.traffic import Traffic, traffic_of
 from headgate.planning.units import Unit
-from headgate.state import Snapshot
+from headgate.state import Scratch, Snapshot
 
 _KEPT = 8
 _SAME = 1 + 1e-9
@@ -41,6 +41,10 @@ class Spread:
     level: str
     slowdown: float
     better_spans: int
+
+
+Placed = tuple[int, int, Sequence[int]]
+"""A task (row), its node (row), and the indices of its GPUs there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,9 +73,9 @@ def _job_traffic(snapshot: Snapshot) -> JobTraffic:
 class LinkCosts:
     """The costs of sets of one round; nothing is computed before a unit communicates."""
 
-    def __init__(self, snapshot: Snapshot, end_at: Callable[[Ints], Floats]) -> None:
-        """Take the runs of a snapshot, and when tasks are expected to end."""
-        self._snapshot, self._end_at = snapshot, end_at
+    def __init__(self, scratch: Scratch, end_at: Callable[[Ints], Floats]) -> None:
+        """Take the runs of a scratch's snapshot, and when tasks are expected to end."""
+        self._scratch, self._snapshot, self._end_at = scratch, scratch.snapshot, end_at
         self._started: list[_Sender] = []
         self._best_s: dict[int, float] = {}
 
@@ -81,7 +85,7 @@ class LinkCosts:
         if not communicates(job):
             return False
         specs = [self._snapshot.names.demands[demand] for demand in set(unit.demands)]
-        if any(not spec.gpus or spec.in_part for spec in specs):
+        if any(spec.in_part for spec in specs):
             return False
         return 0 < self._best_step_s(job, unit) < math.inf
 
@@ -105,42 +109,56 @@ class LinkCosts:
         found: Ints = leaves[leaves >= 0]
         return found
 
+    def leaves_of(self, starts: Iterable[Placed]) -> Ints:
+        """Return the leaves of tasks that start, those without a place left out."""
+        fabric, first = self._traffic.fabric, self._snapshot.nodes.first_gpu
+        leaves = list[int]()
+        for _, node, gpus in starts:
+            gpu_leaves = [int(fabric.gpu_leaf[first[node] + gpu]) for gpu in gpus]
+            leaves += gpu_leaves or [int(fabric.first_leaf[node])]
+        found = np.array(leaves, np.int64)
+        return found[found >= 0]
+
     # --- neighbours ----------------------------------------------------------------------------
 
     @cached_property
     def _running(self) -> list[_Sender]:
-        """The groups of runs that communicate."""
-        snapshot = self._snapshot
-        task = snapshot.grants.task.array().astype(np.int64)
+        """The groups of runs that communicate, and those that started before in this round."""
+        snapshot, grants = self._snapshot, self._snapshot.grants
+        task = grants.task.array().astype(np.int64)
+        held = [(int(task[n]), grants.node[n], grants.gpus[n]) for n in self._communicating(task)]
+        held += [
+            start
+            for start in self._scratch.starts
+            if communicates(snapshot.job(snapshot.tasks.job[start.task]))
+        ]
+        groups: dict[tuple[int, int], list[Placed]] = {}
+        for task_, node, gpus in held:
+            job = snapshot.tasks.job[task_]
+            part = -1 if snapshot.jobs.gang[job] else task_
+            groups.setdefault((job, part), []).append((task_, node, gpus))
+        return [self._sender_of(job, group) for (job, _), group in groups.items()]
+
+    def _communicating(self, task: Ints) -> list[int]:
+        """Return the grants (rows) of runs that communicate, given the task of each."""
         held = np.flatnonzero(task >= 0)
-        job = snapshot.tasks.job.take(task[held]).astype(np.int64)
-        found = list[_Sender]()
-        for row in np.unique(job).tolist():
-            spec = snapshot.job(row)
-            if communicates(spec):
-                grants = held[job == row]
-                groups = [grants] if spec.gang else [grants[n : n + 1] for n in range(len(grants))]
-                found += [self._sender_of(spec, group, task[group]) for group in groups]
+        job = self._snapshot.tasks.job.take(task[held]).astype(np.int64)
+        some = [row for row in np.unique(job).tolist() if communicates(self._snapshot.job(row))]
+        found: list[int] = held[np.isin(job, some)].tolist()
         return found
 
-    def _sender_of(self, job: Job, grants: Ints, tasks: Ints) -> _Sender:
-        snapshot, fabric = self._snapshot, self._traffic.fabric
-        leaves = list[int]()
-        for row in grants.tolist():
-            node, gpus = snapshot.grants.node[row], snapshot.grants.gpus[row]
-            first = snapshot.nodes.first_gpu[node]
-            leaves += [fabric.gpu_leaf[first + gpu] for gpu in gpus] or [fabric.first_leaf[node]]
-        return self._sender(job, np.array(leaves, np.int64), float(self._end_at(tasks).max()))
+    def _sender_of(self, job: int, group: Sequence[Placed]) -> _Sender:
+        end = float(self._end_at(np.array([task for task, _, _ in group])).max())
+        return self._sender(self._snapshot.job(job), self.leaves_of(group), end)
 
     def _sender(self, job: Job, leaves: Ints, end: float) -> _Sender:
-        leaves = leaves[leaves >= 0]
         assert job.communication is not None, "asked of jobs that communicate"
         traffic = traffic_of(self._traffic.topology, leaves, job.communication)
         return _Sender(traffic, end, leaves)
 
-    def add(self, unit: Unit, gpus: Ints, end: float) -> None:
-        """Count a unit as running on GPUs (rows) from now on."""
-        self._started.append(self._sender(self._snapshot.job(unit.job), self.leaves(gpus), end))
+    def add(self, unit: Unit, leaves: Ints, end: float) -> None:
+        """Count a unit as running on leaves from now on."""
+        self._started.append(self._sender(self._snapshot.job(unit.job), leaves, end))
 
     def busy_leaves(self) -> Ints:
         """Return the leaves that runs which communicate use."""
@@ -149,13 +167,13 @@ class LinkCosts:
 
     # --- costs ---------------------------------------------------------------------------------
 
-    def ends_at(self, unit: Unit, gpus: Ints, at: float, work_s: float) -> tuple[float, float]:
-        """Return when a unit ends that starts at a time on GPUs (rows), and its mean slowdown.
+    def ends_at(self, unit: Unit, leaves: Ints, at: float, work_s: float) -> tuple[float, float]:
+        """Return when a unit ends that starts at a time on leaves, and its mean slowdown.
 
         `work_s` are the seconds that it takes at slowdown 1. O(neighbours) fixed points.
         """
         job = self._snapshot.job(unit.job)
-        own = self._sender(job, self.leaves(gpus), math.inf).traffic
+        own = self._sender(job, leaves, math.inf).traffic
         best_s = self._best_step_s(job, unit)
         senders = [each for each in [*self._running, *self._started] if each.end > at]
         near = sorted(_near(own, senders), key=lambda each: each.end)
@@ -177,11 +195,10 @@ class LinkCosts:
 
     # --- what sets span ------------------------------------------------------------------------
 
-    def spread(self, now: Ints, later: Ints, slowdown: float) -> Spread:
-        """Describe the set of a unit's GPUs (rows) now, and the better one `later`."""
+    def spread(self, here: Ints, there: Ints, slowdown: float) -> Spread:
+        """Describe the set of a unit's leaves now, and the better one, later."""
         shape = self._traffic.topology
         tree = shape.tree if isinstance(shape, FatTree) else shape
-        here, there = self.leaves(now), self.leaves(later)
         if not isinstance(tree, Tree):
             hops, better = shape.diameter(here), shape.diameter(there)
             return Spread(spans=hops, level="hop", slowdown=slowdown, better_spans=better)

@@ -20,7 +20,7 @@ from headgate.planning.census import Bools
 from headgate.planning.link_costs import LinkCosts
 from headgate.planning.placers import ByLinks
 from headgate.planning.placers.layout import Request
-from headgate.planning.placers.on_cluster import ClusterPlacer, Layouts, layouts_of
+from headgate.planning.placers.on_cluster import ClusterPlacer, Layouts, Room, layouts_of
 from headgate.planning.shares import Ints
 from headgate.planning.timetable import EndAt, Reservation, Timetable
 from headgate.planning.units import Unit
@@ -37,6 +37,7 @@ class _Choice:
 
     nodes: Bools
     gpus: Ints
+    leaves: Ints
     at: float
     ends_at: float
     slowdown: float
@@ -49,7 +50,7 @@ class LinkedTimetable(Timetable):
         """Start as any timetable."""
         super().__init__(scratch, end_at)
         self._placer = placer
-        self._links = LinkCosts(scratch.snapshot, end_at)
+        self._links = LinkCosts(scratch, end_at)
         self._found: tuple[Unit, _Choice] | None = None  # for the unit that was weighed last
 
     @cached_property
@@ -75,7 +76,7 @@ class LinkedTimetable(Timetable):
         finally:
             self._among = None
         if started:
-            self._links.add(unit, best.gpus, best.ends_at)
+            self._links.add(unit, best.leaves, best.ends_at)
         return started
 
     def better(self, unit: Unit, run_s: float, expected_s: float) -> Reservation | None:
@@ -95,14 +96,15 @@ class LinkedTimetable(Timetable):
         if later is None:
             self._found = unit, now
             return None
-        spread = self._links.spread(now.gpus, later.gpus, now.slowdown)
+        spread = self._links.spread(now.leaves, later.leaves, now.slowdown)
         return Reservation(unit=unit, at=later.at, gpus=later.gpus, spread=spread)
 
     def run_s_on(self, found: Reservation, run_s: float) -> float:
         """Return how long a run of `run_s` seconds at slowdown 1 takes as reserved."""
         if not math.isfinite(run_s) or not self._links.matter(found.unit):
             return run_s
-        return self._links.ends_at(found.unit, found.gpus, found.at, run_s)[0] - found.at
+        leaves = self._links.leaves(found.gpus)
+        return self._links.ends_at(found.unit, leaves, found.at, run_s)[0] - found.at
 
     def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
         """Return the reservation with which a unit ends soonest, or if unknown, starts so."""
@@ -110,7 +112,8 @@ class LinkedTimetable(Timetable):
         if first is None or self._among is not None or not self._links.matter(unit):
             return first
         work_s = run_s if math.isfinite(run_s) else 0.0
-        end, slowdown = self._links.ends_at(unit, first.gpus, first.at, work_s)
+        leaves = self._links.leaves(first.gpus)
+        end, slowdown = self._links.ends_at(unit, leaves, first.at, work_s)
         if first.at <= self.now or slowdown <= _NO_SLOWER:
             return first
         later = self._best_later(unit, run_s, end if work_s else first.at + 2 * SAME_INSTANT_S)
@@ -127,30 +130,44 @@ class LinkedTimetable(Timetable):
         room = self._room_now(demand, len(tasks), run_s, set(), distinct=distinct)
         best: _Choice | None = None
         for nodes in self._sets(room, len(tasks)):
-            gpus = self._tried(unit, run_s, nodes)
-            if gpus is None:
+            choice = self._tried(unit, run_s, work_s, nodes)
+            if choice is None:
                 continue
-            end, slowdown = self._links.ends_at(unit, gpus, self.now, work_s)
-            if slowdown > _NO_SLOWER and not self._in_time(gpus, self.now, run_s * slowdown).all():
-                gpus = self._tried(unit, run_s * slowdown, nodes)
-                if gpus is None:
+            late_s = run_s * choice.slowdown
+            if choice.slowdown > _NO_SLOWER and not self._ends_in_time(choice, late_s):
+                choice = self._tried(unit, late_s, work_s, nodes)
+                if choice is None:
                     continue
-                end, slowdown = self._links.ends_at(unit, gpus, self.now, work_s)
-            if best is None or (end, slowdown) < (best.ends_at, best.slowdown):
-                best = _Choice(nodes=nodes, gpus=gpus, at=self.now, ends_at=end, slowdown=slowdown)
+            if best is None or (choice.ends_at, choice.slowdown) < (best.ends_at, best.slowdown):
+                best = choice
             if best.slowdown <= _NO_SLOWER:
                 break
         return best
 
-    def _tried(self, unit: Unit, run_s: float, nodes: Bools) -> Ints | None:
-        """Return the GPUs (rows) of a unit if it starts now on some nodes; nothing is placed."""
+    def _ends_in_time(self, choice: _Choice, run_s: float) -> bool:
+        return bool(self._in_time(choice.gpus, self.now, run_s).all())
+
+    def _tried(self, unit: Unit, run_s: float, work_s: float, nodes: Bools) -> _Choice | None:
+        """Return the choice of a unit that starts now on some nodes, if it fits."""
         self._among = nodes
         try:
             with self._scratch.trial():
+                before = len(self._scratch.starts)
                 rows = self._place(unit, run_s)
+                leaves = self._links.leaves_of(self._scratch.starts[before:])
         finally:
             self._among = None
-        return None if rows is None else np.array(rows, np.int64)
+        if rows is None:
+            return None
+        end, slowdown = self._links.ends_at(unit, leaves, self.now, work_s)
+        return _Choice(
+            nodes=nodes,
+            gpus=np.array(rows, np.int64),
+            leaves=leaves,
+            at=self.now,
+            ends_at=end,
+            slowdown=slowdown,
+        )
 
     def _best_later(self, unit: Unit, run_s: float, before: float) -> _Choice | None:
         """Return the set, free later, on which a unit ends soonest, if it ends `before` a time."""
@@ -168,11 +185,17 @@ class LinkedTimetable(Timetable):
                 found = self._earliest_on(unit, run_s, nodes)
                 if found is None or found.at <= self.now or found.at + work_s >= before:
                     continue
-                end, slowdown = self._links.ends_at(unit, found.gpus, found.at, work_s)
+                leaves = self._links.leaves(found.gpus)
+                end, slowdown = self._links.ends_at(unit, leaves, found.at, work_s)
                 if end < before:
                     before = end
                     best = _Choice(
-                        nodes=nodes, gpus=found.gpus, at=found.at, ends_at=end, slowdown=slowdown
+                        nodes=nodes,
+                        gpus=found.gpus,
+                        leaves=leaves,
+                        at=found.at,
+                        ends_at=end,
+                        slowdown=slowdown,
                     )
         return best
 
@@ -237,7 +260,7 @@ class LinkedTimetable(Timetable):
     ) -> Iterator[tuple[int, ...]]:
         """Yield GPUs of a node for one task, and for the next: those that are close together."""
         spec, first = self._demands[demand], self._scratch.snapshot.nodes.first_gpu[node]
-        if not spec.gpus or spec.in_part or not self._layouts.divides_nodes:
+        if not spec.gpus or spec.in_part or self._layouts.of_gpus is None:
             yield from super()._gpus_now(demand, node, run_s, places)
             return
         low, high = np.searchsorted(self._node, (node, node + 1))
@@ -245,7 +268,14 @@ class LinkedTimetable(Timetable):
         usable = np.zeros(len(self._free_at), bool)
         usable[rows] = self._usable_now(spec, rows, memory, run_s)
         most = min(places, int(usable[rows].sum()) // spec.gpus)
-        chosen = self._gpu_choice.gpus_on(node, most * spec.gpus, usable) if most else []
+        free = Room(
+            room=np.zeros(0, np.int64),
+            usable=usable,
+            held=~usable,
+            kept=np.zeros(0, bool),
+            rank=self.reserved_from,
+        )
+        chosen = self._gpu_choice.gpus_on(node, most * spec.gpus, free) if most else []
         for end in range(spec.gpus, len(chosen) + 1, spec.gpus):
             yield tuple(gpu - first for gpu in chosen[end - spec.gpus : end])
 

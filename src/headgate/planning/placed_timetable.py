@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from headgate.planning.census import Bools
 from headgate.planning.placers import Placer
 from headgate.planning.placers.on_cluster import ClusterPlacer, Room
 from headgate.planning.shares import Floats, Ints
-from headgate.planning.timetable import EndAt, Timetable
+from headgate.planning.timetable import UNKNOWN_AT, EndAt, Timetable
 from headgate.planning.units import Unit
 from headgate.state import Scratch
 from headgate.state.tables import GPU_FREE, GPU_GONE
@@ -52,7 +53,9 @@ class PlacedTimetable(Timetable):
         usable[self._row] = self._usable_now(spec, self._row, self._memory, run_s)
         held = self._scratch.ledger.gpus.task.array() != GPU_FREE
         held |= self._free_at > self.now
-        now = self._room(room, usable, held, self.now)
+        now = self._room(room, usable, held, self.now, self.reserved_from)
+        if not spec.gpus:
+            now = replace(now, busy=self._busy_nodes())
         spots = self._placer.spots(
             demand, len(tasks), now, distinct=distinct, anchors=self._anchors(tasks[0])
         )
@@ -61,6 +64,18 @@ class PlacedTimetable(Timetable):
             self._scratch.place(task, node, tuple(gpu - first[node] for gpu in gpus))
             for task, (node, gpus) in zip(tasks, spots, strict=True)
         )
+
+    def _busy_nodes(self) -> Bools:
+        """Return which nodes are used by runs of any kind, or are in closed sets of these."""
+        snapshot, starts = self._scratch.snapshot, self._scratch.starts
+        granted = snapshot.grants.task.array().astype(np.int64)
+        rows = np.flatnonzero(granted >= 0)
+        task = np.append(granted[rows], [start.task for start in starts]).astype(np.int64)
+        node = np.append(snapshot.grants.node.take(rows), [start.node for start in starts])
+        node = node.astype(np.int64)
+        busy = self._placer.kept_nodes(snapshot.tasks.job.take(task).astype(np.int64), node)
+        busy[node] = True
+        return busy
 
     def _anchors(self, task: int) -> Ints:
         """Return the nodes of the tasks of a task's job that are placed already."""
@@ -71,11 +86,11 @@ class PlacedTimetable(Timetable):
         nodes = [each.node for each in self._scratch.starts if tasks.job[each.task] == job]
         return np.array(nodes, np.int64)
 
-    def _room(self, room: Ints, usable: Bools, held: Bools, at: float) -> Room:
+    def _room(self, room: Ints, usable: Bools, held: Bools, at: float, rank: Floats) -> Room:
         """Return what may be used at a time, with the closed sets of runs that last longer."""
         gone = self._scratch.snapshot.gpus.task.array() == GPU_GONE
         kept = self._kept_until(at) > at
-        return Room(room=room, usable=usable, held=held & ~gone, kept=kept)
+        return Room(room=room, usable=usable, held=held & ~gone, kept=kept, rank=rank)
 
     def _kept_until(self, at: float) -> Floats:
         """Return until when each GPU is in a closed set of a run, as far as that matters now."""
@@ -144,6 +159,8 @@ class PlacedTimetable(Timetable):
         available, chosen, anchors = available.copy(), list[int](), list[int]()
         held = np.ones(len(self._free_at), bool)
         held[self._row] = available > at
+        latest = np.zeros(len(held))
+        latest[self._row] = np.where(available < UNKNOWN_AT, -available, -UNKNOWN_AT)
         for demand, count in demands:
             spec = self._demands[demand]
             fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
@@ -154,7 +171,7 @@ class PlacedTimetable(Timetable):
             usable = np.zeros(len(held), bool)
             usable[self._row] = fits <= at
             room = np.bincount(node[free_at <= at], minlength=nodes)
-            now = self._room(room, usable, held, ends)
+            now = self._room(room, usable, held, ends, latest)
             near = np.array(anchors, np.int64)
             spots = self._placer.spots(demand, count, now, distinct=distinct, anchors=near)
             if spots is None:

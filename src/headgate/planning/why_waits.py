@@ -17,6 +17,8 @@ from headgate.base.units import MOST_SECONDS, SAME_INSTANT_S
 from headgate.model import WHOLE, Demand
 from headgate.planning.census import Bools
 from headgate.planning.fit import demand_text, lacking_resource, no_such_gpu
+from headgate.planning.link_costs import Spread
+from headgate.planning.placers import Placer
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import Reservation, Timetable
 from headgate.planning.units import Unit
@@ -27,6 +29,7 @@ from headgate.protocol.reasons import (
     BackfillTooLong,
     Fragmented,
     GangShort,
+    GangSpread,
     GpuMemory,
     NoFittingNode,
     NoFreeGpu,
@@ -65,11 +68,14 @@ class WhyWaits:
         scratch: Scratch,
         timetable: Timetable | None = None,
         reservations: Sequence[Reservation] = (),
+        placer: Placer | None = None,
     ) -> None:
         """Explain by the starts of a round and, where it has them, its timetable and reservations.
 
-        Without a timetable, every free GPU may be used without limit.
+        Without a timetable, every free GPU may be used without limit. What fits waits for a better
+        set, if a placer may let it wait.
         """
+        self._may_wait = placer is not None and placer.may_wait
         self._scratch, self._snapshot = scratch, scratch.snapshot
         self._reservations = reservations
         gpus = scratch.ledger.gpus
@@ -97,14 +103,33 @@ class WhyWaits:
             self._known[key] = self._short(unit)
         found, mine = self._known[key], self._reservation.get(unit.tasks)
         reserved = None if mine is None else self._reserved(mine)
+        if mine is not None and mine.spread is not None:
+            return self._waits_for_links(mine, mine.spread, reserved)
         if isinstance(found, Reason):
             return replace(found, reserved=reserved) if isinstance(found, Short) else found
         if run_s <= found + SAME_INSTANT_S:
-            return None
+            gpus = -(-unit.gpus_milli(self._snapshot) // WHOLE)
+            spread = GangSpread(tasks=len(unit.tasks), gpus=gpus, reserved=reserved)
+            return spread if self._may_wait else None
         return BackfillTooLong(
             needs_s=None if math.isinf(run_s) else run_s,
             hole_s=found,
             ahead=self._ahead(found),
+            reserved=reserved,
+        )
+
+    def _waits_for_links(
+        self, mine: Reservation, spread: Spread, reserved: ReservedAt | None
+    ) -> GangSpread:
+        """Return why a unit waits that fits now, but would end later there."""
+        return GangSpread(
+            tasks=len(mine.unit.tasks),
+            gpus=-(-mine.unit.gpus_milli(self._snapshot) // WHOLE),
+            spans=spread.spans,
+            level=spread.level,
+            slowdown=spread.slowdown,
+            wait_s=mine.at - self._snapshot.now,
+            better_spans=spread.better_spans,
             reserved=reserved,
         )
 

@@ -42,7 +42,8 @@ class WideUnits:
 
     def __init__(self, scratch: Scratch, now: Standing, placer: Placer | None = None) -> None:
         """Start with all that wait; units are listed when they are first placed."""
-        self._scratch, self._now, self._fit = scratch, now, fit(scratch, placer)
+        self._scratch, self._now = scratch, now
+        self._placer, self._fit = placer, fit(scratch, placer)
         self._waiting = set(now.wide_jobs.tolist())
         self._lines: dict[int, list[_Line]] = {}
         self._won_milli: dict[int, int] = {}
@@ -138,7 +139,7 @@ class WideUnits:
     def refusals(self) -> Iterator[Refusal]:
         """Yield why the others still wait, one refusal per reason."""
         left = [(int(self._now.jobs[job]), self.next_unit(job)) for job in sorted(self._waiting)]
-        yield from unit_refusals(self._scratch, left, WhyWaits(self._scratch))
+        yield from unit_refusals(self._scratch, left, WhyWaits(self._scratch, placer=self._placer))
 
 
 def unit_refusals(

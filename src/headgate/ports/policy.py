@@ -187,5 +187,5 @@ def _check(info: PolicyInfo, key: str, value: Any) -> list[Problem]:
         text = f"{value} is below {parameter.least:g}"
     else:
         return []
-    hint = f"default {parameter.default_text}: {parameter.meaning}"
+    hint = f"default {parameter.default}: {parameter.meaning}"
     return [Problem(path=path, problem=text, hint=hint)]

@@ -18,6 +18,7 @@ from headgate.model.topology import (
     GroupLevel,
     NodeShape,
 )
+from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.placed_timetable import PlacedTimetable
 from headgate.planning.placement import fit, timetable
 from headgate.planning.placers import BestFitSubtree, ClosedMinimum, Cyclic, Placer, Sequential
@@ -40,6 +41,7 @@ def cluster(
     racks: int = 2,
     topology: ClusterTopology | None = None,
     distinct: bool = False,
+    cpus: float | None = None,
 ) -> Snapshot:
     """Return idle nodes n0, n1 ... in racks, and gangs that wait: the GPUs of each task."""
     state = State()
@@ -47,7 +49,8 @@ def cluster(
     state.set_queue(Queue(name="q"))
     for number in range(nodes):
         rack = f"r{number * racks // nodes}"
-        state.add_node(Node(id=f"n{number}", rack=rack, gpus=(Gpu(memory_bytes=0),) * gpus))
+        there = (Gpu(memory_bytes=0),) * gpus
+        state.add_node(Node(id=f"n{number}", rack=rack, gpus=there, cpus=12))
     for number, gang in enumerate(gangs):
         row = state.add_job(
             Job(
@@ -55,7 +58,7 @@ def cluster(
                 name="j",
                 user="u",
                 queue="q",
-                tasks=tuple(Task(gpus=each) for each in gang),
+                tasks=tuple(Task(gpus=each, cpus=cpus) for each in gang),
                 gang=True,
                 distinct_nodes=distinct,
             )
@@ -120,7 +123,8 @@ def test_jobs_that_fit_one_node_of_a_mesh_share_nodes() -> None:
 
 
 def test_gangs_get_racks_and_fat_trees_pods() -> None:
-    assert started(cluster(8, (1,) * 3, (1,) * 4, (1,)), WAIT) == [[0, 1, 2], [4, 5, 6, 7], None]
+    snapshot = cluster(8, (1,) * 3, (1,) * 4, (1,), (1,))
+    assert started(snapshot, WAIT) == [[0, 1, 2], [4, 5, 6, 7], [3], None]
     pods = ClusterFatTree(
         ports=4, bytes_per_s=(1e9, 1e9, 1e9), nodes=tuple(f"n{n}" for n in range(16))
     )
@@ -128,11 +132,21 @@ def test_gangs_get_racks_and_fat_trees_pods() -> None:
     assert started(snapshot, WAIT) == [[0, 1], [4, 5, 6], [8, 9, 10, 11]]
 
 
-def test_surplus_of_a_closed_set_is_kept_from_other_jobs_or_not() -> None:
-    snapshot = cluster(8, (1,) * 3, (1,) * 4, (1,))
-    assert started(snapshot, WAIT)[2] is None
-    assert started(snapshot, ClosedMinimum())[2] == [3]
-    assert started(snapshot, ClosedMinimum(reserve="needed", otherwise="wait"))[2] == [3]
+def test_surplus_of_a_closed_set_is_kept_from_other_gangs_or_not() -> None:
+    names = ("core", "a0", "a1", "r0", "r1", "r2", "r3", *(f"n{n}" for n in range(8)))
+    binary = ClusterTree(
+        level_names=("core", "aggregation", "rack", "node"),
+        names=names,
+        parents=(-1, 0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6),
+        levels=(0, 1, 1, *[2] * 4, *[3] * 8),
+        bytes_per_s=(1.0,) * len(names),
+    )
+    snapshot = cluster(8, (1,) * 5, (1, 1), (1,), topology=binary)
+    first = [0, 1, 2, 3, 4]
+    assert started(snapshot, WAIT) == [first, None, [5]]
+    assert started(snapshot, ClosedMinimum()) == [first, [6, 7], [5]]
+    needed = ClosedMinimum(reserve="needed", otherwise="wait")
+    assert started(snapshot, needed) == [first, [6, 7], [5]]
 
 
 def test_job_that_no_idle_set_would_hold_does_not_wait_for_one() -> None:
@@ -178,6 +192,26 @@ def test_tasks_of_fewer_gpus_start_near_those_of_more() -> None:
     scratch = Scratch(snapshot)
     assert fit(scratch, BestFitSubtree()).place(unit_of(snapshot, 0))
     assert {start.node for start in scratch.starts} == {0, 1}  # one rack
+
+
+def test_gangs_without_gpus_get_idle_nodes() -> None:
+    """The machine of 32 nodes with 12 cores each, in two groups of two modules."""
+    names = ("core", "g0", "g1", "m0", "m1", "m2", "m3", *(f"n{n}" for n in range(32)))
+    tree = ClusterTree(
+        level_names=("core", "group", "module", "node"),
+        names=names,
+        parents=(-1, 0, 0, 1, 1, 2, 2, *(3 + n // 8 for n in range(32))),
+        levels=(0, 1, 1, *[2] * 4, *[3] * 32),
+        bytes_per_s=(1.0,) * len(names),
+    )
+    jobs = ((0,) * 64, (0,) * 16, (0,) * 4)
+    snapshot = cluster(32, *jobs, gpus=0, topology=tree, cpus=1.0)
+    scratch, found = Scratch(snapshot), list[set[int]]()
+    place_cpu_tasks(scratch, WAIT)
+    for job in range(3):
+        tasks = set(snapshot.tasks_of(job))
+        found.append({each.node for each in scratch.starts if each.task in tasks})
+    assert found == [{0, 1, 2, 3, 4, 5}, {8, 9}, {16}]
 
 
 def test_parts_and_cpus_are_not_confused_with_whole_gpus() -> None:

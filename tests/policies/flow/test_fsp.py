@@ -11,6 +11,7 @@ from tests.policies.flow.bench import GB, Bench, priced, submitted
 from headgate.base.errors import SpecError
 from headgate.base.rng import Random, stream
 from headgate.model import Task
+from headgate.planning.placers.setting import PLACE
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import standing
 from headgate.policies.flow import FSP, FlowSharing, PreemptiveFlowSharing
@@ -208,7 +209,7 @@ def test_a_job_alone_waits_for_free_gpus() -> None:
 def test_parameters() -> None:
     known = {"fsp": FSP}
     assert PreemptiveFlowSharing.__init__.__kwdefaults__ == {
-        p.name: p.default for p in FSP.parameters
+        p.name: p.default for p in FSP.parameters if p not in PLACE
     }
     assert make_policy(known, "fsp", {"slack": 0}).name == "fsp"
     with pytest.raises(SpecError, match=r"-0\.1 is below 0"):

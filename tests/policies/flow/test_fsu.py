@@ -11,6 +11,7 @@ from tests.policies.flow.bench import GB, Bench, priced, submitted, workloads
 
 from headgate.base.errors import SpecError
 from headgate.model import WHOLE, Task
+from headgate.planning.placers.setting import PLACE
 from headgate.policies.flow import FSU, FlowSharing, UnfairFlow
 from headgate.ports import make_policy
 from headgate.protocol import Plan
@@ -88,7 +89,9 @@ def test_tasks_wait_for_large_enough_gpus() -> None:
 
 
 def test_parameters() -> None:
-    assert UnfairFlow.__init__.__kwdefaults__ == {p.name: p.default for p in FSU.parameters}
+    assert UnfairFlow.__init__.__kwdefaults__ == {
+        p.name: p.default for p in FSU.parameters if p not in PLACE
+    }
     assert make_policy({"fsu": FSU}, "fsu", {"alpha2": 3.0}).name == "fsu"
     with pytest.raises(SpecError, match="no parameter 'alpha3'"):
         make_policy({"fsu": FSU}, "fsu", {"alpha3": 2.0})

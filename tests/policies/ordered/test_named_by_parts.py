@@ -10,7 +10,7 @@ import pytest
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
 from headgate.planning.placers.setting import PLACES
-from headgate.ports import choose_policy
+from headgate.ports import choose_policy, make_policy
 from headgate.spec import load_scenario
 
 SCENARIO = """\
@@ -48,6 +48,22 @@ def test_parts_name_a_policy(tmp_path: Path, text: str, name: str) -> None:
 def test_a_policy_of_parts_has_parameters(tmp_path: Path) -> None:
     text = "{order: fair, backfill: conservative, reservations: 3}"
     assert chosen(tmp_path, text) == ("fair-conservative-backfill", {"reservations": 3})
+
+
+def test_a_place_among_the_parts_is_a_parameter_of_the_policy(tmp_path: Path) -> None:
+    text = "{order: arrival, place: closed-minimum, backfill: easy, otherwise: wait}"
+    name, parameters = chosen(tmp_path, text)
+    assert (name, parameters) == ("easy-backfill", {"place": "closed-minimum", "otherwise": "wait"})
+    assert make_policy(POLICIES, name, parameters).name == name
+    text = "{name: headgate, place: best-fit-subtree}"
+    assert chosen(tmp_path, text) == ("headgate", {"place": "best-fit-subtree"})
+
+
+def test_an_unknown_place_is_reported_with_those_known() -> None:
+    with pytest.raises(SpecError, match="one of first-fit, best-fit-subtree") as error:
+        make_policy(POLICIES, "headgate", {"place": "closed-minimun"})
+    (problem,) = error.value.problems
+    assert (problem.path, problem.hint) == ("policy.place", "did you mean 'closed-minimum'?")
 
 
 @pytest.mark.parametrize(

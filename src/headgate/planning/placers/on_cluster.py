@@ -1,15 +1,16 @@
 """Placers on the nodes and GPUs of a snapshot: which tasks of a unit start where.
 
-Sites are nodes; below the node, where the topology goes on, they are GPUs. A node or GPU is not
-idle for a placer while a run holds it, or, if the placer keeps them, while it is in the closed set
-of a running job.
+Sites are nodes; where the topology has levels between nodes and GPUs, they are GPUs for what fits
+one node. A node or GPU is not idle for a placer while a run holds it, or, if the placer keeps them,
+while it is in the closed set of a running job. What is on one site sends no messages, so it may
+start in any such set.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -36,26 +37,27 @@ class Room:
 
     `room` is how many tasks may start on a node, `usable` which GPUs may be used, `held` which ones
     runs hold, and `kept` which ones are in closed sets of runs; `busy` are nodes that runs without
-    GPUs use, where that matters.
+    GPUs use, where that matters. Of the GPUs of a node, those of least memory are taken first, then
+    those that are least in `rank`.
     """
 
     room: Ints
     usable: Bools
     held: Bools
     kept: Bools
+    rank: Floats
     busy: Bools | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Layouts:
-    """The sites of a fabric: nodes (rows) in a layout, and GPUs (rows), if these have places."""
+    """The sites of a fabric: nodes (rows), and GPUs (rows) if there are levels between these."""
 
     node: Ints
     of_nodes: Layout
     gpu: Ints
     of_gpus: Layout | None
     index: Ints  # of the site of each GPU, -1 without
-    divides_nodes: bool  # whether GPUs of one node are in different subtrees
 
 
 _recent: deque[tuple[Fabric, Layouts]] = deque(maxlen=_KEPT)
@@ -70,25 +72,19 @@ def layouts_of(snapshot: Snapshot) -> Layouts:
     topology = fabric.topology
     node = np.flatnonzero(fabric.vertex >= 0)
     gpu = np.flatnonzero(fabric.gpu_leaf >= 0)
-    below = isinstance(topology, Tree) and len(gpu) > 0
     vertex = fabric.vertex[node]
     if isinstance(topology, FatTree):
         vertex = topology.tree.leaf_vertex[vertex]
     index = np.full(len(fabric.gpu_leaf), -1)
     index[gpu] = np.arange(len(gpu))
-    of_gpus, divides_nodes = None, False
-    if isinstance(topology, Tree) and below:
-        at = topology.leaf_vertex[fabric.gpu_leaf[gpu]]
-        of_gpus = layout_of(topology, at)
-        above = topology.parent[at] != fabric.vertex[snapshot.gpus.node.array()[gpu]]
-        divides_nodes = bool(above.any())
+    of_gpus = None
+    if isinstance(topology, Tree):
+        leaf = topology.leaf_vertex[fabric.gpu_leaf[gpu]]
+        above = fabric.vertex[snapshot.gpus.node.take(gpu).astype(np.int64)]
+        if (topology.parent[leaf] != above).any():
+            of_gpus = layout_of(topology, leaf)
     layouts = Layouts(
-        node=node,
-        of_nodes=layout_of(topology, vertex),
-        gpu=gpu,
-        of_gpus=of_gpus,
-        index=index,
-        divides_nodes=divides_nodes,
+        node=node, of_nodes=layout_of(topology, vertex), gpu=gpu, of_gpus=of_gpus, index=index
     )
     _recent.appendleft((fabric, layouts))
     return layouts
@@ -104,6 +100,8 @@ class ClusterPlacer:
         self._gpu_node = snapshot.gpus.node.array().astype(np.int64)
         self._memory = snapshot.gpus.memory_bytes.array().astype(np.int64)
         self._first = snapshot.nodes.first_gpu.array().astype(np.int64)
+        self._site_of_node = np.full(len(snapshot.nodes.spec), -1)
+        self._site_of_node[self._layouts.node] = np.arange(len(self._layouts.node))
         self._capacity: dict[tuple[int, bool], Ints] = {}
 
     # --- closed sets of runs -------------------------------------------------------------------
@@ -112,36 +110,32 @@ class ClusterPlacer:
         """Return until when each GPU (row) is in the closed set of a running job, -inf if in none.
 
         `holder` is the job (row) that holds a GPU, -1 for none, `free_at` until when. The closed
-        set of a job is the smallest subtree or box with all its sites, if it is one of the least
-        diameter for so many and no other job uses it. O(held GPUs x log), and for each job of
-        several sites O(its set).
+        set of a job of several sites is the smallest subtree or box with all of them, if it is one
+        of the least diameter for so many and no other such job uses it. O(held GPUs x log), and for
+        each such job O(its set).
         """
         until = np.full(len(holder), -math.inf)
         if not self.placer.keeps_closed:
             return until
         layouts = self._layouts
-        held = np.flatnonzero(holder >= 0)
         if layouts.of_gpus is not None:
             layout, site = layouts.of_gpus, layouts.index
         else:
-            site_of_node = np.full(len(self._snapshot.nodes.spec), -1)
-            site_of_node[layouts.node] = np.arange(len(layouts.node))
-            layout, site = layouts.of_nodes, site_of_node[self._gpu_node]
-        held = held[site[held] >= 0]
-        held = held[np.argsort(holder[held], kind="stable")]
-        user = np.full(layout.sites, -1)
-        user[site[held]] = holder[held]
-        by_site = np.full(layout.sites, -math.inf)
-        starts = np.flatnonzero(np.diff(holder[held], prepend=-1))
-        for first, end in pairwise([*starts, len(held)]):
-            gpus = held[first:end]
-            sites = np.unique(site[gpus])
-            closed = layout.closed_around(sites) if len(sites) > 1 else None
-            if closed is not None and np.isin(user[closed], (-1, holder[gpus[0]])).all():
-                by_site[closed] = np.maximum(by_site[closed], free_at[gpus].max())
-        placed = np.flatnonzero(site >= 0)
+            layout, site = layouts.of_nodes, self._site_of_node[self._gpu_node]
+        held, placed = np.flatnonzero((holder >= 0) & (site >= 0)), np.flatnonzero(site >= 0)
+        by_site = _closed_until(layout, holder[held], site[held], free_at[held])
         until[placed] = by_site[site[placed]]
         return until
+
+    def kept_nodes(self, job: Ints, node: Ints) -> Bools:
+        """Return which nodes (rows) are in closed sets of jobs, given the nodes that each uses."""
+        kept = np.zeros(len(self._site_of_node), bool)
+        if self.placer.keeps_closed:
+            site = self._site_of_node[node]
+            some, layouts = np.flatnonzero(site >= 0), self._layouts
+            until = _closed_until(layouts.of_nodes, job[some], site[some], np.zeros(len(some)))
+            kept[layouts.node] = np.isfinite(until)
+        return kept
 
     # --- choice --------------------------------------------------------------------------------
 
@@ -155,7 +149,7 @@ class ClusterPlacer:
         spec = self._snapshot.names.demands[demand]
         if len(anchors):
             nodes = self._near(now.room, count, anchors)
-            return None if nodes is None else self._with_gpus(nodes, spec, now.usable)
+            return None if nodes is None else self._with_gpus(nodes, spec, now)
         capacity = self._capacity_of(demand, distinct=distinct)
         busy = now.held | now.kept
         if spec.gpus and not distinct and self.placer.stays_on_node and (capacity >= count).any():
@@ -170,20 +164,17 @@ class ClusterPlacer:
         )
         places = self.placer.choose(layouts.of_nodes, request)
         if places is not None:
-            return self._with_gpus(nodes[places.sites], spec, now.usable)
+            return self._with_gpus(nodes[places.sites], spec, now)
         waits = self.placer.may_wait and layouts.of_nodes.may_be_closed(request)
         if waits or now.room[nodes].sum() == now.room.sum():
             return None
         rest = np.setdiff1d(np.flatnonzero(now.room), nodes)  # nodes without a place
         chosen = filled(np.concatenate([nodes, rest]), now.room, count)
-        return None if chosen is None else self._with_gpus(chosen, spec, now.usable)
+        return None if chosen is None else self._with_gpus(chosen, spec, now)
 
     def _near(self, room: Ints, count: int, anchors: Ints) -> Ints | None:
         """Return a node for each task, those nearest to the nodes `anchors` first."""
-        layouts = self._layouts
-        site = np.full(len(room), -1)
-        site[layouts.node] = np.arange(len(layouts.node))
-        some = np.flatnonzero(room)
+        layouts, site, some = self._layouts, self._site_of_node, np.flatnonzero(room)
         away = np.full(len(some), math.inf)
         placed, to = site[some] >= 0, np.unique(site[anchors[site[anchors] >= 0]])
         if len(to):
@@ -222,7 +213,7 @@ class ClusterPlacer:
             is_busy = np.zeros(len(fits), bool)
             is_busy[self._gpu_node[busy & ~now.held]] = True  # in another job's closed set
             node = np.lexsort((now.room, is_busy, ~fits))[0]
-            return self._with_gpus(np.full(count, node), spec, now.usable)
+            return self._with_gpus(np.full(count, node), spec, now)
         gpus, node = layouts.gpu, self._gpu_node[layouts.gpu]
         up = (self._snapshot.gpus.task.array() != GPU_GONE)[gpus]
         up &= (self._memory[gpus] >= spec.gpu_memory_bytes) & (capacity[node] >= count)
@@ -233,18 +224,20 @@ class ClusterPlacer:
             capacity=up.astype(np.int64),
         )
         places = self.placer.choose(layouts.of_gpus, request)
+        if places is None and request.count == 1:
+            places = self.placer.choose(layouts.of_gpus, replace(request, idle=~now.held[gpus]))
         if places is None or len(np.unique(node[places.sites])) > 1:
             return None
         rows = gpus[places.sites].reshape(count, spec.gpus).tolist()
         first = int(node[places.sites[0]])
         return [(first, tuple(each)) for each in rows]
 
-    def _with_gpus(self, nodes: Ints, spec: Demand, usable: Bools) -> list[Spot]:
+    def _with_gpus(self, nodes: Ints, spec: Demand, now: Room) -> list[Spot]:
         """Return spots on nodes, one entry per task: on each node GPUs that are close together."""
         if not spec.gpus:
             return [(node, ()) for node in nodes.tolist()]
         chosen = {
-            node: self.gpus_on(node, count * spec.gpus, usable)
+            node: self.gpus_on(node, count * spec.gpus, now)
             for node, count in zip(*np.unique(nodes, return_counts=True), strict=True)
         }
         nth = nth_of_equals(nodes)
@@ -253,10 +246,12 @@ class ClusterPlacer:
             for node, n in zip(nodes.tolist(), nth.tolist(), strict=True)
         ]
 
-    def gpus_on(self, node: int, count: int, usable: Bools) -> list[int]:
-        """Return so many of the usable GPUs of a node, close together."""
+    def gpus_on(self, node: int, count: int, now: Room) -> list[int]:
+        """Return so many of the usable GPUs of a node (rows), close together."""
         first, number = self._first[node], self._snapshot.nodes.gpu_count[node]
-        rows = first + np.flatnonzero(usable[first : first + number])
+        rows = first + np.flatnonzero(now.usable[first : first + number])
+        if len(rows) > count:
+            rows = rows[np.lexsort((now.rank[rows], self._memory[rows]))]
         layouts = self._layouts
         if len(rows) > count and layouts.of_gpus is not None:
             room = np.zeros(len(layouts.gpu), np.int64)
@@ -268,3 +263,22 @@ class ClusterPlacer:
             rows = layouts.gpu[sites]
         chosen: list[int] = rows[:count].tolist()
         return chosen
+
+
+def _closed_until(layout: Layout, job: Ints, site: Ints, until: Floats) -> Floats:
+    """Return until when each site is in the closed set of a job, -inf if in none.
+
+    `job` uses `site` `until`, one entry each, in any order.
+    """
+    by_site, user = np.full(layout.sites, -math.inf), np.full(layout.sites, -1)
+    order = np.argsort(job, kind="stable")
+    starts = np.flatnonzero(np.diff(job[order], prepend=-1))
+    groups = [order[first:end] for first, end in pairwise([*starts, len(order)])]
+    wide = [each for each in groups if site[each].min() != site[each].max()]
+    for each in wide:
+        user[site[each]] = job[each]
+    for each in wide:
+        closed = layout.closed_around(np.unique(site[each]))
+        if closed is not None and np.isin(user[closed], (-1, job[each[0]])).all():
+            by_site[closed] = np.maximum(by_site[closed], until[each].max())
+    return by_site

@@ -138,7 +138,7 @@ class Sequential(Placer):
 class Block(Placer):
     """The first block of consecutive sites that all have room; if there is none, the first sites.
 
-    A block of consecutive leaves is a line of a mesh that may go on in the next row.
+    A block of consecutive leaves is a line of a mesh that may continue in the next row.
     """
 
     name = "block"
@@ -177,8 +177,8 @@ class Cyclic(Placer):
             return None
         group = layout.group[sites]
         turn = nth_of_equals(group) // self.block
-        dealt = sites[np.lexsort((np.arange(len(sites)), group, turn))][: request.count]
-        return Places(sites=dealt, taken=np.unique(dealt))
+        chosen = sites[np.lexsort((np.arange(len(sites)), group, turn))][: request.count]
+        return Places(sites=chosen, taken=np.unique(chosen))
 
 
 def nodes_needed(processes: int, cores: int) -> int:
@@ -189,7 +189,7 @@ def nodes_needed(processes: int, cores: int) -> int:
 def place_all(
     layout: Layout, counts: Sequence[int], placer: Placer, used: Bools | None = None
 ) -> list[Places | None]:
-    """Place a whole set of jobs at once, each on `count` whole sites; return the places of each.
+    """Place a whole set of jobs together, each on `count` whole sites; return the places of each.
 
     The largest first, those of equal size in their order: what the large ones leave suits small
     ones, not the other way round. None for jobs that do not fit beside the others.

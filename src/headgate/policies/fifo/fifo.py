@@ -85,7 +85,7 @@ class _Round:
         return self._gang_short(unit, placing.most(unit))
 
     def _placing(self) -> Fit:
-        """Return what places units: by first fit anew for each unit, which keeps what failed."""
+        """Return what places units; first fit is new for each unit, as it remembers what failed."""
         if self._fit is None or self.placer is None:
             self._fit = fit(self.scratch, self.placer)
         return self._fit
@@ -100,7 +100,7 @@ class _Round:
             unit = self._unit([task])
             if self._placing().place(unit):
                 return None
-            return WhyWaits(self.scratch).reason(unit) or Undecided()
+            return WhyWaits(self.scratch, placer=self.placer).reason(unit) or Undecided()
         if row not in self.candidates:
             least = 0 if demand.in_part else demand.gpus
             free = self.snapshot.nodes.free_gpus.array()
@@ -139,7 +139,7 @@ class _Round:
         """Return why a gang does not start of which first fit places some tasks."""
         free = sum(len(self.scratch.fitting_gpus(n, 0)) for n in self.snapshot.live_nodes())
         needed = sum(self.snapshot.tasks.gpus[t] for t in unit.tasks)
-        return WhyWaits(self.scratch).reason(unit) or GangShort(
+        return WhyWaits(self.scratch, placer=self.placer).reason(unit) or GangShort(
             placeable_tasks=placed, tasks=len(unit.tasks), free_gpus=free, needed_gpus=needed
         )
 

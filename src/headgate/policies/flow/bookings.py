@@ -405,7 +405,7 @@ class Bookings:
             unit = next(self._units(job), None)
             if unit is not None or not self._won_milli[job]:
                 left.append((int(self._now.jobs[job]), unit))
-        why = WhyWaits(self._scratch, self._table, self._all_reservations)
+        why = WhyWaits(self._scratch, self._table, self._all_reservations, self._placer)
         yield from unit_refusals(self._scratch, left, why, self._unit_s)
 
     @cached_property

@@ -107,7 +107,7 @@ class FlowPolicy(PlacingPolicy, ABC):
         del rng
         snapshot = snapshot.unexplained()  # else each plan would keep all earlier ones alive
         scratch = Scratch(snapshot)
-        waiting_for_cpus = place_cpu_tasks(scratch)
+        waiting_for_cpus = place_cpu_tasks(scratch, self.placer)
         with self._cache.lend(snapshot) as warm:
             now, changes = warm.advance(snapshot, ahead=self.plans_ahead)
             round_ = self._round(now, warm.work, scratch)
@@ -154,7 +154,7 @@ class FlowPolicy(PlacingPolicy, ABC):
         """Return the round of a snapshot and its full problem, independent of the warm round."""
         work = Work(snapshot) if self.plans_ahead else None
         scratch, now = Scratch(snapshot), standing(snapshot)
-        place_cpu_tasks(scratch)
+        place_cpu_tasks(scratch, self.placer)
         round_ = self._round(now, work, scratch)
         return round_, full_problem(round_, OfferedTasks())
 

@@ -41,7 +41,7 @@ class Backfilling(PlacingPolicy):
         del rng
         snapshot = snapshot.unexplained()  # else each plan would keep all earlier ones alive
         scratch = Scratch(snapshot)
-        place_cpu_tasks(scratch)
+        place_cpu_tasks(scratch, self.placer)
         estimates = Estimates(snapshot)
         jobs = self._order.rank(snapshot, _waiting(snapshot))
         served = Backfill(scratch, estimates, most=self._most, placer=self.placer)
@@ -66,15 +66,16 @@ class PreemptingOrder(PlacingPolicy):
         del rng
         snapshot = snapshot.unexplained()  # else each plan would keep all earlier ones alive
         scratch = Scratch(snapshot)
-        without_gpus = place_cpu_tasks(scratch)
+        without_gpus = place_cpu_tasks(scratch, self.placer)
         waiting = _waiting(snapshot)
         jobs = self._order.rank(snapshot, _in_flight(snapshot)) if len(waiting) else waiting
-        served = Preempting(scratch, jobs, self.name, self.placer)
+        placer = self.placer
+        served = Preempting(scratch, jobs, self.name, placer)
         served.serve()
         return Plan(
             steps=served.steps(),
             again_at=self._order.changes_at(snapshot, jobs, _held_milli(scratch, jobs)),
-            refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs))),
+            refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs, placer))),
         )
 
 

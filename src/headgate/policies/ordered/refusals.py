@@ -48,7 +48,7 @@ class Explained:
     @cached_property
     def _round(self) -> _Round:
         scratch = Scratch(self._snapshot)
-        without_gpus = place_cpu_tasks(scratch)
+        without_gpus = place_cpu_tasks(scratch, self._placer)
         served = Backfill(scratch, self._estimates, most=self._most, placer=self._placer)
         served.serve(self._jobs, always_reserve=True)
         return _Round(scratch, without_gpus, served)
@@ -67,6 +67,7 @@ class Explained:
             scratch,
             self._round.served.table if self._most else None,
             self._round.served.reservations,
+            self._placer,
         )
         reserved = {each.unit.job for each in self._round.served.reservations}
         heads: dict[int, str] = {}  # of queues at their ceilings
@@ -97,9 +98,9 @@ class Explained:
         return reason if isinstance(reason, BackfillTooLong) else BehindHead(head=head)
 
 
-def unserved(scratch: Scratch, jobs: Ints) -> Iterator[Refusal]:
+def unserved(scratch: Scratch, jobs: Ints, placer: Placer | None) -> Iterator[Refusal]:
     """Yield why jobs (rows, in an order that preempts) wait of which a task has not started."""
-    snapshot, why = scratch.snapshot, WhyWaits(scratch)
+    snapshot, why = scratch.snapshot, WhyWaits(scratch, placer=placer)
     started = {start.task for start in scratch.starts}
     head = ""
     for job in jobs.tolist():
