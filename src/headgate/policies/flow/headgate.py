@@ -12,6 +12,7 @@ from headgate.base.order import in_order, ranks
 from headgate.planning.census import Bools
 from headgate.planning.costs import FLOW_PAPER, SLACK
 from headgate.planning.debts import FairFinish, debts_gpu_s, updated_debts
+from headgate.planning.placers import ByLinks
 from headgate.planning.placers.setting import BY_LINKS, PLACE_BY_LINKS, with_place
 from headgate.planning.shares import Floats, Ints, fair_shares
 from headgate.planning.standing import Standing
@@ -78,6 +79,7 @@ class TimelyFlow(FlowPolicy):
 
     name = "headgate"
     plans_ahead = True
+    placer = ByLinks()
 
     def __init__(
         self, *, memory_s: float = 600.0, slack: float = 0.25, reservations: float = 16.0
