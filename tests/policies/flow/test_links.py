@@ -1,7 +1,7 @@
-"""Links under `headgate`: gangs that communicate wait for faster links exactly when that is quicker.
+"""Links under `headgate`: gangs that communicate wait for faster links exactly if that is quicker.
 
-Three racks of two nodes with two GPUs each. Nodes have 100 MB/s, racks 40 MB/s: a ring of four GPUs
-has 100 MB/s in one rack, and is 100 / 40 = 2.5 times slower where it spans several.
+Three racks of two nodes with two GPUs each. Nodes have 100 MB/s, racks 40 MB/s: a ring of four
+GPUs has 100 MB/s in one rack, and is 100 / 40 = 2.5 times slower where it spans several.
 """
 
 from __future__ import annotations
