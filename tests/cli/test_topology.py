@@ -97,3 +97,18 @@ def test_wrong_file_and_options_are_reported(tmp_path: Path) -> None:
     assert "levels[1].bandwidth (line 1): must be at least 1, not 0" in result.stderr
     assert "--set: requires a FILE" in run("topology", "--set").stderr
     assert "--reset: takes no FILE" in run("topology", file, "--reset").stderr
+
+
+def test_output_of_nvidia_smi_becomes_part_of_a_file(tmp_path: Path) -> None:
+    matrix = tmp_path / "topo.txt"
+    matrix.write_text("  GPU0 GPU1 GPU2\nGPU0 X PIX SYS\nGPU1 PIX X SYS\nGPU2 SYS SYS X\n")
+    result = run("topology", "--nvidia-smi", matrix)
+    assert (
+        result.stdout
+        == """\
+gpus:
+  bandwidth: 1.6e+10
+  levels:
+    - {name: switch, bandwidth: 1.6e+10, groups: [[0, 1], [2]]}
+"""
+    )

@@ -46,6 +46,14 @@ int nvmlDeviceGetMemoryInfo(void *device, memory_t *memory) {
   return OK;
 }
 
+/* Pairs of GPUs are on a PCIe switch, fours on a processor. */
+int nvmlDeviceGetTopologyCommonAncestor(void *a, void *b, unsigned *level) {
+  if (number("FAKE_NVML_SILENT", -1) >= 0) return NOT_SUPPORTED;
+  long x = index_of(a), y = index_of(b);
+  *level = x / 2 == y / 2 ? 10 : x / 4 == y / 4 ? 40 : 50;
+  return OK;
+}
+
 int nvmlDeviceGetUtilizationRates(void *device, utilisation_t *utilisation) {
   if (index_of(device) == number("FAKE_NVML_SILENT", -1)) return NOT_SUPPORTED;
   utilisation->gpu = (unsigned)(10 * index_of(device));

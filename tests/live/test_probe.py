@@ -12,22 +12,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
-from headgate.live.probe import probe_node
+from headgate.live.probe import gpu_closeness, probe_node
+from headgate.model.topology.closeness import node_shape
 
 ASK = """
 import json
 from dataclasses import asdict
-from headgate.live.probe import probe_node
-print(json.dumps([asdict(gpu) for gpu in probe_node().gpus]))
+from headgate.live.probe import gpu_closeness, probe_node
+gpus = [asdict(gpu) for gpu in probe_node().gpus]
+print(json.dumps([gpus, gpu_closeness()]))
 """
-Ask = Callable[..., list[dict[str, Any]]]
+Ask = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
-def gpus_reported(tmp_path_factory: pytest.TempPathFactory) -> Ask:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     """Ask a fresh process that finds our fake driver first."""
     if (compiler := shutil.which("gcc")) is None:
         pytest.skip("no C compiler")
@@ -38,7 +41,7 @@ def gpus_reported(tmp_path_factory: pytest.TempPathFactory) -> Ask:
         [compiler, "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source], check=True
     )
 
-    def ask(**settings: int) -> list[dict[str, Any]]:
+    def ask(**settings: int) -> Any:
         fake = {f"FAKE_NVML_{name.upper()}": str(value) for name, value in settings.items()}
         done = subprocess.run(
             [sys.executable, "-c", ASK],
@@ -47,10 +50,14 @@ def gpus_reported(tmp_path_factory: pytest.TempPathFactory) -> Ask:
             text=True,
             check=True,
         )
-        gpus: list[dict[str, Any]] = json.loads(done.stdout)
-        return gpus
+        return json.loads(done.stdout)
 
     return ask
+
+
+@pytest.fixture(scope="module")
+def gpus_reported(reported: Ask) -> Ask:
+    return lambda **settings: reported(**settings)[0]
 
 
 def gpu(index: int, utilisation: float | None) -> dict[str, Any]:
@@ -93,6 +100,16 @@ def test_gpu_without_a_utilisation_is_reported(gpus_reported: Ask) -> None:
     assert gpus_reported(gpus=2, silent=0) == [gpu(0, None), gpu(1, 0.1)]
 
 
+def test_closeness_of_gpus_is_reported(reported: Ask) -> None:
+    found = node_shape(np.array(reported(gpus=8)[1]))
+    assert [(level.name, level.groups) for level in found.levels] == [
+        ("socket", ((0, 1, 2, 3), (4, 5, 6, 7))),
+        ("switch", ((0, 1), (2, 3), (4, 5), (6, 7))),
+    ]
+    for unknown in ({"gpus": 1}, {"gpus": 4, "silent": 3}, {"gpus": 4, "lost": 2}):
+        assert reported(**unknown)[1] == []
+
+
 def test_no_driver_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     import pynvml
 
@@ -101,3 +118,4 @@ def test_no_driver_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(pynvml, "nvmlInit", missing)
     assert probe_node().gpus == ()
+    assert gpu_closeness() == ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from headgate.journal import decode_snapshot, encode_snapshot
@@ -142,3 +144,29 @@ def test_topology_is_part_of_stored_snapshots_and_of_hypothetical_states() -> No
     snapshot = state_of(node("a", 1), topology=TREE).freeze()
     assert decode_snapshot(encode_snapshot(snapshot)).topology == TREE
     assert Fabric.of(thaw(snapshot).freeze()) is Fabric.of(snapshot)
+
+
+def test_racks_below_aggregation_switches_are_a_tree_of_three_levels() -> None:
+    racks = {"a": "p1/r1", "b": "p1/r2", "c": "p2/r1", "d": "r1"}
+    nodes = [node(name, 1, rack=rack) for name, rack in racks.items()]
+    fabric = Fabric.of(state_of(*nodes).freeze())
+    tree = fabric.topology
+    assert isinstance(tree, Tree)
+    assert tree.level_names == ("core", "aggregation", "rack", "node", "gpu")
+    assert place(fabric, fabric.gpu_leaf[0]) == ["a:0", "a", "p1/r1", "p1", "core"]
+    assert place(fabric, fabric.gpu_leaf[3]) == ["d:0", "d", "r1", "core"]
+    assert tree.hops(*fabric.gpu_leaf[[0, 1]]) == 6
+    assert tree.uplink[tree.parent[tree.parent[fabric.vertex[0]]]] == 1e8  # of two nodes
+    deep = [node("a", 1, rack="g/p/r"), node("b", 1, rack="g/p")]
+    names = Fabric.of(state_of(*deep).freeze()).topology
+    assert isinstance(names, Tree)
+    assert names.level_names == ("root", "core", "aggregation", "rack", "node", "gpu")
+
+
+def test_nodes_report_the_groups_of_their_gpus() -> None:
+    reported = replace(node("far", 4), shape=SHAPE)
+    fabric = Fabric.of(state_of(reported, node("a", 2), topology=TREE).freeze())
+    assert place(fabric, fabric.gpu_leaf[3])[:4] == ["far:3", "far/switch2", "far/socket2", "far"]
+    other = NodeShape(gpu_bytes_per_s=1e9)  # a file overrides what a node reports
+    fabric = Fabric.of(state_of(replace(node("a", 4), shape=other), topology=TREE).freeze())
+    assert place(fabric, fabric.gpu_leaf[3])[1] == "a/switch2"

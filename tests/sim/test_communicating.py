@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -226,3 +227,30 @@ def test_same_simulation_gives_the_same_figures() -> None:
     assert first.figures == second.figures
     assert first.figures["jobs_finished"] == 60
     assert first.figures["slowdown"]["mean"] > 1
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_finished_run_has_done_the_work_of_its_task(seed: int) -> None:
+    random = Random(seed)
+    jobs: list[tuple[float, Job]] = []
+    for number in range(25):
+        at = random.choice([0.0, 1.0, 2.5, 20.0]) * number
+        compute_s = random.choice([3.0, 10.0, 30.0])
+        pattern = random.choice([*Pattern])
+        declared = Communication(
+            pattern=pattern, bytes_per_step=random.choice([1, 10, 90]), step_s=1.0
+        )
+        jobs.append((at, gang(f"j{number}", compute_s, communication=declared)))
+        jobs.append((at, filler(f"f{number}", random.choice([1.0, 7.0]))))
+    jobs.sort(key=lambda pair: pair[0])
+    faults = (NodeLost(at=40.0, node="b1"), NodeJoined(at=55.0, node=NODES[2]))
+    ends, world, engine = play(*jobs, faults=faults)
+    done_s = {job: best for job, (_, best) in world.communicating.times.by_job.items()}
+    for at, job in jobs:
+        assert engine.state.jobs.state[engine.state.names.job_rows[job.id]] == JobState.FINISHED
+        launches = len(ends.launched[job.id]) / len(job.tasks)
+        if job.id in done_s and launches == 1:
+            assert done_s[job.id] == pytest.approx(job.tasks[0].compute_s)
+            assert ends.at[job.id] - at >= job.tasks[0].compute_s - 1e-9
+        elif job.id in done_s:
+            assert done_s[job.id] >= job.tasks[0].compute_s - 1e-9, "some of it was lost"

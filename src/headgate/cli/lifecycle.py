@@ -129,6 +129,18 @@ _SparesOption = Annotated[
 ]
 
 
+_SeedOption = Annotated[
+    int | None, typer.Option(min=0, metavar="N", help="Random seed.", show_default="0")
+]
+_QueuesOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Queues with weights and limits (YAML).")
+]
+_TopologyOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="How nodes and GPUs are connected (YAML)."),
+]
+
+
 def up(
     nodes: _NodesOption = None,
     gpus: _GpusOption = None,
@@ -136,12 +148,8 @@ def up(
     gpu_memory: _GpuMemoryOption = None,
     policy: _PolicyOption = None,
     place: PlaceOption = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Random seed.", show_default="0")
-    ] = None,
-    queues: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Queues with weights and limits (YAML).")
-    ] = None,
+    seed: _SeedOption = None,
+    queues: _QueuesOption = None,
     group: _GroupOption = None,
     shared_account: _SharedAccountOption = False,
     address: _AddressOption = None,
@@ -151,6 +159,7 @@ def up(
     retain: _RetainOption = None,
     log_limit: _LogLimitOption = None,
     spares: _SparesOption = None,
+    topology: _TopologyOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -165,6 +174,7 @@ def up(
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     retain_s = None if retain is None else parsed("--retain", _keep, retain)
     log_limit_bytes = None if log_limit is None else _log_limit(log_limit)
+    connections = None if topology is None else _topology_text(topology)
     with _progress(settings, "starting") as show_progress:
         facts = start_cluster(
             settings.state,
@@ -186,6 +196,7 @@ def up(
             spares=spares,
             show_progress=show_progress,
         )
+    _connect(settings, connections)
     output.print_result(facts, _is_up(facts, settings), as_json=settings.as_json)
 
 
@@ -194,6 +205,22 @@ def _is_up(facts: dict[str, Any], settings: Settings) -> str:
     verb = "is already running" if facts["already_running"] else "is up"
     text = f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
     return "\n".join([text, f"State directory: {settings.state}", *facts["notes"]])
+
+
+def _topology_text(file: Path) -> str:
+    """Return the text of a topology file; raise SpecError with all its problems."""
+    from headgate.spec import load_topology
+    from headgate.spec.document import read_text
+
+    load_topology(file)
+    return read_text(file)
+
+
+def _connect(settings: Settings, topology: str | None) -> None:
+    """Put the text of a topology file in force, if there is one."""
+    if topology is not None:
+        with settings.client() as client:
+            client.set_topology(topology)
 
 
 def _memory_bytes(text: str, settings: Settings) -> int:

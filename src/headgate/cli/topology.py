@@ -28,6 +28,12 @@ def topology(
     reset: Annotated[
         bool, typer.Option("--reset", help="Return to the tree of racks, nodes and GPUs.")
     ] = False,
+    nvidia_smi: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the output of `nvidia-smi topo -m` as the key `gpus`."
+        ),
+    ] = None,
     svg: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the drawing as SVG to this file.")
     ] = None,
@@ -40,6 +46,9 @@ def topology(
     With a FILE, checks and draws that topology instead, without a cluster; --set puts it in force.
     """
     settings = settle(state, fmt)
+    if nvidia_smi is not None:
+        _show_gpus(nvidia_smi, as_json=settings.as_json)
+        return
     if put != (put and file is not None) or (reset and file is not None):
         option, text = ("--set", "requires a FILE") if put else ("--reset", "takes no FILE")
         raise SpecError([Problem(path=option, problem=text)], code="usage")
@@ -48,13 +57,33 @@ def topology(
         with settings.client() as client:
             view = client.topology()
     elif file is not None:
-        from headgate.spec import load_topology
-
-        view = _view_of(load_topology(file))
+        view = _view_of(_read(file))
     if put or reset:
         _set(settings, file, dry_run=dry_run)
         return
     _show(view, svg, as_json=settings.as_json)
+
+
+def _show_gpus(file: Path, *, as_json: bool) -> None:
+    """Print how the GPUs of a node are connected, as the key `gpus` of a topology file."""
+    from dataclasses import asdict
+
+    from headgate.spec.document import read_text
+    from headgate.spec.nvidia_topology import gpus_yaml, parse_nvidia_topology
+
+    shape = parse_nvidia_topology(read_text(file), name=str(file))
+    output.print_result(asdict(shape), gpus_yaml(shape), as_json=as_json)
+
+
+def _read(file: Path) -> ClusterTopology:
+    """Return the topology of a file, or of a recorded map of hosts to switches."""
+    if file.suffix == ".parquet":
+        from headgate.traces.host_map import read_host_map
+
+        return read_host_map(file)
+    from headgate.spec import load_topology
+
+    return load_topology(file)
 
 
 def _set(settings: Settings, file: Path | None, *, dry_run: bool) -> None:

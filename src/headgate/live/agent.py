@@ -25,7 +25,7 @@ from headgate.live.log_limit import LogBytes, read_from
 from headgate.live.names import end_actors, names_with
 from headgate.live.prepared import prepared_directory
 from headgate.live.private import PRIVATE_UMASK, make_traversable, remove_tree, write_private
-from headgate.live.probe import NodeReport, probe_node
+from headgate.live.probe import NodeReport, gpu_closeness, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
 from headgate.live.shared import keep_shared
 from headgate.live.store import ShardStore, StoredShard, time_disk
@@ -46,7 +46,8 @@ class AgentReport:
     `corrupt` are the ids of shards found corrupt and dropped since the last report: each is
     reported once. `jobs` have results, logs or scratch directories on the node, and `scratch` are
     those of them with scratch directories. `at_ns` is the time of the report on the node's clock,
-    in nanoseconds since the epoch. `uid` is the user that Headgate runs as there.
+    in nanoseconds since the epoch. `uid` is the user that Headgate runs as there. `closeness` is
+    that of its GPUs, as of `gpu_closeness`.
     """
 
     node: str
@@ -60,6 +61,7 @@ class AgentReport:
     jobs: tuple[str, ...] = ()
     scratch: tuple[str, ...] = ()
     at_ns: int = 0
+    closeness: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,7 @@ class NodeAgent:
         self._store = ShardStore(shards_directory(self._root, node))
         if not self._store.verify(_PROBE_SHARD):
             self._store.put(_PROBE_SHARD, [bytes(_PROBE_BYTES)])
+        self._closeness = gpu_closeness()
         self._logs = logs_directory(self._root, node)
         self._scratch = scratch_directory(self._root, node)
         self._drafts = self._root / node / "copies"
@@ -129,6 +132,7 @@ class NodeAgent:
             jobs=tuple(sorted(results | scratch | _jobs_in(self._logs))),
             scratch=tuple(sorted(scratch)),
             at_ns=at_ns,
+            closeness=self._closeness,
         )
 
     def copy_from(self, shard: str, host: str, port: int) -> StoredShard:

@@ -16,6 +16,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from headgate.base.errors import WorldError
 from headgate.base.lists import FrozenLists
 from headgate.base.text import used_elsewhere
@@ -30,6 +32,7 @@ from headgate.live.supervise import supervise
 from headgate.live.sweep import leftovers, unknown_jobs
 from headgate.live.usage import node_reported
 from headgate.model import Gpu, Node, RayMode, RunId, Shard, task_of_result
+from headgate.model.topology.closeness import node_shape
 from headgate.protocol import (
     Event,
     GpusWithheld,
@@ -464,6 +467,8 @@ def _node(member: Member, report: AgentReport) -> Node:
         )
         for i in range(member.gpus)
     )
+    near = np.array(report.closeness)
+    physical = member.gpu_memory_bytes is None and len(near) == member.gpus > 1
     return Node(
         id=member.name,
         rack=member.rack,
@@ -472,4 +477,5 @@ def _node(member: Member, report: AgentReport) -> Node:
         memory_bytes=report.machine.memory_bytes or None,
         custom=member.custom,
         incarnation=member.ray_id,
+        shape=node_shape(near) if physical else None,
     )

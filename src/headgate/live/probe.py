@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pynvml
+
+from headgate.model.topology.closeness import Closeness
+
+_ANCESTORS = {
+    pynvml.NVML_TOPOLOGY_INTERNAL: Closeness.SWITCH,
+    pynvml.NVML_TOPOLOGY_SINGLE: Closeness.SWITCH,
+    pynvml.NVML_TOPOLOGY_MULTIPLE: Closeness.SWITCH,
+    pynvml.NVML_TOPOLOGY_HOSTBRIDGE: Closeness.BRIDGE,
+    pynvml.NVML_TOPOLOGY_NODE: Closeness.SOCKET,
+    pynvml.NVML_TOPOLOGY_SYSTEM: Closeness.SYSTEM,
+}
+"""How near two GPUs are, by the nearest common ancestor of theirs that NVML reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +47,32 @@ class NodeReport:
     disk_bytes: int
     disk_free_bytes: int
     gpus: tuple[GpuReport, ...]
+
+
+def gpu_closeness() -> tuple[tuple[int, ...], ...]:
+    """Return how near the GPUs of this machine are to each other, as `Closeness`, by index.
+
+    Empty where the driver does not report it for all, and for fewer than two GPUs.
+    """
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return ()
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
+        rows = tuple(tuple(_closeness(a, b) for b in handles) for a in handles)
+    except (KeyError, pynvml.NVMLError):
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+    return rows if count > 1 else ()
+
+
+def _closeness(a: Any, b: Any) -> int:
+    if a is b:
+        return 0
+    return _ANCESTORS[pynvml.nvmlDeviceGetTopologyCommonAncestor(a, b)]
 
 
 def probe_node(disk: Path = Path("/")) -> NodeReport:

@@ -34,6 +34,8 @@ from headgate.model import BASE_KINDS, WHOLE, Gpu, Node
 
 NAMESPACE = "headgate"
 NAME_LABEL, RACK_LABEL, MEMORY_LABEL = "headgate-node", "headgate-rack", "headgate-gpu-memory"
+ABOVE_RACKS = ("headgate-core", "headgate-aggregation")
+"""Labels of the switches above a node's rack, from the top."""
 HEAD = "head"
 NODE_MARK = "HEADGATE_RAY_NODE"  # in the environment of all processes of a virtual node
 
@@ -386,13 +388,19 @@ def _member(entry: Mapping[str, Any]) -> Member:
     return Member(
         name=labels.get(NAME_LABEL, entry["NodeManagerAddress"]),
         ray_id=entry["NodeID"],
-        rack=labels.get(RACK_LABEL, "rack-0"),
+        rack=_rack(labels),
         address=entry["NodeManagerAddress"],
         gpus=int(resources.get("GPU", 0)),
         cpus=int(resources.get("CPU", 0)),
         gpu_memory_bytes=None if memory is None else int(memory),
         custom=_custom(resources),
     )
+
+
+def _rack(labels: Mapping[str, str]) -> str:
+    """Return the path of a rack: `rack-1`, or `a1/rack-1` below the aggregation switch a1."""
+    above = [labels[label] for label in ABOVE_RACKS if label in labels]
+    return "/".join([*above, labels.get(RACK_LABEL, "rack-0")])
 
 
 def _custom(resources: Mapping[str, float]) -> tuple[tuple[str, int], ...]:

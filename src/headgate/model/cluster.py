@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from headgate.model.topology.cluster import NodeShape
+
 
 class Locality(IntEnum):
     """Distance of a reader from the nearest replica of the shard it reads; larger is farther."""
@@ -31,9 +33,10 @@ class Gpu:
 class Node:
     """One host; its GPUs are identified by their index.
 
-    `memory_bytes` of None is unlimited. `custom` are amounts of further kinds of resource, in
-    thousandths, by name. `incarnation` distinguishes a node that returns from the one that was
-    lost, in worlds that have one.
+    `rack` is the path of its rack, such as `a1/r2`, where racks have switches above them. `shape`
+    is how its GPUs are connected, if that is known. `memory_bytes` of None is unlimited. `custom`
+    are amounts of further kinds of resource, in thousandths, by name. `incarnation` distinguishes a
+    node that returns from the one that was lost, in worlds that have one.
     """
 
     id: str
@@ -43,6 +46,7 @@ class Node:
     memory_bytes: int | None = None
     custom: tuple[tuple[str, int], ...] = ()
     incarnation: str = ""
+    shape: NodeShape | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

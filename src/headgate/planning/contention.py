@@ -14,12 +14,14 @@ g_j is the least f of its links. Where all jobs send all the time (z = 0), this 
 allocation. Where they all share one link alike, it is the approximation of Bard and Schweitzer to
 a closed queueing network with one customer per class.
 
-The fixed point is found by damped iteration from the rates that the jobs have alone, so that it
+The fixed point is found by damped iteration, with a step of Newton's method for each f, from the
+rates that the jobs have alone, so that it
 depends on the jobs and their places only, not on the past.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -31,8 +33,10 @@ from headgate.planning.traffic import Traffic
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_SAME = 1e-12  # relative difference of rates at which the iteration ends
+_SAME = 1e-9  # relative difference of rates at which the iteration ends
+_CHANGED = 1e-8  # likewise, from which on a rate is another one
 _ROUNDS = 2000
+_STEPS = 3  # of Newton in a round
 _FULL = 1 + 1e-9
 
 
@@ -47,18 +51,19 @@ def flow_rates(jobs: Sequence[Traffic], capacity: Floats) -> Floats:
         return alone
     size = np.array([job.flow_bytes for job in jobs])
     step_s = np.array([job.step_s for job in jobs])
-    rate, weight_of_new = alone.copy(), 0.5
+    rate, level, part = alone.copy(), np.zeros(len(pairs.job)), 0.55
     for turn in range(_ROUNDS):
         send_s = size / rate
         busy = np.divide(send_s, step_s + send_s, out=np.zeros(len(jobs)), where=send_s > 0)
+        level = pairs.levels(level, busy[pairs.job], rate[pairs.job])
         new = alone.copy()
-        np.minimum.at(new, pairs.job, pairs.levels(busy[pairs.job], rate[pairs.job]))
+        np.minimum.at(new, pairs.job, level)
         if np.all((new == rate) | (np.abs(new - rate) <= _SAME * rate)):
             return new
         if turn % 200 == 199:
-            weight_of_new /= 2
+            part /= 2
         with np.errstate(divide="ignore"):
-            rate = 1 / ((1 - weight_of_new) / rate + weight_of_new / new)
+            rate = 1 / ((1 - part) / rate + part / new)
     raise InvariantBroken(f"the rates of {len(jobs)} jobs have not converged")
 
 
@@ -66,14 +71,19 @@ class _Pairs:
     """The pairs of a job and a link on which jobs can slow each other down, by link."""
 
     def __init__(self, job: Ints, link: Ints, flows: Floats, capacity: Floats) -> None:
-        self.job, self._flows, self._capacity = job, flows, capacity
+        """Take pairs in order of their links."""
+        self.job, self.flows, self.capacity = job, flows, capacity
         links, self._link = np.unique(link, return_inverse=True)
         bounds = np.searchsorted(self._link, np.arange(len(links) + 1))
         self._first, self._end = bounds[self._link], bounds[self._link + 1]
 
     @classmethod
     def of(cls, jobs: Sequence[Traffic], alone: Floats, capacity: Floats) -> _Pairs:
-        """Leave out links that could carry all their flows at the rates that these have alone."""
+        """Leave out links that could carry all their flows at the rates that these have alone.
+
+        Of links with equal flows of the same jobs and equal capacity, such as the two directions
+        of most, one is kept.
+        """
         lengths = [len(job.links) for job in jobs]
         number = np.repeat(np.arange(len(jobs)), lengths)
         link = np.concatenate([job.links for job in jobs]) if jobs else np.zeros(0, np.int64)
@@ -81,34 +91,40 @@ class _Pairs:
         peak = np.bincount(link, flows * alone[number], len(capacity))
         kept = np.flatnonzero((peak > capacity * _FULL)[link])
         kept = kept[np.argsort(link[kept], kind="stable")]
-        return cls(number[kept], link[kept], flows[kept], capacity[link[kept]])
+        number, link, flows = number[kept], link[kept], flows[kept]
+        bounds = [0, *(np.flatnonzero(np.diff(link)) + 1).tolist(), len(link)]
+        different: dict[tuple[float, bytes, bytes], slice] = {}
+        for first, end in itertools.pairwise(bounds if len(link) else ()):
+            key = (float(capacity[link[first]]), number[first:end].tobytes(),
+                   flows[first:end].tobytes())  # fmt: skip
+            different.setdefault(key, slice(first, end))
+        chosen = np.zeros(len(link), bool)
+        for each in different.values():
+            chosen[each] = True
+        return cls(number[chosen], link[chosen], flows[chosen], capacity[link[chosen]])
 
-    def levels(self, busy: Floats, rate: Floats) -> Floats:
-        """Return the f of each pair, see the module, for what each job does now.
+    def levels(self, level: Floats, busy: Floats, rate: Floats) -> Floats:
+        """Return the f of each pair, see the module, by some steps of Newton's method from a level.
 
-        By Newton's method: the left side is concave and increases with f, so that it converges from
-        below, in at most as many turns as jobs share the link.
+        For what each job does now. The left side is concave and increases with f: from anywhere, a
+        step leads to a value that is not above the solution, and from there upward to it.
         """
-        weight = busy * self._flows
-        order = np.lexsort((rate, self._link))
-        # one ascending key for link and rate; equal rates may be on either side of a level
-        key = self._link + rate / (rate + np.median(rate))
-        keys = key[order]
+        weight = busy * self.flows
+        known, rank = np.unique(rate, return_inverse=True)
+        base = self._link * (len(known) + 1)
+        order = np.argsort(base + rank)  # by link, then by rate
+        keys = (base + rank)[order]
         weights = np.concatenate([[0.0], np.cumsum(weight[order])])
         loads = np.concatenate([[0.0], np.cumsum((weight * rate)[order])])
-        first, end = self._first, self._end
-        others = weights[end] - weights[first] - weight
-        level: Floats = self._capacity / (self._flows + others)
-        for _ in range(len(keys) + 1):
-            at = self._link + level / (level + np.median(rate))
-            place = np.clip(np.searchsorted(keys, at, side="right"), first, end)
-            own = key <= at
-            below = weights[place] - weights[first] - own * weight
-            load = loads[place] - loads[first] - own * weight * rate
-            new = (self._capacity - load) / (self._flows + others - below)
-            if not (new > level * (1 + 1e-14)).any():
-                break
-            level = np.maximum(level, new)
+        before, total = loads[self._first], weights[self._end]
+        least = self.capacity / (self.flows + total - weights[self._first] - weight)  # from 0
+        for _ in range(_STEPS):
+            ranks = np.searchsorted(known, level, side="right")  # rates up to the level
+            place = np.searchsorted(keys, base + ranks)
+            own = rank < ranks
+            load = loads[place] - before - own * weight * rate
+            above = total - weights[place] - ~own * weight
+            level = np.maximum((self.capacity - load) / (self.flows + above), least)
         return level
 
 
@@ -163,7 +179,7 @@ class Contention:
         rates = flow_rates([self._jobs[job] for job in touched], self.capacity)
         found = []
         for job, rate in zip(touched, rates.tolist(), strict=True):
-            if job in self._new or abs(rate - self._send_rate[job]) > 1e-9 * rate:
+            if job in self._new or abs(rate - self._send_rate[job]) > _CHANGED * rate:
                 self._send_rate[job] = rate
                 found.append(job)
         self._dirty.clear()

@@ -21,7 +21,6 @@ from headgate.model.topology import (
     Floats,
     Ints,
     Mesh,
-    NodeShape,
     Topology,
     Tree,
 )
@@ -117,17 +116,36 @@ def _of_leaves(snapshot: Snapshot, topology: Topology, nodes: Sequence[str]) -> 
 def _of_racks(snapshot: Snapshot) -> ClusterTree:
     """Return the tree of racks: what one transfer of each node can expect, added up by rack."""
     nodes: list[Node] = snapshot.nodes.spec.array().tolist()
-    counts = Counter(node.rack for node in nodes)
-    rows = {rack: row for row, rack in enumerate(counts, start=1)}
-    bandwidth, racks, count = snapshot.bandwidth, len(rows), len(nodes)
-    uplinks = [bandwidth.cluster_bytes_per_s * number for number in counts.values()]
-    return ClusterTree(
-        level_names=("core", "rack", "node"),
-        names=("core", *rows, *(node.id for node in nodes)),
-        parents=(-1, *[0] * racks, *(rows[node.rack] for node in nodes)),
-        levels=(0, *[1] * racks, *[2] * count),
-        bytes_per_s=(np.inf, *uplinks, *[bandwidth.rack_bytes_per_s] * count),
+    paths = {node.rack: tuple(node.rack.split("/")) for node in nodes}
+    below = Counter(
+        paths[node.rack][:length]
+        for node in nodes
+        for length in range(1, 1 + len(paths[node.rack]))
     )
+    rows = {path: row for row, path in enumerate(sorted(below, key=len), start=1)}
+    inner = {path[:-1] for path in rows}
+    deepest, count = max(map(len, rows), default=1), len(nodes)
+    core, uplink = snapshot.bandwidth.cluster_bytes_per_s, snapshot.bandwidth.rack_bytes_per_s
+    return ClusterTree(
+        level_names=_level_names(deepest),
+        names=("core", *map("/".join, rows), *(node.id for node in nodes)),
+        parents=(
+            *(-1, *(rows.get(path[:-1], 0) for path in rows)),
+            *(rows[paths[node.rack]] for node in nodes),
+        ),
+        levels=(
+            *(0, *(len(path) if path in inner else deepest for path in rows)),
+            *[deepest + 1] * count,
+        ),
+        bytes_per_s=(np.inf, *(core * below[path] for path in rows), *[uplink] * count),
+    )
+
+
+def _level_names(deepest: int) -> tuple[str, ...]:
+    """Return the names of levels for racks with so many names in their paths."""
+    above = [f"level {number}" for number in range(1, deepest - 2)]
+    switches = ("core", "aggregation", "rack")[-deepest:]
+    return ("core" if deepest < 3 else "root", *above, *switches, "node")
 
 
 def _of_tree(snapshot: Snapshot, given: ClusterTree) -> Fabric:
@@ -143,14 +161,12 @@ def _of_tree(snapshot: Snapshot, given: ClusterTree) -> Fabric:
     grown = _GrowingTree(given)
     unplaced = np.flatnonzero(vertex < 0)
     vertex[unplaced] = grown.add_far([snapshot.node(row).id for row in unplaced.tolist()])
-    shape = np.full(len(grown.names), -1)
-    shape[: len(given.shape)] = given.shape
-    kinds = np.stack([shape[vertex], snapshot.nodes.gpu_count.array()], axis=1)
+    kinds = np.stack([grown.shapes_of(vertex, snapshot), snapshot.nodes.gpu_count.array()], axis=1)
     first_gpu = snapshot.nodes.first_gpu.array()
     gpu_vertex = np.full(len(snapshot.gpus.node), -1)
     for number, gpus in np.unique(kinds, axis=0).tolist():
         nodes = np.flatnonzero((kinds == (number, gpus)).all(axis=1))
-        at = grown.add_gpus(vertex[nodes], gpus, given.shapes[number] if number >= 0 else None)
+        at = grown.add_gpus(vertex[nodes], gpus, number)
         gpu_vertex[(first_gpu[nodes][:, None] + np.arange(gpus)).ravel()] = at.ravel()
     return _with_places(snapshot, grown.tree(), vertex, gpu_vertex)
 
@@ -185,11 +201,24 @@ class _GrowingTree:
     def __init__(self, given: ClusterTree) -> None:
         self.names = list(given.names)
         self._node_level = len(given.level_names) - 1
-        deepest = max((shape.levels for shape in given.shapes), key=len, default=())
-        self._level_names = [*given.level_names, *(level.name for level in deepest), "gpu"]
+        self._level_names = given.level_names
+        self._shapes = list(given.shapes)
+        self._shape = dict(enumerate(given.shape))
         self._parents = [np.array(given.parents, np.int64)]
         self._levels = [np.array(given.levels, np.int64)]
         self._uplinks = [np.array(given.bytes_per_s, np.float64)]
+
+    def shapes_of(self, vertex: Ints, snapshot: Snapshot) -> Ints:
+        """Return the number of each node's shape: as given, else as the node reports, else -1."""
+        found = []
+        for row, at in enumerate(vertex.tolist()):
+            number, reported = self._shape.get(at, -1), snapshot.node(row).shape
+            if number < 0 and reported is not None:
+                if reported not in self._shapes:
+                    self._shapes.append(reported)
+                number = self._shapes.index(reported)
+            found.append(number)
+        return np.array(found, np.int64)
 
     def _add(self, parents: Ints, levels: Ints, uplinks: Floats, names: Sequence[str]) -> Ints:
         """Add vertices; return their numbers."""
@@ -209,8 +238,9 @@ class _GrowingTree:
             np.full(count, root), np.full(count, self._node_level), np.full(count, uplink), names
         )
 
-    def add_gpus(self, nodes: Ints, gpus: int, shape: NodeShape | None) -> Ints:
+    def add_gpus(self, nodes: Ints, gpus: int, number: int) -> Ints:
         """Add the GPUs of nodes of one shape, with its groups; return them by node and index."""
+        shape = self._shapes[number] if number >= 0 else None
         within = np.tile(nodes[:, None], gpus)  # the vertex that each GPU is below so far
         for depth, level in enumerate(shape.levels if shape and gpus else (), start=1):
             for group in level.groups:
@@ -229,17 +259,23 @@ class _GrowingTree:
         names = [f"{self.names[node]}:{gpu}" for node in nodes.tolist() for gpu in range(gpus)]
         return self._add(
             within.ravel(),
-            np.full(within.size, len(self._level_names) - 1),
+            np.full(within.size, len(self._level_names) + self._depth),
             np.full(within.size, bytes_per_s),
             names,
         ).reshape(within.shape)
 
+    @property
+    def _depth(self) -> int:
+        """The most levels between a node and its GPUs."""
+        return max((len(shape.levels) for shape in self._shapes), default=0)
+
     def tree(self) -> Tree:
         """Return the tree."""
+        deepest = max((shape.levels for shape in self._shapes), key=len, default=())
         return Tree.from_parents(
             np.concatenate(self._parents),
             np.concatenate(self._uplinks),
             np.concatenate(self._levels),
-            level_names=self._level_names,
+            level_names=[*self._level_names, *(level.name for level in deepest), "gpu"],
             labels=self.names,
         )

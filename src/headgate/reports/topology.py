@@ -18,7 +18,7 @@ from headgate.model.topology import FatTree, Floats, Mesh, Topology, Tree
 
 FREE, DOWN, SEVERAL, MORE = ".", "-", "*", "#"
 _LETTERS = ascii_letters[26:] + ascii_letters[:26] + digits
-_MOST_ROWS = 100
+_MOST_ROWS = 200
 _MOST_SYMBOLS = 100
 _WIDTH = 960.0
 _LEVEL = 22.0

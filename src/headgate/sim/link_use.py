@@ -124,27 +124,27 @@ class JobTimes:
 
     def __init__(self) -> None:
         self.diameters: dict[str, int] = {}  # of the last launch of each job
-        self._times_s: dict[str, tuple[float, float]] = {}  # computing, and at slowdown 1
+        self.by_job: dict[str, tuple[float, float]] = {}  # seconds of computing, at slowdown 1
         self._spread = [0, 0]  # of jobs archived: the sum of diameters, and their number
         self._slowdowns = array("d")  # of jobs archived
 
     def add(self, job: str, computing_s: float, alone_s: float) -> None:
         """Count seconds in which a job computed, and how long it would have taken at slowdown 1."""
-        computed_s, best_s = self._times_s.get(job, (0.0, 0.0))
-        self._times_s[job] = (computed_s + computing_s, best_s + alone_s)
+        computed_s, best_s = self.by_job.get(job, (0.0, 0.0))
+        self.by_job[job] = (computed_s + computing_s, best_s + alone_s)
 
     def archive(self, job: str) -> None:
         """Keep of a job only its part in the figures."""
         if job in self.diameters:
             self._spread[0] += self.diameters.pop(job)
             self._spread[1] += 1
-        if job in self._times_s:
-            computed_s, best_s = self._times_s.pop(job)
+        if job in self.by_job:
+            computed_s, best_s = self.by_job.pop(job)
             self._slowdowns.append(computed_s / best_s)
 
     def figures(self) -> dict[str, Any]:
         """Return the mean diameter in hops, and mean and 95 % quantile of slowdowns, or None."""
-        for job in [*self.diameters, *self._times_s]:
+        for job in [*self.diameters, *self.by_job]:
             self.archive(job)
         total, count = self._spread
         slowdowns = np.array(self._slowdowns)

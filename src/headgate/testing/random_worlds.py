@@ -173,7 +173,8 @@ def random_topology(seed: int, nodes: int) -> ClusterTopology | None:
                 levels=(0, *[1] * pairs, *[2] * count),
                 bytes_per_s=(math.inf, *[20.0] * pairs, *[80.0] * count),
             )
-    return None
+        case _:
+            return None
 
 
 def _cpus(rng: Random, gpus: int) -> float | None:
