@@ -1,8 +1,10 @@
 """How fast a unit that communicates runs on a set of leaves, beside the jobs that run now.
 
 A unit on a set advances at 1 / slowdown: the seconds of a step in its best possible set alone,
-divided by those of a step there (`headgate.planning.contention`). Neighbours slow it down until
-they are expected to end. What it does to them is not counted.
+divided by those of a step there. Its rate is that of `headgate.planning.contention`, to first
+order: each neighbour sends for the part of the time, and at the rate, that it would without the
+unit. For two jobs that send without pause, that is exact. Neighbours slow it down until they are
+expected to end. What it does to them is not counted.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
+from headgate.base.order import nth_of_equals
 from headgate.model import Job
 from headgate.model.topology import FatTree, Tree
 from headgate.planning.contention import flow_rates
@@ -78,6 +81,7 @@ class LinkCosts:
         self._scratch, self._snapshot, self._end_at = scratch, scratch.snapshot, end_at
         self._started: list[_Sender] = []
         self._best_s: dict[int, float] = {}
+        self._known: _Senders | None = None
 
     def matter(self, unit: Unit) -> bool:
         """Return whether a unit communicates, and its time in the best possible set is known."""
@@ -159,39 +163,53 @@ class LinkCosts:
     def add(self, unit: Unit, leaves: Ints, end: float) -> None:
         """Count a unit as running on leaves from now on."""
         self._started.append(self._sender(self._snapshot.job(unit.job), leaves, end))
+        self._known = None
+
+    @cached_property
+    def _rates(self) -> Floats:
+        capacity = self._traffic.topology.capacity
+        return flow_rates([each.traffic for each in self._running], capacity)
+
+    @property
+    def _senders(self) -> _Senders:
+        if self._known is None:
+            capacity = self._traffic.topology.capacity
+            rates = np.append(
+                self._rates, [each.traffic.alone_rate(capacity) for each in self._started]
+            )
+            self._known = _Senders([*self._running, *self._started], rates, capacity)
+        return self._known
 
     def busy_leaves(self) -> Ints:
         """Return the leaves that runs which communicate use."""
-        senders = [*self._running, *self._started]
-        return np.concatenate([np.zeros(0, np.int64), *[each.leaves for each in senders]])
+        return self._senders.leaves
 
     # --- costs ---------------------------------------------------------------------------------
 
     def ends_at(self, unit: Unit, leaves: Ints, at: float, work_s: float) -> tuple[float, float]:
         """Return when a unit ends that starts at a time on leaves, and its mean slowdown.
 
-        `work_s` are the seconds that it takes at slowdown 1. O(neighbours) fixed points.
+        `work_s` are the seconds that it takes at slowdown 1. O(flows x longest route), and
+        O(neighbours' flows on its links) for each of the ends of these neighbours until then.
         """
-        job = self._snapshot.job(unit.job)
-        own = self._sender(job, leaves, math.inf).traffic
-        best_s = self._best_step_s(job, unit)
-        senders = [each for each in [*self._running, *self._started] if each.end > at]
-        near = sorted(_near(own, senders), key=lambda each: each.end)
-        alone = max(1.0, own.step_alone_s(self._traffic.topology.capacity) / best_s)
+        job, capacity = self._snapshot.job(unit.job), self._traffic.topology.capacity
+        assert job.communication is not None, "asked of jobs that communicate"
+        own = traffic_of(self._traffic.topology, leaves, job.communication)
+        best_s, alone_rate = self._best_step_s(job, unit), own.alone_rate(capacity)
+        near = self._senders.near(own, alone_rate, at)
+
+        def slowdown_at(rate: float) -> float:
+            return max(1.0, (own.step_s + own.flow_bytes / rate) / best_s)
+
         time, left_s = at, work_s
-        slowdown = first = max(alone, self._step_s(own, near) / best_s)
-        while slowdown > alone * _SAME and time + left_s * slowdown > near[0].end:
-            left_s -= (near[0].end - time) / slowdown
-            time = near[0].end
-            near = [each for each in near if each.end > time]
-            slowdown = max(alone, self._step_s(own, near) / best_s)
+        slowdown = first = slowdown_at(near.rate(at))
+        for end in near.ends.tolist():
+            if time + left_s * slowdown <= end:
+                break
+            left_s -= (end - time) / slowdown
+            time, slowdown = end, slowdown_at(near.rate(end))
         end = time + left_s * slowdown
         return end, (end - at) / work_s if work_s > 0 else first
-
-    def _step_s(self, own: Traffic, near: Sequence[_Sender]) -> float:
-        jobs = [own, *(each.traffic for each in near)]
-        rate = float(flow_rates(jobs, self._traffic.topology.capacity)[0])
-        return own.step_s + own.flow_bytes / rate
 
     # --- what sets span ------------------------------------------------------------------------
 
@@ -221,14 +239,82 @@ def _spans(tree: Tree, leaves: Ints, level: int) -> int:
     return len(np.unique(inside))
 
 
-def _near(own: Traffic, senders: Sequence[_Sender]) -> list[_Sender]:
-    """Return those that share links with some traffic, directly or through others."""
-    reached, left, near = own.links, list(senders), list[_Sender]()
-    while True:
-        meets = [bool(np.isin(each.traffic.links, reached).any()) for each in left]
-        if not any(meets):
-            return near
-        found = [each for each, met in zip(left, meets, strict=True) if met]
-        left = [each for each, met in zip(left, meets, strict=True) if not met]
-        near += found
-        reached = np.unique(np.concatenate([reached, *(each.traffic.links for each in found)]))
+class _Senders:
+    """The flows of all jobs that send, by link."""
+
+    def __init__(self, senders: Sequence[_Sender], rate: Floats, capacity: Floats) -> None:
+        """`rate` is that of the flows of each sender, while it sends."""
+        self._capacity = capacity
+        used = [each.leaves for each in senders]
+        self.leaves = np.unique(np.concatenate([np.zeros(0, np.int64), *used]))
+        if not senders:
+            self._link, self._weight, self._rate = np.zeros(0, np.int64), capacity[:0], capacity[:0]
+            self._end = capacity[:0]
+            return
+        lengths = [len(each.traffic.links) for each in senders]
+        send_s = np.array([each.traffic.flow_bytes for each in senders]) / rate
+        step_s = np.array([each.traffic.step_s for each in senders])
+        busy = np.divide(send_s, step_s + send_s, out=np.zeros_like(rate), where=send_s > 0)
+        link = np.concatenate([each.traffic.links for each in senders])
+        flows = np.concatenate([each.traffic.flows for each in senders])
+        order = np.argsort(link, kind="stable")
+        sender = np.repeat(np.arange(len(senders)), lengths)[order]
+        self._link, self._weight = link[order], busy[sender] * flows[order]
+        self._rate, self._end = rate[sender], np.array([each.end for each in senders])[sender]
+
+    def near(self, own: Traffic, alone_rate: float, at: float) -> _Near:
+        """Return those that send after a time, on links of some traffic that these may fill."""
+        first = np.searchsorted(self._link, own.links)
+        count = np.searchsorted(self._link, own.links, side="right") - first
+        place = np.repeat(np.arange(len(own.links)), count)
+        row = np.repeat(first, count) + nth_of_equals(place)
+        kept = self._end[row] > at
+        row, place = row[kept], place[kept]
+        capacity = self._capacity[own.links]
+        others = np.bincount(place, self._weight[row], len(own.links))
+        binds = capacity < alone_rate * _SAME * (own.flows + others)
+        kept = binds[place]
+        row, place = row[kept], (np.cumsum(binds) - 1)[place[kept]]
+        return _Near(
+            own_flows=own.flows[binds],
+            capacity=capacity[binds],
+            alone_rate=alone_rate,
+            place=place,
+            weight=self._weight[row],
+            sender_rate=self._rate[row],
+            end=self._end[row],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Near:
+    """Traffic on the links that may slow it down, and the flows of others there, until they end."""
+
+    own_flows: Floats
+    capacity: Floats
+    alone_rate: float
+    place: Ints
+    weight: Floats
+    sender_rate: Floats
+    end: Floats
+
+    @property
+    def ends(self) -> Floats:
+        """The different times at which others end, ascending."""
+        return np.unique(self.end)
+
+    def rate(self, at: float) -> float:
+        """Return the bytes per second of each flow beside those that send after a time."""
+        if not len(self.capacity):
+            return self.alone_rate
+        here, links = self.end > at, len(self.capacity)
+        place, weight, rate = self.place[here], self.weight[here], self.sender_rate[here]
+        level = self.capacity / (self.own_flows + np.bincount(place, weight, links))
+        for _ in range(len(place)):  # Newton's method, as in `contention`
+            held = rate < level[place]
+            left = self.capacity - np.bincount(place, weight * rate * held, links)
+            new = left / (self.own_flows + np.bincount(place, weight * ~held, links))
+            if not (new > level * _SAME).any():
+                break
+            level = np.maximum(level, new)
+        return min(self.alone_rate, float(level.min()))
