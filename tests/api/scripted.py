@@ -20,6 +20,7 @@ from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats
+from headgate.planning.migrate import requested_move
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy, choose_policy
 from headgate.ports.world import decide
@@ -36,6 +37,8 @@ from headgate.protocol import (
     JobSubmitted,
     LaunchGang,
     LaunchTask,
+    Moved,
+    MoveRequested,
     NodeJoined,
     NodeReported,
     PlanReady,
@@ -232,6 +235,23 @@ class ScriptedController:
             raise SpecError([Problem(path="topology", problem="denied")], code="forbidden")
         if not dry_run:
             self.handle(TopologyChanged(at=self.clock, topology=topology))
+
+    def migrate(
+        self,
+        job: str,
+        *,
+        user: str,
+        leave: str | None = None,
+        to: str | None = None,
+        dry_run: bool = False,
+    ) -> Moved:
+        with self.lock:
+            if user not in self.admins:
+                raise SpecError([Problem(path=job, problem="permission denied")], code="forbidden")
+            move = requested_move(self.snapshot(), job, user, leave=leave, to=to)
+            if not dry_run:
+                self.handle(MoveRequested(at=self.clock, move=move))
+            return move
 
     def reports(self) -> Mapping[str, Mapping[str, Any]]:
         gpu = GpuReport(

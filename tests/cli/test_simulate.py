@@ -101,6 +101,29 @@ def history(path: Path, *rows: tuple[float, float, float], **columns: list[Any])
     return path
 
 
+def test_gangs_are_placed_by_a_topology_and_a_placer(tmp_path: Path) -> None:
+    tasks = ", ".join(["{compute_s: 10, gpus: 1}"] * 9)
+    scenario, mesh = tmp_path / "scenario.yaml", tmp_path / "mesh.yaml"
+    scenario.write_text(f"""
+cluster:
+  racks: [{{name: r, nodes: 16, node: {{gpus: 1, gpu_memory: 1GB}}}}]
+  bandwidths: {{disk_bytes_per_s: 1GB, node_link_bytes_per_s: 1GB, rack_uplink_bytes_per_s: 1GB}}
+policy: {{order: arrival, place: closed-minimum, backfill: easy}}
+jobs: [{{name: one, gang: true, tasks: [{tasks}]}}]
+""")
+    mesh.write_text('mesh: {shape: [4, 4], nodes: "r-n[1-16]", bandwidth: 1GB}')
+    shown = figures(scenario, "--topology", mesh)["placements"]
+    boxed = [f"r-n{n}" for n in (1, 2, 3, 5, 6, 7, 9, 10, 11)]
+    assert [each["node"] for each in shown] == boxed
+    shown = figures(scenario, "--topology", mesh, "--place", "sequential")["placements"]
+    assert [each["node"] for each in shown] == [f"r-n{n}" for n in range(1, 10)]
+    warned = run(scenario, "--topology", mesh, "--place", "best-fit-subtree")
+    assert "1 job (such as one) with a number of GPUs that is no power of two" in warned.stderr
+    problems = refused(scenario, "--place", "closed-minimun")["problems"]
+    assert problems[0]["path"] == "policy.place"
+    assert problems[0]["hint"] == "did you mean 'closed-minimum'?"
+
+
 @pytest.mark.parametrize("policy", ["headgate", "fifo", "easy-backfill", "gs"])
 def test_processes_of_num_nodes_run_together_on_a_node_each(tmp_path: Path, policy: str) -> None:
     scenario = tmp_path / "scenario.yaml"

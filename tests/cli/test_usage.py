@@ -15,7 +15,7 @@ from headgate.cli import show
 
 VERBS = {
     "up", "down", "run", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues", "top",
-    "topology", "data", "plan", "policies", "simulate", "reproduce", "demo",
+    "topology", "data", "plan", "policies", "simulate", "reproduce", "demo", "pack", "migrate",
 }  # fmt: skip
 
 

@@ -84,6 +84,28 @@ def test_gang_waits_until_all_members_fit_with_a_reason(headgate: Headgate, tmp_
     headgate.ends(job)
 
 
+def test_topology_that_changes_leaves_a_running_gang_untouched(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    gates, client = Gates(tmp_path / "gates"), headgate.client
+    job = headgate.submit(gang(gates.command("true"), members=2, gpus=2))
+    headgate.running(job, 2)
+    with pytest.raises(HeadgateError, match="does not name the nodes n0 of the cluster"):
+        client.set_topology("mesh: {shape: [2], bandwidth: 1e9, nodes: [n1, n2]}")
+    client.set_topology("mesh: {shape: [2], bandwidth: 1e9, nodes: [n1, n0]}")
+    view = client.topology()
+    assert view["kind"] == "mesh"
+    assert [(leaf["node"], leaf["jobs"]) for leaf in view["leaves"]] == [
+        ("n1", [job]), ("n0", [job]),
+    ]  # fmt: skip
+    client.set_topology("")
+    assert [leaf["jobs"] for leaf in client.topology()["leaves"]] == [[job]] * 4
+    gates.open(0)
+    gates.open(1)
+    headgate.ends(job)
+    assert [task["attempts"] for task in client.tasks(job)] == [1, 1]
+
+
 def one_per_node(run: str, *, nodes: int, retries: int = 0, **options: object) -> str:
     tasks = {"run": run, "resources": {"gpus": 1}, "retries": retries}
     return json.dumps({"name": "nodes", "num_nodes": nodes, "tasks": tasks, **options})

@@ -223,46 +223,51 @@ def _log(headgate: Headgate, job: str) -> str:
     return str(headgate.client.log(job, 0, attempt=None, offset=0)["text"])
 
 
-def test_shared_program_has_its_grant_alone_and_leaves_nothing(folder: Path) -> None:
-    script, headgate = folder / "plain.py", Joined()
-    script.write_text(SHARED)
-    with headgate:
-        waiting = headgate.submit(_shared(script, "wait"))
-        headgate.until((folder / "waits").exists, "the program waits")
-        granted = sorted(gpu for task in headgate.client.tasks(waiting) for gpu in task["gpus"])
-        log = _log(headgate, waiting)
-        assert f"gpus {[(gpu, 'hello') for gpu in granted]}" in log
-        assert "cannot connect to 10.0.0.9:6379" in log
-        assert headgate.withheld() == []
-        program, left = (int((folder / name).read_text()) for name in ("waits", "left"))
-        headgate.call("cancel", waiting)
-        headgate.ends(waiting, "cancelled")
-        headgate.until(lambda: not _any_runs(program, left), "nothing of it runs")
-
-        other = headgate.program(folder / "other")  # it gets a GPU as soon as Headgate holds none
-        job = headgate.submit(_shared(script, "3", gpus=GPUS))
-        headgate.until(other.given, "the other program was faster")
-        assert headgate.client.job(job)["state"] == "active"
-        headgate.until(lambda: len(headgate.withheld()) == 1, "the other GPUs are held again")
-        assert "1 GPU is in use by other Ray programs (on n0)" in _why(headgate, job)
-        other.end()
-        view = headgate.ends(job, "failed")
-        assert "the program ended with exit status 3" in view["message"]
-        assert "1 detached actor removed: left" in _log(headgate, job)
-        headgate.until(lambda: not _any_runs(int((folder / "left").read_text())), "it is removed")
-        headgate.until(lambda: headgate.held() == GPUS, "the GPUs are held again")
-
-
-def _any_runs(*pids: int) -> bool:
-    return any(psutil.pid_exists(pid) for pid in pids)
-
-
 def _waiting(headgate: Joined, script: Path) -> tuple[str, list[int]]:
     """Submit a shared program that waits; return it, and its process and its detached actor."""
     (script.parent / "waits").unlink(missing_ok=True)
     job = headgate.submit(_shared(script, "wait"))
     headgate.until((script.parent / "waits").exists, "the program waits")
     return job, [int((script.parent / name).read_text()) for name in ("waits", "left")]
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Joined]:
+    with Joined() as headgate:
+        yield headgate
+
+
+def test_shared_program_has_its_grant_alone_and_leaves_nothing(
+    shared: Joined, folder: Path
+) -> None:
+    script, headgate = folder / "plain.py", shared
+    script.write_text(SHARED)
+    waiting, processes = _waiting(headgate, script)
+    granted = sorted(gpu for task in headgate.client.tasks(waiting) for gpu in task["gpus"])
+    log = _log(headgate, waiting)
+    assert f"gpus {[(gpu, 'hello') for gpu in granted]}" in log
+    assert "cannot connect to 10.0.0.9:6379" in log
+    assert headgate.withheld() == []
+    headgate.call("cancel", waiting)
+    headgate.ends(waiting, "cancelled")
+    headgate.until(lambda: not _any_runs(*processes), "nothing of it runs")
+
+    other = headgate.program(folder / "other")  # it gets a GPU as soon as Headgate holds none
+    job = headgate.submit(_shared(script, "3", gpus=GPUS))
+    headgate.until(other.given, "the other program was faster")
+    assert headgate.client.job(job)["state"] == "active"
+    headgate.until(lambda: len(headgate.withheld()) == 1, "the other GPUs are held again")
+    assert "1 GPU is in use by other Ray programs (on n0)" in _why(headgate, job)
+    other.end()
+    view = headgate.ends(job, "failed")
+    assert "the program ended with exit status 3" in view["message"]
+    assert "1 detached actor removed: left" in _log(headgate, job)
+    headgate.until(lambda: not _any_runs(int((folder / "left").read_text())), "it is removed")
+    headgate.until(lambda: headgate.held() == GPUS, "the GPUs are held again")
+
+
+def _any_runs(*pids: int) -> bool:
+    return any(psutil.pid_exists(pid) for pid in pids)
 
 
 def _victim(headgate: Joined, kind: str) -> psutil.Process:
@@ -282,26 +287,25 @@ def _victim(headgate: Joined, kind: str) -> psutil.Process:
 
 
 def test_nothing_of_a_shared_program_remains_when_a_process_of_it_or_the_raylet_is_killed(
-    folder: Path,
+    shared: Joined, folder: Path
 ) -> None:
-    script, headgate = folder / "plain.py", Joined()
+    script, headgate = folder / "plain.py", shared
     script.write_text(SHARED)
-    with headgate:
-        job, (program, left) = _waiting(headgate, script)
-        psutil.Process(program).kill()
-        view = headgate.ends(job, "failed")
-        assert "headgate: the process of the program ended unexpectedly" in view["message"]
-        headgate.until(lambda: not _any_runs(program, left), "nothing of it runs")
+    job, (program, left) = _waiting(headgate, script)
+    psutil.Process(program).kill()
+    view = headgate.ends(job, "failed")
+    assert "headgate: the process of the program ended unexpectedly" in view["message"]
+    headgate.until(lambda: not _any_runs(program, left), "nothing of it runs")
 
-        job, (program, left) = _waiting(headgate, script)
-        _victim(headgate, "ray_shared.py").kill()
-        assert "SIGKILL" in headgate.ends(job, "failed")["message"]
-        headgate.until(lambda: not _any_runs(program, left), "nothing of it runs")
-        headgate.until(lambda: headgate.held() == GPUS, "the GPUs are held again")
+    job, (program, left) = _waiting(headgate, script)
+    _victim(headgate, "ray_shared.py").kill()
+    assert "SIGKILL" in headgate.ends(job, "failed")["message"]
+    headgate.until(lambda: not _any_runs(program, left), "nothing of it runs")
+    headgate.until(lambda: headgate.held() == GPUS, "the GPUs are held again")
 
-        job, (program, left) = _waiting(headgate, script)
-        _victim(headgate, "raylet").kill()
-        headgate.until(lambda: not headgate.up_nodes(), "its node is lost")
-        headgate.until(lambda: not _any_runs(program, left), "nothing of it runs")
-        headgate.call("cancel", job)
-        headgate.ends(job, "cancelled")
+    job, (program, left) = _waiting(headgate, script)
+    _victim(headgate, "raylet").kill()
+    headgate.until(lambda: not headgate.up_nodes(), "its node is lost")
+    headgate.until(lambda: not _any_runs(program, left), "nothing of it runs")
+    headgate.call("cancel", job)
+    headgate.ends(job, "cancelled")

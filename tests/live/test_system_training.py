@@ -45,8 +45,13 @@ class Training:
         self.job = headgate.submit(
             json.dumps({"name": "train", "num_nodes": 2, "tasks": tasks, "envs": envs})
         )
-        checkpoint = saved / f"{self.job}.0" / "model.npz"
-        headgate.until(checkpoint.exists, "the first checkpoint is saved")
+        self.checkpoint = saved / f"{self.job}.0" / "model.npz"
+        headgate.until(self.checkpoint.exists, "the first checkpoint is saved")
+
+    def saved(self) -> int:
+        """Return how many steps its checkpoint contains."""
+        with np.load(self.checkpoint) as arrays:
+            return int(arrays["step"])
 
     def processes(self) -> dict[str, psutil.Process]:
         """Return its processes by rank."""
@@ -121,6 +126,28 @@ def test_training_continues_on_other_nodes_when_one_is_lost_and_counts_no_failur
     assert 0 < first < STEPS
     assert tasks == [(2, 0), (2, 0)]
     assert sorted(training.nodes()) == sorted({"n0", "n1", "n2"} - {node})
+
+
+def test_training_moves_to_another_node_and_continues_from_its_last_checkpoint(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    training = Training(headgate, tmp_path)
+    stays, leaves = training.nodes()
+    (free,) = {"n0", "n1", "n2"} - {stays, leaves}
+    before = training.saved()
+    moved = headgate.call("migrate", training.job, "--from", leaves)
+    assert moved["moves"] == [
+        {"task": 0, "from": stays, "to": stays, "gpus": [0]},
+        {"task": 1, "from": leaves, "to": free, "gpus": [0]},
+    ]
+    first, tasks = training.ends()
+    assert before <= first < STEPS
+    assert tasks == [(2, 0), (2, 0)]
+    assert training.nodes() == [stays, free]
+    view = headgate.client.task(training.job, 1)
+    (stop,) = view["stops"]
+    assert stop["kind"] == "moved"
+    assert stop["reason"].startswith(f"moved from {leaves} to {free}: requested by ")
 
 
 def test_gang_that_waits_behind_maps_and_they_run_once_while_the_controller_is_killed(

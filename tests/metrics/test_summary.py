@@ -60,6 +60,7 @@ def test_figures_of_three_jobs_by_hand() -> None:
         "p99_jct_s": pytest.approx(10 + 0.99 * 20),
         "mean_wait_s": pytest.approx(4 / 3),
         "lost_gpu_s": 16.0,
+        "migrations": 0,
         "gpu_utilisation": 0.5,
     }
 

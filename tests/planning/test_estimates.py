@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from headgate.base.rng import Random, stream
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.estimates import ComputeTimes, Estimates
-from headgate.state import JobState, State, TaskState, compact
+from headgate.state import JobState, State, TaskState, compact, moves
 from headgate.testing.random_worlds import random_state
 
 
@@ -365,6 +365,20 @@ def test_a_run_that_is_being_stopped_ends_now() -> None:
     world.state.move_task(task, TaskState.STOPPING)
     assert world.end_at(task) == world.state.now
     assert world.ends_by(task, world.state.now) == 1
+
+
+def test_task_that_moves_is_estimated_as_though_its_next_run_started_now() -> None:
+    world = World()
+    job = world.job(estimated_s=100.0, task=Task(checkpoint_s=10.0))
+    task = world.state.jobs.first_task[job]
+    world.start(task)
+    world.state.now += 35
+    target = world.state.free_gpus_of(world.node)[:1]
+    moves.hold_target(world.state, task, world.node, tuple(target.tolist()))
+    world.state.move_task(task, TaskState.STOPPING)
+    assert world.end_at(task) == pytest.approx(world.state.now + 100)
+    moves.vacate(world.state, task)
+    assert world.end_at(task) == pytest.approx(world.state.now + 100 - 30), "30 s are saved"
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0, -0.5, math.nan])

@@ -17,7 +17,7 @@ from headgate.testing.random_worlds import random_walk
 
 SEED = st.integers(0, 10**6)
 UNFINISHED = (TaskState.BLOCKED, TaskState.WAITING, *(
-    TaskState.STARTING, TaskState.RUNNING, TaskState.STOPPING
+    TaskState.STARTING, TaskState.RUNNING, TaskState.STOPPING, TaskState.MOVING
 ))  # fmt: skip
 
 

@@ -11,9 +11,9 @@ import pytest
 from headgate.base.rng import Random
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.soonest import Soonest
-from headgate.planning.timetable import Timetable, _compact
+from headgate.planning.timetable import Timetable, _compact, gpus_free_at
 from headgate.planning.units import Unit, waiting_units
-from headgate.state import JobState, Scratch, State, TaskState
+from headgate.state import JobState, Scratch, State, TaskState, moves
 
 _NEVER = math.inf
 
@@ -280,3 +280,22 @@ def test_gpu_claimed_for_after_its_reservation_stays_kept_until_then() -> None:
     open_gpu = {0, 1, 2, 3} - set(reserved.gpus.tolist())
     assert np.flatnonzero(~table.is_kept(np.arange(4))).tolist() == sorted(open_gpu)
     assert not table.has_open(), "the one that is not reserved is claimed from now on"
+
+
+@pytest.mark.parametrize("milli", [1000, 500])
+def test_target_of_a_move_is_held_by_its_next_run_and_the_place_left_is_free_soon(
+    milli: int,
+) -> None:
+    state = _state([2], [])
+    task = Task(gpu_milli=milli)
+    state.add_job(Job(id="m", name="m", user="u", queue="q", tasks=(task,)))
+    state.move_job(0, JobState.ACTIVE)
+    state.move_task(0, TaskState.WAITING)
+    state.launch(0, 0, (0,), attempt=1)
+    moves.hold_target(state, 0, 0, (1,))
+    state.move_task(0, TaskState.STOPPING)
+    free_at = gpus_free_at(state.freeze(), lambda tasks: np.full(len(tasks), 100.0))
+    assert free_at.tolist() == [pytest.approx(0, abs=0.01), 100.0]
+    moves.vacate(state, 0)
+    free_at = gpus_free_at(state.freeze(), lambda tasks: np.full(len(tasks), 100.0))
+    assert free_at.tolist() == [0.0, 100.0]

@@ -15,7 +15,8 @@ from headgate.testing.random_worlds import random_walk
 
 SEED = st.integers(0, 10**6)
 COLUMNS = ("job", "runtime_class", "launched_at", "read_s", "progress_s")
-IDLE = (TaskState.BLOCKED, TaskState.WAITING, TaskState.STOPPING)
+STOPPING = (TaskState.STOPPING, TaskState.MOVING)
+IDLE = (TaskState.BLOCKED, TaskState.WAITING, *STOPPING)
 
 
 def held(snapshot: Snapshot) -> list[str]:
@@ -23,7 +24,7 @@ def held(snapshot: Snapshot) -> list[str]:
     found = []
     for task in snapshot.gpus.task.array().tolist():
         values = [getattr(snapshot.tasks, name)[task] for name in COLUMNS if task >= 0]
-        stopping = task >= 0 and snapshot.tasks.state[task] == TaskState.STOPPING
+        stopping = task >= 0 and snapshot.tasks.state[task] in STOPPING
         found.append(repr((task, stopping, *map(float, values))))
     return found
 

@@ -39,6 +39,15 @@ A b  B a  * several jobs  . free  - down or unknown"""
     )
 
 
+def test_tree_shows_the_use_of_links() -> None:
+    load = np.zeros(TREE.links)
+    load[TREE.route(0, 4)] = 0.5
+    found = as_text(occupancy(TREE, {}), load).splitlines()
+    assert [line.rpartition("  ")[2] for line in found[:4]] == [
+        "8 of 8 free", "link 50%", "link 50%", "2 of 2 free",
+    ]  # fmt: skip
+
+
 def test_mesh_is_drawn_as_a_grid() -> None:
     assert (
         as_text(occupancy(Mesh([2, 3]), {0: ["a"], 1: ["a"], 5: ["b"]}))

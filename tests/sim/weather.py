@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,7 @@ from headgate.protocol import (
     NodeJoined,
     NodeLost,
     PlanAdmitted,
+    StopTask,
     TaskFailed,
     TaskFinished,
     TaskStopped,
@@ -99,8 +101,11 @@ class Watch:
         assert {e.at for e in batch} == {batch[0].at}, "a batch is one instant"
         assert batch[0].at >= self.last_at, "time does not go back"
         self.busy_gpu_s += self.held_gpus * (batch[0].at - self.last_at)
-        held_milli = self.engine.state.jobs.held_gpus_milli.array().sum()
-        self.held_gpus = int(held_milli) / WHOLE
+        state = self.engine.state
+        moving = [t for t in state.holding() if state.tasks.state[t] == TaskState.MOVING]
+        held_milli = int(state.jobs.held_gpus_milli.array().sum())
+        held_milli -= sum(state.demand(task).gpus_milli for task in moving)  # without a run
+        self.held_gpus = held_milli / WHOLE
         self.last_at = batch[0].at
         check(self.engine.state)
         reasons = [refusal.reason for refusal in self.engine.state.refusals]
@@ -144,9 +149,39 @@ class Watch:
         self.open = {i: o for i, o in self.open.items() if o.node != node}
 
 
-def world_of(weather: Storm, policy: Policy, network: FluidNetwork | None = None) -> SimulatedWorld:
+class LateStops(SimulatedWorld):
+    """A simulated world in which a run that is stopped runs for a random time after its notice.
+
+    So it may also finish or fail instead, or be lost with its node.
+    """
+
+    def __init__(self, facts: Iterable[Event], **more: Any) -> None:
+        super().__init__(facts, **more)
+        self._noticed: dict[RunId, StopTask] = {}
+
+    def _stop(self, command: StopTask) -> None:
+        late_s = stream(self._seed, "notice", *command.run).choice((0.0, 0.5, 2.0, 8.0))
+        if command.run in self._runs and not command.now and late_s:
+            self._noticed[command.run] = command
+            self._push(TaskStopped(at=self._now + late_s, run=command.run))
+        else:
+            super()._stop(command)
+
+    def _apply(self, event: Event) -> bool:
+        if isinstance(event, TaskStopped) and event.run in self._noticed:
+            super()._stop(self._noticed.pop(event.run))
+            return False
+        return super()._apply(event)
+
+
+def world_of(
+    weather: Storm,
+    policy: Policy,
+    network: FluidNetwork | None = None,
+    kind: type[SimulatedWorld] = SimulatedWorld,
+) -> SimulatedWorld:
     """Return the world in which a storm happens under a policy."""
-    return SimulatedWorld(
+    return kind(
         weather.facts,
         network=network or FluidNetwork({}, **weather.links),  # type: ignore[arg-type]
         policy=policy,
@@ -176,7 +211,13 @@ def with_links(weather: Storm) -> Storm:
 
 
 def ride(
-    seed: int, policy: Policy, *, calm: bool = False, limits: bool = False, links: bool = False
+    seed: int,
+    policy: Policy,
+    *,
+    calm: bool = False,
+    limits: bool = False,
+    links: bool = False,
+    kind: type[SimulatedWorld] = SimulatedWorld,
 ) -> Watch:
     """Let a storm pass; return what was seen, with every check that holds for any storm made."""
     weather = storm(seed, calm=calm, accepts=lambda job: policy.refuses(job) is None)
@@ -185,7 +226,7 @@ def ride(
     if links:
         weather = with_links(weather)
     engine, network = Engine(), WatchedNetwork(**weather.links)
-    world = world_of(weather, policy, network)
+    world = world_of(weather, policy, network, kind)
     network.reads_for = world._reading
     watch, busy = Watch(engine, network), BusyGpus()
     drive(engine, world, observe=(watch, busy))

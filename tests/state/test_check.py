@@ -10,7 +10,7 @@ import pytest
 
 from headgate.base.errors import InvariantBroken
 from headgate.model import CPUS, MEMORY, Demand, Gpu, Job, Node, Queue, Shard, Task
-from headgate.state import JobState, State, TaskState, check
+from headgate.state import JobState, State, TaskState, check, moves
 from headgate.state.actual_book import record_report
 from headgate.state.queued_jobs import QueuedJobs
 from headgate.state.tables import GPU_FREE, GPU_IN_PART
@@ -155,8 +155,8 @@ FAULTS = [
     (put("gpus", "free_bytes", 4, 8), "free memory of GPUs is counted"),
     (put("tasks", "grant", 0, -1), "holds something exactly while it runs"),
     (put("tasks", "grant", 5, 3), "holds something exactly while it runs"),
-    (put("grants", "task", 3, 5), "each grant is one run's"),
-    (put("grants", "task", 1, -1), "each grant is one run's"),
+    (put("grants", "task", 3, 5), "each grant is one task's"),
+    (put("grants", "task", 1, -1), "each grant is one task's"),
     (put("grants", "task", 1, 2), "a grant is of its task"),
     (put("grants", "node", 1, 1), "a grant is of its task"),
     (put("grants", "demand", 1, 0), "a grant is of its task"),
@@ -276,3 +276,50 @@ def test_double_grant_and_removal_of_a_used_node_raise_with_a_history(
 def test_random_states_keep_every_invariant() -> None:
     for seed in range(100):
         check(random_state(seed))
+
+
+@pytest.fixture
+def moving() -> State:
+    """A gang of tasks 0 and 1, stopped to move: task 0 from GPU 0 to GPU 2, task 1 stays on GPU 1.
+
+    The run of task 0 has ended. GPU 3 is free.
+    """
+    made = State()
+    made.set_queue(Queue(name="q"))
+    made.add_node(Node(id="a", rack="r", gpus=(Gpu(memory_bytes=8),) * 4, cpus=4))
+    made.add_job(Job(id="g", name="g", user="u", queue="q", tasks=(Task(),) * 2, gang=True))
+    made.move_job(0, JobState.ACTIVE)
+    for task in (0, 1):
+        made.move_task(task, TaskState.WAITING)
+        made.launch(task, 0, (task,), attempt=1)
+    for task, gpu in enumerate((2, 1)):
+        moves.hold_target(made, task, 0, (gpu,))
+        made.move_task(task, TaskState.STOPPING)
+    check(made)
+    moves.vacate(made, 0)
+    check(made)
+    return made
+
+
+def all_runs_have_ended(state: State) -> None:
+    moves.vacate(state, 1)
+
+
+MOVE_FAULTS = [
+    (put("tasks", "target", 1, -1), "a gang moves as a whole"),
+    (put("tasks", "target", 0, 1), "only a run that is stopped has a target"),
+    (all_runs_have_ended, "a gang waits for the ends of its runs"),
+    (put("grants", "purpose", 1, 1), "only a target elsewhere is for a move"),
+    (put("grants", "purpose", 2, 0), "a unit that moves has a target elsewhere"),
+    (put("jobs", "state", 0, JobState.STOPPING), "only jobs in flight move"),
+    (put("gpus", "withheld", 1, 1), "no task moves to GPUs that other programs use"),
+]
+
+
+@pytest.mark.parametrize(("plant", "law"), MOVE_FAULTS, ids=[f.__name__ for f, _ in MOVE_FAULTS])
+def test_a_planted_fault_of_a_move_is_found(
+    moving: State, plant: Callable[[State], None], law: str
+) -> None:
+    plant(moving)
+    with pytest.raises(InvariantBroken, match=law):
+        check(moving)

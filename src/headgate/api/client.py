@@ -168,6 +168,14 @@ class Client:
         """Cancel a job; `now`: kill its runs without notice."""
         return self._call("DELETE", _job(job), {"now": now, "dry_run": dry_run})
 
+    def migrate(
+        self, job: str, *, leave: str | None = None, to: str | None = None, dry_run: bool = False
+    ) -> Body:
+        """Move the runs of a job, or those on the node `leave`, to other nodes, or to `to`."""
+        query = {"from": leave, "to": to, "dry_run": dry_run}
+        query = {name: value for name, value in query.items() if value is not None}
+        return self._call("POST", f"{_job(job)}/migrate", query)
+
     def run(self, command: str | Sequence[str], **options: Any) -> Body:
         """Submit a job of one command, wait for its end and return its view.
 

@@ -15,6 +15,7 @@ from headgate.model import Dataset, Job, LogPiece
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats
 from headgate.ports import Policy
+from headgate.protocol import Moved
 from headgate.state import Snapshot
 
 
@@ -86,6 +87,22 @@ class Controller(Protocol):
 
         `now`: its runs get no notice, also those of a job that is being stopped. A dry run does all
         checks and changes nothing.
+        """
+        ...
+
+    def migrate(
+        self,
+        job: str,
+        *,
+        user: str,
+        leave: str | None = None,
+        to: str | None = None,
+        dry_run: bool = False,
+    ) -> Moved:
+        """Move the runs of a job to other nodes; for root and the controller's own user alone.
+
+        All of them, or those on the node `leave`; to any nodes, or to the node `to`. Errors:
+        `not_found`, `forbidden`, `not_movable`. A dry run as for `cancel`.
         """
         ...
 

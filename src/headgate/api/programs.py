@@ -77,9 +77,9 @@ def _given(**values: Any) -> dict[str, Any]:
 
 def _name(words: Sequence[str]) -> str:
     """Return a job's name for a command: that of its program, or of the script it is given."""
-    names = [PurePath(word).name for word in words if not word.startswith("-")]
-    scripts = [name for name in names[1:2] if PurePath(name).suffix in (".py", ".sh")]
-    return _valid_name((scripts or names or [""])[0]) or "run"
+    paths = [PurePath(word) for word in words if not word.startswith("-")]
+    scripts = [path.stem for path in paths[:2] if path.suffix in (".py", ".sh")]
+    return _valid_name((scripts or [path.name for path in paths] or [""])[0]) or "run"
 
 
 def _valid_name(text: str) -> str:

@@ -210,6 +210,24 @@ async def cancel(
     }
 
 
+@router.post("/jobs/{job}/migrate")
+async def migrate(
+    job: str,
+    controller: ControllerDep,
+    pools: Pools,
+    user: User,
+    leave: Annotated[str | None, Query(alias="from", description="only runs on it")] = None,
+    to: Annotated[str | None, Query(description="only to this node")] = None,
+    dry_run: DryRun = False,
+) -> Body:
+    """Move runs of a job to other nodes; `moves` has the place of each next run."""
+    before = controller.snapshot()
+    move = await in_pool(
+        pools.journal, controller.migrate, job, user=user, leave=leave, to=to, dry_run=dry_run
+    )
+    return {"id": job, "moves": views.move_views(before, move), "dry_run": dry_run}
+
+
 @router.get("/jobs/{job}/logs", response_class=JSONResponse)  # a log is data: not escaped
 async def logs(
     job: str,

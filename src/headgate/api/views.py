@@ -23,10 +23,10 @@ from headgate.foresight.explain import (
     held_by_limit,
 )
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, Shard, amount_of, result_ids
-from headgate.protocol import Reason, RunStop
+from headgate.protocol import Moved, Reason, RunStop
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
-from headgate.state.lookup import known_shard, task_row
+from headgate.state.lookup import job_row, known_shard, task_row
 from headgate.state.stops import preemption
 from headgate.state.tables import GPU_GONE, GPU_IN_PART
 
@@ -247,6 +247,16 @@ def stop_view(stop: RunStop) -> View:
         "by_user": stop.cause.by or None,
         "end": stop.end or None,
     }
+
+
+def move_views(snapshot: Snapshot, move: Moved) -> list[View]:
+    """Return where each run of a requested move was, on a snapshot, and where its task goes."""
+    found = []
+    for run, node, gpus in move.runs:
+        row = task_row(snapshot, job_row(snapshot, run.job), run.ordinal)
+        at = snapshot.node(snapshot.tasks.node[row]).id
+        found.append({"task": run.ordinal, "from": at, "to": node, "gpus": list(gpus)})
+    return found
 
 
 def explanation_view(explanation: Explanation) -> View:

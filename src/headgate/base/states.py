@@ -17,6 +17,7 @@ TASK_WORDS: Mapping[str, str] = {
     "starting": "STARTING",
     "running": RUNNING,
     "stopping": "STOPPING",
+    "moving": "MOVING",
     "finished": "COMPLETED",
     "failed": "FAILED",
     "cancelled": "CANCELLED",
@@ -36,7 +37,7 @@ JOB_WORDS: Mapping[str, str] = {
 NODE_WORDS: Mapping[str, str] = {"up": "UP", "lost": "DOWN"}
 """State of a node -> word."""
 
-_ALLOCATED = ("starting", "running", "stopping")
+_ALLOCATED = ("starting", "running", "stopping", "moving")
 
 
 def task_word(state: str, *, preempted: bool = False) -> str:

@@ -29,7 +29,7 @@ from headgate.cli.trace_settings import (
 )
 from headgate.cli.why import WHERE
 from headgate.model import Job
-from headgate.planning.placers.setting import PLACES
+from headgate.planning.placers.setting import PLACES, PlacingPolicy
 from headgate.ports import Policy, make_policy, read_policy
 from headgate.protocol import Command, Event, Plan, Reason
 from headgate.sim import run as sim
@@ -139,6 +139,8 @@ def simulate(
         scenario, trace, gpus, policy, place, seed, decision_latency, of_trace
     )
     simulation = _connected(simulation, topology)
+    if not as_json:
+        _warn_of_sizes(chosen.policy, simulation)
     launches = Launches()
     with _progress("Simulating", len(simulation.submissions), as_json=as_json) as step:
         observers: list[sim.Observer] = [_watch(step)]
@@ -195,6 +197,19 @@ def _prepare(
         model=of_trace.model,
     )
     return chosen, simulation, recorded, {}
+
+
+def _warn_of_sizes(policy: Policy, simulation: sim.Simulation) -> None:
+    """Warn of jobs of a scenario that the placer rounds up to a power of two GPUs."""
+    jobs = simulation.submissions
+    if not isinstance(policy, PlacingPolicy) or not isinstance(jobs, tuple):
+        return
+    rounded = [job for _, job in jobs if policy.rounded_up(job)]
+    if rounded:
+        gangs = output.counted(len(rounded), "job")
+        text = f"{gangs} (such as {rounded[0].id}) with a number of GPUs that is no power of two"
+        hint = "it is rounded up where there is room; sizes=refuse rejects such jobs"
+        output.warn(Problem(path="policy.sizes", problem=text, hint=hint))
 
 
 def _read_scenario(

@@ -53,15 +53,16 @@ def topology(
         option, text = ("--set", "requires a FILE") if put else ("--reset", "takes no FILE")
         raise SpecError([Problem(path=option, problem=text)], code="usage")
     view: dict[str, Any]
+    links: list[dict[str, Any]] = []
     if file is None and not reset:
         with settings.client() as client:
-            view = client.topology()
+            view, links = client.topology(), client.links()["links"]
     elif file is not None:
         view = _view_of(_read(file))
     if put or reset:
         _set(settings, file, dry_run=dry_run)
         return
-    _show(view, svg, as_json=settings.as_json)
+    _show(view, links, svg, as_json=settings.as_json)
 
 
 def _show_gpus(file: Path, *, as_json: bool) -> None:
@@ -126,7 +127,11 @@ def _view_of(given: ClusterTopology) -> dict[str, Any]:
     return topology_view(state.freeze())
 
 
-def _show(view: dict[str, Any], svg: Path | None, *, as_json: bool) -> None:
+def _show(
+    view: dict[str, Any], links: list[dict[str, Any]], svg: Path | None, *, as_json: bool
+) -> None:
+    import numpy as np
+
     from headgate.api.topology import topology_of
     from headgate.reports.topology import Occupancy, as_svg, as_text
 
@@ -135,12 +140,16 @@ def _show(view: dict[str, Any], svg: Path | None, *, as_json: bool) -> None:
         holders=[leaf["jobs"] for leaf in view["leaves"]],
         usable=[leaf["usable"] for leaf in view["leaves"]],
     )
+    use = {link["link"]: link["use"] for link in links}
+    topology = occupancy.topology
+    load = np.array([use.get(topology.link_label(link), 0.0) for link in range(topology.links)])
+    shown = load if links else None
     if svg is not None:
         try:
-            svg.write_text(as_svg(occupancy), encoding="utf-8")
+            svg.write_text(as_svg(occupancy, shown), encoding="utf-8")
         except OSError as error:
             raise output.cannot_write(svg, error) from error
     if as_json:
         output.print_json(view)
     else:
-        output.print_text(as_text(occupancy))
+        output.print_text(as_text(occupancy, shown))

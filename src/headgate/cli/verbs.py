@@ -66,6 +66,7 @@ _VERBS = {
         "why": "why:why",
         "logs": "logs:logs",
         "cancel": "jobs:cancel",
+        "migrate": "migrate:migrate",
         "nodes": "show:nodes",
         "queues": "show:queues",
         "top": "top:top",
@@ -75,10 +76,16 @@ _VERBS = {
         "simulate": "simulate:simulate",
         "demo": "demo:demo",
         "data": "verbs:_data",
+        "pack": "pack:pack",
         "reproduce": "verbs:_reproduce",
     },
     "data": {"put": "data:put", "ls": "data:ls", "rm": "data:rm"},
-    "reproduce": {"flow": "reproduce:flow", "histories": "reproduce_histories:histories"},
+    "reproduce": {
+        "flow": "reproduce:flow",
+        "histories": "reproduce_histories:histories",
+        "closed-partition": "reproduce_closed_partition:closed_partition",
+        "packing": "reproduce_packing:packing",
+    },
 }
 """By group and name, the module and the function of each verb."""
 

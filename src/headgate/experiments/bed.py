@@ -45,9 +45,17 @@ class Bed:
     """Nodes n0, n1, ... through the racks in order, by default with two virtual GPUs of 2 GiB."""
 
     def __init__(
-        self, racks: Mapping[str, int], *, gpus: int = 2, network: bool = HAS_NETWORK
+        self,
+        racks: Mapping[str, int],
+        *,
+        gpus: int = 2,
+        network: bool = HAS_NETWORK,
+        ray: bool = True,
     ) -> None:
-        """Set the nodes by rack; nothing starts yet. `network` = False uses loopback addresses."""
+        """Set the nodes by rack; nothing starts yet. `network` = False uses loopback addresses.
+
+        `ray` = False builds the network alone, for programs that `seats` are enough for.
+        """
         places = [rack for rack, count in racks.items() for _ in range(count)]
         self.nodes = tuple(
             Node(id=f"n{number}", rack=rack, gpus=(Gpu(memory_bytes=2 << 30),) * gpus)
@@ -55,9 +63,11 @@ class Bed:
         )
         self._racks = tuple(racks)
         self._network = network
+        self._ray = ray
         self._name = f"{_PREFIX}{os.getpid()}x{id(self):x}"
         self.state = Path(tempfile.gettempdir()) / self._name
         self.root = self.state / "nodes"
+        self.seats: dict[str, Seat] = {}
         self.cluster: LocalCluster
 
     def __enter__(self) -> Self:
@@ -66,8 +76,11 @@ class Bed:
         atexit.register(self.close)
         try:
             self.state.mkdir(mode=0o700)
-            seats = self._build_network() if self._network else ()
-            self.cluster = start_nodes(self.state, self.nodes, seats=seats)
+            seats = self._build_network() if self._network else []
+            names = (HEAD, *(node.id for node in self.nodes))
+            self.seats = dict(zip(names, seats, strict=False))
+            if self._ray:
+                self.cluster = start_nodes(self.state, self.nodes, seats=seats)
         except BaseException:
             self.close()
             raise
@@ -171,6 +184,7 @@ def _remove(name: str) -> None:
     stop_nodes(state)
     for space in _spaces():
         if space.startswith(f"{name}-"):
+            _end_processes(space)
             _ip("netns", "delete", space)
     shutil.rmtree(state, ignore_errors=True)
 
@@ -183,6 +197,18 @@ def _end_drivers(state: Path) -> None:
             if str(state) in process.cmdline() and process.pid != os.getpid():
                 process.kill()
                 found.append(process)
+    psutil.wait_procs(found, timeout=5)
+
+
+def _end_processes(space: str) -> None:
+    """Kill what still runs in a network namespace."""
+    listed = _run("ip", "netns", "pids", space)
+    found = []
+    for number in listed.split():
+        with suppress(psutil.Error):
+            process = psutil.Process(int(number))
+            process.kill()
+            found.append(process)
     psutil.wait_procs(found, timeout=5)
 
 
@@ -200,7 +226,8 @@ def _ip(*command: str) -> None:
     _run("ip", *command)
 
 
-def _run(*command: str) -> None:
+def _run(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout

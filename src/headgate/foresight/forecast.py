@@ -76,8 +76,9 @@ class _Simulation:
             if wanted:
                 return self._found(tasks, wanted[0], int(plan.starts.node[wanted[0]]))
             self._runs.stop(what_if.stopped)
-            runs = self._runs.begin(tasks)
-            order = self._order_of_starts(tasks).tolist()
+            begun = np.append(tasks, np.array(what_if.moved, np.int64))
+            runs = self._runs.begin(begun)
+            order = self._order_of_starts(begun).tolist()
             lag_s = what_if.state.now - self._ended_at
             self._ahead += (
                 RunAhead(run=run, ends_before=ends, lag_s=lag_s)

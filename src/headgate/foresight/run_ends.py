@@ -83,7 +83,8 @@ class RunEnds:
             past = finished[tasks.ended_at.take(finished) > since]
             since = float(tasks.launched_at.take(past).min(initial=since))
         past = past[snapshot.nodes.alive.take(tasks.node.take(past)) > 0]
-        held = held[tasks.state.take(held) != TaskState.STOPPING]  # those end in the first round
+        states = tasks.state.take(held)  # what is stopped, or moves, does so in the first round
+        held = held[(states != TaskState.STOPPING) & (states != TaskState.MOVING)]
         rows = np.concatenate([past, held])
         runs = self._expected(rows)
         for at in np.lexsort((rows, tasks.launched_at.take(rows))).tolist():

@@ -28,6 +28,7 @@ from headgate.protocol import (
     Usage,
 )
 from headgate.state import Snapshot, TaskState, thaw
+from headgate.state.moves import moving_tasks
 
 
 class WhatIf:
@@ -45,6 +46,7 @@ class WhatIf:
         self.state.learns = learns
         self.state.now = max(self.state.now, at)
         self.stopped: list[int] = []
+        self.moved: list[int] = []
         self.policy = policy.warm_copy() if isinstance(policy, WarmPolicy) else policy
         self._rounds = 0
         states = self.state.tasks.state.array()
@@ -92,8 +94,8 @@ class WhatIf:
         """Run the policy, apply its plan, and return it.
 
         The runs that it launches start, and those that it preempts end, immediately, like those
-        being stopped already: these are `stopped`. Raises InvariantBroken for a plan that admission
-        rejects.
+        being stopped already: these are `stopped`. Those of them that move start again: `moved`.
+        Raises InvariantBroken for a plan that admission rejects.
         """
         state = self.state
         snapshot = state.freeze()
@@ -105,9 +107,11 @@ class WhatIf:
             raise InvariantBroken(f"policy {self.policy.name}: {verdict.message}")
         state.refusals = plan.refusals
         apply(state, verdict)
+        moving = moving_tasks(state)
         held = np.flatnonzero(state.tasks.state.array() == TaskState.STOPPING)
         self.stopped = held.tolist()
         for task in self.stopped:
             self.end_run(task, state.now)
-        self._report_starts(plan.starts.task.tolist())
+        self.moved = [t for t in moving if state.tasks.state[t] == TaskState.STARTING]
+        self._report_starts([*plan.starts.task.tolist(), *self.moved])
         return plan

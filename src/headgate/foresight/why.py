@@ -20,7 +20,7 @@ from headgate.protocol import RunStop
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.ledger import Ledger
-from headgate.state.life import HOLDING
+from headgate.state.life import RUNS
 from headgate.state.stops import preemption
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
@@ -144,7 +144,7 @@ class _Explainer:
             explanation=self._explanation,
             task=None if task is None else snapshot.ordinal(task),
             task_state=None if at is None else at.name.lower(),
-            run=self._run(task) if task is not None and at in HOLDING else None,
+            run=self._run(task) if task is not None and at in RUNS else None,
             preempted=None if task is None else preemption(snapshot, task),
             stopped=None if task is None else next(iter(snapshot.stops.get(task, ())[-1:]), None),
             unfinished=() if task is None else self._unfinished(task),

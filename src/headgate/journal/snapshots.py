@@ -72,7 +72,12 @@ _ADAPTER = TypeAdapter(tuple[_Rest], config=ConfigDict(ser_json_inf_nan="constan
 _OBJECTS = {("jobs", "message"): "messages", ("grants", "gpus"): "granted",
             ("queues", "spec"): "queues", ("nodes", "spec"): "nodes"}  # fmt: skip
 
-_LATER = {"gpus.withheld": "gpus.node"}
+_LATER = {
+    "gpus.withheld": "gpus.node",
+    "tasks.target": "tasks.grant",
+    "grants.purpose": "grants.task",
+    "jobs.migrations": "jobs.number",
+}
 """Columns that earlier releases did not store, all rows blank then; one of as many rows each."""
 
 

@@ -43,12 +43,15 @@ from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Job, LogPiece, Node, Queue
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats, HasCertificates
+from headgate.planning.migrate import not_admitted, requested_move, was_admitted
 from headgate.ports import Policy
 from headgate.protocol import (
     Command,
     DatasetRemoved,
     Event,
     JobCancelled,
+    Moved,
+    MoveRequested,
     NodeLost,
     QueueChanged,
     ReplicaLost,
@@ -352,6 +355,26 @@ class Controller:
         state = JobState(after.jobs.state[row])
         if not stopping and state in ENDED and after.jobs.message[row] != f"cancelled by {user}":
             raise _ended_already(job, state)  # before the event was handled
+
+    def migrate(
+        self,
+        job: str,
+        *,
+        user: str,
+        leave: str | None = None,
+        to: str | None = None,
+        dry_run: bool = False,
+    ) -> Moved:
+        """Move runs of a job to other nodes; SpecError `not_found`, `forbidden`, `not_movable`."""
+        if user not in self.admins:
+            text = "permission denied: only administrators move runs"
+            raise SpecError([Problem(path=job, problem=text)], code="forbidden")
+        move = requested_move(self._published, job, user, leave=leave, to=to)
+        if not dry_run:
+            self._handle([MoveRequested(at=self.world.now(), move=move)])
+            if not was_admitted(self._published, move):
+                raise not_admitted(job)
+        return move
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return a run's output from a byte offset on; the last attempt by default."""

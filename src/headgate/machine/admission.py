@@ -17,6 +17,8 @@ from headgate.model import WHOLE, RunId, amount_of
 from headgate.protocol import (
     Admitted,
     Group,
+    Move,
+    Moved,
     Plan,
     PlanAdmitted,
     PlanReady,
@@ -24,13 +26,16 @@ from headgate.protocol import (
     Preempted,
     Reason,
     Start,
+    Step,
     Steps,
+    Stop,
 )
 from headgate.protocol.plan import Bools, Ints, Starts
-from headgate.protocol.reasons import OutrankedBy, PreemptedFor
-from headgate.state import Snapshot, State, TaskState
+from headgate.protocol.reasons import MovedFor, OutrankedBy, PreemptedFor
+from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.grants import ManyGrants
 from headgate.state.ledger import Ledger
+from headgate.state.moves import stays, unit_of
 from headgate.state.view import View
 
 _RUNS = (TaskState.STARTING, TaskState.RUNNING)
@@ -65,6 +70,7 @@ def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Pla
         at=event.at,
         starts=_starts(state, steps),
         stops=_stops(state, steps),
+        moves=_moves(state, steps),
         memo={
             name: {state.job(job).id: float(value) for job, value in values.items()}
             for name, values in plan.memo.items()
@@ -106,8 +112,18 @@ def _stops(state: State, steps: Steps) -> tuple[Preempted, ...]:
 
 
 def _winner(reason: Reason) -> str:
-    """Return the job for which runs are preempted, "" for several."""
-    return reason.job if isinstance(reason, PreemptedFor | OutrankedBy) else ""
+    """Return the job for which runs are preempted or moved, "" for several."""
+    return reason.job if isinstance(reason, PreemptedFor | OutrankedBy | MovedFor) else ""
+
+
+def _moves(state: State, steps: Steps) -> tuple[Moved, ...]:
+    """Return the runs that move, by group."""
+    groups: dict[int, list[Admitted]] = {}
+    for group, (task, node, gpus) in zip(steps.moves.group.tolist(), steps.moves, strict=True):
+        admitted = Admitted(state.run_id(task), state.node(node).id, gpus)
+        groups.setdefault(group, []).append(admitted)
+    reasons = {number: (r.cause(), _winner(r)) for number, r in steps.reasons.items()}
+    return tuple(Moved(tuple(runs), *reasons.get(n, ("", ""))) for n, runs in groups.items())
 
 
 def _memo_fault(view: View, plan: Plan) -> str | None:
@@ -131,7 +147,7 @@ def _possible(view: State | Snapshot, steps: Steps) -> tuple[Steps, str | None]:
     if not len(steps):
         return steps, None
     possible = _all_together(view, steps) if len(steps) >= _MANY else None
-    trial = _Trial(view, alone=len(steps.starts) == 1)
+    trial = _Trial(view, alone=len(steps.starts) == 1 and not len(steps.moves))
     if possible is None:
         taken = [trial.take(group) for group in steps]
         if all(taken):
@@ -165,19 +181,22 @@ class _Trial:
     def take(self, group: Group) -> bool:
         """Take what a group holds; return whether it is feasible. O(its steps)."""
         starts = [step for step in group.steps if isinstance(step, Start)]
-        stops = [step.task for step in group.steps if not isinstance(step, Start)]
-        fault = self._stop_fault(stops)
+        stops = [step.task for step in group.steps if isinstance(step, Stop)]
+        moves = [step for step in group.steps if isinstance(step, Move)]
+        moved = [move.task for move in moves]
+        fault = self._stop_fault(stops + moved)
         if fault is None and starts and self._alone:  # no other start needs the rest
             fault = self._start_fault(_ledger(self._view), starts)
-        elif fault is None and starts:
+        elif fault is None and (starts or moves):
             if self._ledger is None:
                 self._ledger = Ledger.tentative(self._view)
             with self._ledger.trial() as attempt:
-                fault = self._start_fault(self._ledger, starts)
+                fault = self._move_fault(self._ledger, moves)
+                fault = fault or self._start_fault(self._ledger, starts)
                 if fault is None:
                     attempt.keep()
         if fault is None:
-            self._tasks.update(stops, (start.task for start in starts))
+            self._tasks.update(stops, moved, (start.task for start in starts))
         elif self.fault is None:
             self.fault = fault
         return fault is None
@@ -193,6 +212,42 @@ class _Trial:
             if task in self._tasks or task in named:
                 return f"task {task} is preempted twice"
             named.add(task)
+        return None
+
+    def _move_fault(self, ledger: Ledger, moves: list[Move]) -> str | None:
+        """Take the targets of moves; return what is wrong with the first infeasible one."""
+        view = self._view
+        units: dict[range, list[Move]] = {}
+        for move in moves:
+            units.setdefault(unit_of(view, move.task), []).append(move)
+            if not 0 <= move.node < len(view.nodes.alive) or not view.nodes.alive[move.node]:
+                return f"task {move.task}: node {move.node} is not up"
+        for unit, members in units.items():
+            elsewhere = [m for m in members if not stays(view, *m)]
+            fault = self._unit_fault(unit, members, elsewhere)
+            if fault is not None:
+                return fault
+            for task, node, gpus in elsewhere:
+                try:
+                    ledger.take(task, view.tasks.demand[task], node, gpus)
+                except InvariantBroken as error:
+                    return f"task {task}: {error}"
+        return None
+
+    def _unit_fault(self, unit: range, moves: list[Move], elsewhere: list[Move]) -> str | None:
+        """Return what is wrong with the moves of a gang, or of one task, as a whole."""
+        view, job = self._view, self._view.job(self._view.tasks.job[unit.start])
+        if len(moves) < len(unit):
+            return f"gang {job.id} is not moved as a whole"
+        if not elsewhere:
+            return f"task {unit.start} would move to where it is"
+        if job.gang and job.distinct_nodes and len({move.node for move in moves}) < len(moves):
+            return f"gang {job.id} has two members on one node"
+        for task, node, gpus in moves:
+            if set(gpus) & set(view.withheld_gpus_of(node)):
+                return f"task {task}: other programs use a GPU of {view.node(node).id}"
+            if view.jobs.state[view.tasks.job[task]] != JobState.ACTIVE:
+                return f"job {job.id} is ending"
         return None
 
     def _start_fault(self, ledger: Ledger, starts: list[Start]) -> str | None:
@@ -270,6 +325,8 @@ def _all_together(view: State | Snapshot, steps: Steps) -> Bools | None:
 
     None where columns do not suffice, and the groups must be tried one after the other.
     """
+    if len(steps.moves):
+        return None
     snapshot = view if isinstance(view, Snapshot) else view.freeze()
     starts, stops = steps.starts, steps.stops
     if len(np.unique(starts.task)) < len(starts) or len(np.unique(stops.task)) < len(stops):
@@ -343,3 +400,14 @@ def _under_ceilings(snapshot: Snapshot, job: Ints, milli: Ints) -> bool:
         limit is not None and more[row] and held[row] > WHOLE * limit
         for row, limit in enumerate(limits)
     )
+
+
+def move_fault(state: State, move: Moved) -> str | None:
+    """Return why a requested move is infeasible, None if it is feasible."""
+    steps: list[Step] = []
+    for run, name, gpus in move.runs:
+        task, node = state.run_row(run), state.names.node_rows.get(name)
+        if task is None or node is None:
+            return f"there is no run {run}" if task is None else f"there is no node {name}"
+        steps.append(Move(task, node, gpus))
+    return _possible(state, Steps.of((Group(tuple(steps)),)))[1]

@@ -19,11 +19,15 @@ from typing import Any
 
 from headgate.base.units import format_seconds
 from headgate.machine import lineage
+from headgate.machine.admission import move_fault
+from headgate.machine.copies import add_copy, expire, is_current_result, remove_dataset
 from headgate.machine.job_order import cancel_queued, never_starts, release_followers
+from headgate.machine.moving import hold_targets
 from headgate.machine.network import set_network
 from headgate.machine.outstanding import gang_launch, launch_of, stop_of
+from headgate.machine.run_ends import counts_as_finished, failed_for_good
 from headgate.machine.running_limit import release_held, unblock
-from headgate.model import SHARED, RunId, Shard, task_of_result
+from headgate.model import SHARED, RunId
 from headgate.protocol import (
     Admitted,
     BandwidthMeasured,
@@ -37,6 +41,8 @@ from headgate.protocol import (
     JobsArchived,
     JobSubmitted,
     JournalGap,
+    Moved,
+    MoveRequested,
     NodeJoined,
     NodeLost,
     NodeReported,
@@ -60,12 +66,9 @@ from headgate.protocol import (
     WakeAt,
 )
 from headgate.protocol.reasons import PolicyBroke
-from headgate.state import JobState, State, TaskState, compact
+from headgate.state import JobState, State, TaskState, compact, moves
 from headgate.state.actual_book import record_report
-from headgate.state.life import ENDED, HOLDING
-
-CRASHES_MOST = 3
-"""Deaths of its executor, on nodes that stayed up, after which a task fails."""
+from headgate.state.life import ENDED, RUNS
 
 COMPACT_ROWS = 4096
 """Rows of archived jobs and tasks from which on tables are compacted, once the others are fewer."""
@@ -174,6 +177,8 @@ class _Transition:
             cancel_queued(self.state, row, message)
             self._job_ended(row)
             return
+        for task in state.tasks_of(row):
+            moves.give_up(state, task)
         state.move_job(row, JobState.STOPPING, message)
         for task in state.tasks_of(row):
             at = state.tasks.state[task]
@@ -219,7 +224,7 @@ class _Transition:
         row = self.state.add_node(event.node, kept=event.kept, without=frozenset(event.without))
         for shard in event.holds:
             if shard.id in self.state.names.shard_rows:
-                self._add_copy(shard, row)
+                add_copy(self.state, shard, row)
         self.effects.decide = True
 
     def node_lost(self, event: NodeLost) -> None:
@@ -234,6 +239,8 @@ class _Transition:
         if self.state.node(row).incarnation != event.incarnation:
             self._stale()  # observed before the node was lost and returned
         elif self.state.ledger.withhold(row, frozenset(event.gpus)):
+            for task in moves.units_on_withheld(self.state, row):
+                moves.give_up(self.state, task)
             self.effects.decide = True
 
     def node_reported(self, event: NodeReported) -> None:
@@ -253,6 +260,8 @@ class _Transition:
     def _lose_node(self, node: int) -> None:
         """Remove a lost node with its replicas; its tasks wait again, or end when stopping."""
         state = self.state
+        for task in moves.units_on(state, node):
+            moves.give_up(state, task)
         here = [task for task in state.holding() if state.tasks.node[task] == node]
         for task in here:
             if state.tasks.state[task] != TaskState.STOPPING:
@@ -265,33 +274,17 @@ class _Transition:
         self.effects.decide |= set_network(self.state, event)
 
     def replica_added(self, event: ReplicaAdded) -> None:
-        if event.run is not None and not self._is_current_result(event.run):
+        if event.run is not None and not is_current_result(self.state, event.run):
             self._stale()
             return
         if event.node == SHARED:
-            self._add_copy(event.shard, None)
+            add_copy(self.state, event.shard, None)
             return
         row = self.state.names.node_rows.get(event.node)
         if row is not None:  # a copy on a node that was just lost counts when the node returns
-            self._add_copy(event.shard, row)
+            add_copy(self.state, event.shard, row)
         if self._live_node(event.node) is not None:
             self.effects.decide = True
-
-    def _is_current_result(self, run: RunId) -> bool:
-        """Return whether the result of a run is that of its task; False for a forgotten job's."""
-        task = self.state.run_row(run)
-        return task is not None and self.state.tasks.state[task] == TaskState.FINISHED
-
-    def _add_copy(self, shard: Shard, node: int | None) -> None:
-        """Record a copy on a node (None: on the shared path), unless its result has expired."""
-        state, of = self.state, task_of_result(shard.id)
-        job = None if of is None else state.names.job_rows.get(of[0])
-        if job is not None and not math.isnan(state.jobs.expired_at[job]):
-            return
-        if node is None:
-            state.shards.shared[state.shard(shard)] = 1
-        else:
-            state.add_replica(state.shard(shard), node)
 
     def replica_lost(self, event: ReplicaLost) -> None:
         node = self.state.names.node_rows.get(event.node)
@@ -312,7 +305,7 @@ class _Transition:
         if row is None or jobs.state[row] not in ENDED or not math.isnan(jobs.expired_at[row]):
             self._stale()
             return
-        self.state.expire(row)
+        expire(self.state, row)
 
     def jobs_archived(self, event: JobsArchived) -> None:
         for job in event.jobs:
@@ -343,10 +336,7 @@ class _Transition:
         if event.name not in self.state.datasets:
             self._stale()
             return
-        for shard in self.state.datasets[event.name].shards:
-            self.state.forget_away(self.state.names.shard_rows[shard.id])
-        kept = {n: d for n, d in self.state.datasets.items() if n != event.name}
-        self.state.datasets = kept
+        remove_dataset(self.state, event.name)
 
     def journal_gap(self, event: JournalGap) -> None:
         self.state.skip_numbers(event.events)
@@ -356,20 +346,33 @@ class _Transition:
     def _held(self, run: RunId) -> int | None:
         """Return the task of a run that holds resources; count any other run as stale."""
         task = self.state.run_row(run)
-        if task is None or self.state.tasks.state[task] not in HOLDING:
+        if task is None or self.state.tasks.state[task] not in RUNS:
             self._stale()
             return None
         return task
 
     def _requeue(self, task: int) -> None:
-        """End a run without a result: the task waits again, or ends when its job is ending."""
+        """End a run without a result: its task moves, waits again, or ends with its job."""
         state = self.state
+        if state.tasks.target[task] >= 0 and not state.unfinished_before(task):
+            moves.vacate(state, task)
+            self._arrive(task)
+            return
+        moves.give_up(state, task)
         if state.jobs.state[state.tasks.job[task]] == JobState.STOPPING:
             state.release(task, TaskState.CANCELLED)
         else:
             blocked = state.unfinished_before(task)
             state.tasks.blockers[task] = blocked
             state.release(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
+
+    def _arrive(self, task: int) -> None:
+        """Start the next runs of a unit that moves, once the run of its last member has ended."""
+        state, unit = self.state, moves.unit_of(self.state, task)
+        if all(state.tasks.state[member] == TaskState.MOVING for member in unit):
+            for member in unit:
+                moves.arrive(state, member)
+            self._launch(state.tasks.job[task], unit)
 
     def _settle_requeued(self, tasks: Iterable[int]) -> None:
         """Disband the gangs of requeued tasks, and end their jobs if these were stopping."""
@@ -421,23 +424,14 @@ class _Transition:
             return
         state = self.state
         job = state.tasks.job[task]
-        if state.tasks.state[task] == TaskState.STOPPING and not self._counts_as_finished(task):
+        if state.tasks.state[task] == TaskState.STOPPING and not counts_as_finished(state, task):
             self._requeue(task)
         else:
+            moves.give_up(state, task)
             state.release(task, TaskState.FINISHED)
             state.record_runtime(task)
             lineage.finished(state, task, event.output_bytes, event.part_bytes)
         self._settle(job)
-
-    def _counts_as_finished(self, task: int) -> bool:
-        """Return whether a run that finished before its stop arrived counts as finished.
-
-        One of a job that is ending does not; nor does one of a gang of which another member waits
-        already, so that the gang starts again as a whole.
-        """
-        jobs, job = self.state.jobs, self.state.tasks.job[task]
-        waits = jobs.waiting[job] + jobs.waiting_cpu[job] > 0
-        return jobs.state[job] == JobState.ACTIVE and not (self.state.job(job).gang and waits)
 
     def task_failed(self, event: TaskFailed) -> None:
         task = self._end_run(event)
@@ -457,27 +451,13 @@ class _Transition:
             state.record_stop(task, StopCause(StopKind.TIMED_OUT, over))
             self._fail_job(task, f"task {state.ordinal(task)} {over}", event.message)
             return
-        if event.kind is FailureKind.CRASHED:
-            counter, most = state.tasks.crashes, CRASHES_MOST - 1
-            what = "ended its executor, on nodes that stayed up,"
-        else:
-            counter, most, what = state.tasks.failures, state.job(job).retries, "failed"
-        gang = state.job(job).gang  # it restarts as a whole: so its failures count together
-        counter[task] += 1
-        count = sum(counter[t] for t in state.tasks_of(job)) if gang else counter[task]
-        if count <= most:
-            self._requeue(task)
-            self._disband(job)
-            self._settle(job)
+        what = failed_for_good(state, task, event.kind)
+        if what is not None:
+            self._fail_job(task, what, event.message)
             return
-        times = f"{count} times" if count > 1 else "once"
-        name = f"task {state.ordinal(task)}"
-        text = (
-            f"the gang {what} {times}, last {name}"
-            if gang and count > 1
-            else f"{name} {what} {times}"
-        )
-        self._fail_job(task, text, event.message)
+        self._requeue(task)
+        self._disband(job)
+        self._settle(job)
 
     def _fail_job(self, task: int, what: str, message: str) -> None:
         """End a run for good, and its job with it."""
@@ -515,6 +495,8 @@ class _Transition:
             for run in stop.runs:
                 text = stop.reason or "preempted"
                 self._preempt(run, StopCause(StopKind.PREEMPTED, text, job=stop.job))
+        for move in event.moves:
+            self._move(move)
         state.write_memo(event.memo)
         self._set_timer(Timer.ASK_AGAIN, event.again_at)
         state.policy_failures = 0
@@ -531,10 +513,25 @@ class _Transition:
             task = state.jobs.first_task[job] + run.ordinal
             state.launch(task, state.names.node_rows[node], gpus, run.attempt)
             tasks.append(task)
-        if state.job(job).gang:
-            self.effects.commands.append(gang_launch(state, job, tasks))
+        self._launch(job, tasks)
+
+    def _launch(self, job: int, tasks: Iterable[int]) -> None:
+        if self.state.job(job).gang:
+            self.effects.commands.append(gang_launch(self.state, job, tasks))
         else:
-            self.effects.commands += [launch_of(state, task) for task in tasks]
+            self.effects.commands += [launch_of(self.state, task) for task in tasks]
+
+    def _move(self, move: Moved) -> None:
+        """Hold the places of the next runs, then stop the present ones."""
+        for task, cause in hold_targets(self.state, move):
+            self._stop(task, cause)
+
+    def move_requested(self, event: MoveRequested) -> None:
+        if move_fault(self.state, event.move) is not None:
+            self._stale()
+            return
+        self._move(event.move)
+        self.effects.decide = True
 
     def _preempt(self, run: RunId, cause: StopCause) -> None:
         """Stop a run, or its whole gang; the tasks wait again."""
@@ -594,6 +591,7 @@ _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     TaskFailed: _Transition.task_failed,
     TaskStopped: _Transition.task_stopped,
     PlanAdmitted: _Transition.plan_admitted,
+    MoveRequested: _Transition.move_requested,
     PlanFailed: _Transition.plan_rejected,
     PlanRejected: _Transition.plan_rejected,
     TimerFired: _Transition.timer_fired,

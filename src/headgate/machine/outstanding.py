@@ -57,7 +57,7 @@ def stop_of(state: State, task: int) -> StopTask:
 
 def outstanding(state: State) -> Iterator[Command]:
     """Yield the launches of all runs, gangs last, then the stops, then the timers; O(tasks)."""
-    holding = state.holding()
+    holding = [t for t in state.holding() if state.tasks.state[t] != TaskState.MOVING]
     gangs: dict[int, list[int]] = {}
     for task in holding:
         job = state.tasks.job[task]

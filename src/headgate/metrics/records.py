@@ -46,6 +46,7 @@ class JobRecords:
     """Jobs by order of arrival, one array per fact; see `headgate.state.tables.JobTable`.
 
     `reserved_at` is when the job's first reservation begins, NaN for a job without one.
+    `migrations` is a number for all jobs together.
     """
 
     state: NDArray[np.uint8]
@@ -55,6 +56,7 @@ class JobRecords:
     lost_gpu_s: NDArray[np.float64]
     peak_gpus_milli: NDArray[np.int32]
     reserved_at: NDArray[np.float64]
+    migrations: int = 0
 
     def __len__(self) -> int:
         return len(self.state)
@@ -63,7 +65,8 @@ class JobRecords:
     def of(view: View) -> JobRecords:
         """Return what a state, or a snapshot of it, says of its jobs."""
         columns = {name: getattr(view.jobs, name).array() for name in _COLUMNS}
-        return JobRecords(**columns, **{name: view.memo(name) for name in _MEMOS})
+        memos = {name: view.memo(name) for name in _MEMOS}
+        return JobRecords(**columns, **memos, migrations=int(view.jobs.migrations.array().sum()))
 
     @property
     def run_s(self) -> Array:
@@ -81,7 +84,7 @@ class JobRecorder:
         """Take the state that is observed, and the most jobs that will ever be submitted."""
         self.ended: list[str] = []
         self._state = state
-        self._arrived = 0
+        self._arrived = self._migrations = 0  # migrations: of ended jobs
         self._arrivals: dict[str, int] = {}  # order of jobs that have not ended
         self._later: dict[str, None] = {}  # those of them that come after others
         # Not grown, which would copy them again and again, and leave gaps in memory.
@@ -109,9 +112,10 @@ class JobRecorder:
         """Return the records of all jobs, those in flight with their present values."""
         for job in self._arrivals:
             self._note(job)
-        return JobRecords(
-            **{name: column[: self._arrived] for name, column in self._columns.items()}
-        )
+        rows = [self._row(job) for job in self._arrivals]
+        in_flight = sum(self._state.jobs.migrations[row] for row in rows)
+        columns = {name: column[: self._arrived] for name, column in self._columns.items()}
+        return JobRecords(**columns, migrations=self._migrations + in_flight)
 
     def _arrive(self, job: Job) -> None:
         self._arrivals[job.id] = self._arrived
@@ -131,6 +135,7 @@ class JobRecorder:
         if job not in self._arrivals or self._state.jobs.state[self._row(job)] not in ENDED:
             return False
         self._note(job)
+        self._migrations += self._state.jobs.migrations[self._row(job)]
         del self._arrivals[job]
         self._later.pop(job, None)
         self.ended.append(job)

@@ -40,6 +40,7 @@ def summary(jobs: JobRecords, *, busy_gpu_s: float, gpus: int) -> dict[str, Any]
         "p99_jct_s": _or_none(lambda a: np.quantile(a, 0.99), jct_s),
         "mean_wait_s": _or_none(np.mean, wait_s),
         "lost_gpu_s": float(jobs.lost_gpu_s.sum()),
+        "migrations": jobs.migrations,
         "gpu_utilisation": busy_gpu_s / (gpus * makespan_s) if gpus and makespan_s else 0.0,
     }
 

@@ -23,7 +23,8 @@ _UNFINISHED = np.isin(
         TaskState.WAITING,
         TaskState.STARTING,
         TaskState.RUNNING,
-        TaskState.STOPPING,  # of a job in flight: the task will wait again
+        TaskState.STOPPING,  # of a job in flight: the task will wait again, or move
+        TaskState.MOVING,
     ),
 )
 _FLAGS = (_UNFINISHED + 2 * (_STATES == TaskState.WAITING)).astype(np.uint8)

@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from headgate.base.units import SAME_INSTANT_S
 from headgate.planning.shares import Ints
 from headgate.state import Snapshot, TaskState
-from headgate.state.life import HOLDING
+from headgate.state.life import RUNS
 from headgate.state.runtimes import SHORTEST_S
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-_HOLDS = np.isin(np.arange(len(TaskState)), HOLDING)  # by state
+_RUNS = np.isin(np.arange(len(TaskState)), RUNS)  # by state
 _PRIOR_SAMPLES = 3.0  # the weight, in samples, of what a class takes over from the wider one
 _PRIOR_VAR = 4.0  # of the logarithms of all times, before there are many: a factor of 7
 _PRIOR_WITHIN = 0.5  # the part of a class's variance within narrower ones, before any is known
@@ -89,8 +89,8 @@ class Estimates:
     """Expected run times of a snapshot's tasks, by row, vectorised.
 
     A run reads, then computes; saved progress counts, and a run never takes longer than its job's
-    time limit. A task that holds nothing is estimated as though it started now. `p` is a quantile,
-    more than 0 and less than 1. O(tasks requested + runtime classes).
+    time limit. A task without a run, or that moves, is estimated as though its next run started
+    now. `p` is a quantile, more than 0 and less than 1. O(tasks requested + runtime classes).
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -160,7 +160,8 @@ class Estimates:
     def _runs(self, tasks: Ints) -> _Runs:
         rows, now = self._snapshot.tasks, self._snapshot.now
         state, saved_s = rows.state.take(tasks), rows.progress_s.take(tasks)
-        held = _HOLDS[state]
+        moves = rows.target.take(tasks) >= 0
+        held = _RUNS[state] & ~moves
         started_at, launched_at = rows.started_at.take(tasks), rows.launched_at.take(tasks)
         began_at = np.where(np.isnan(started_at), launched_at, started_at)
         began_at[~held] = now
@@ -168,7 +169,8 @@ class Estimates:
         reads_s[~held] = self._reads_s(tasks[~held])
         computes_at = began_at + reads_s
         computed_s = saved_s + np.maximum(now - computes_at, 0.0)
-        return _Runs(began_at, computes_at, computed_s, saved_s, state == TaskState.STOPPING)
+        stopping = (state == TaskState.STOPPING) & ~moves
+        return _Runs(began_at, computes_at, computed_s, saved_s, stopping)
 
     def _reads_s(self, tasks: Ints) -> Floats:
         """Return how long new runs take before they compute.

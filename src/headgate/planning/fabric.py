@@ -53,7 +53,7 @@ class Fabric:
     @staticmethod
     def of(snapshot: Snapshot) -> Fabric:
         """Return the fabric of a snapshot; O(nodes) for one with the same nodes as a recent one."""
-        for known, fabric in _recent:
+        for known, fabric in tuple(_recent):  # other threads explain, and add to it
             if _same(known, snapshot):
                 return fabric
         fabric = _built(snapshot)

@@ -65,7 +65,7 @@ _recent: deque[tuple[Fabric, JobTraffic]] = deque(maxlen=_KEPT)
 def _job_traffic(snapshot: Snapshot) -> JobTraffic:
     """Return the traffic of jobs in a snapshot's fabric; O(nodes) for one used before."""
     fabric = Fabric.of(snapshot)
-    for known, traffic in _recent:
+    for known, traffic in tuple(_recent):  # other threads explain, and add to it
         if known is fabric:
             return traffic
     made = JobTraffic(snapshot)

@@ -31,6 +31,7 @@ from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import FirstFit, Unit
 from headgate.protocol import Memo, Reserved
 from headgate.state import Scratch, Snapshot
+from headgate.state.moves import gpus_of, grants_of_moves
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
 EndAt = Callable[[Ints], Floats]
@@ -52,7 +53,8 @@ RESERVED_AT = "reserved_at"
 def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
     """Return when each GPU is expected to be wholly free, `[GPU rows]`, in the world's clock.
 
-    One whose node is lost never is. O(GPUs), and O(grants) if any GPU is held in part.
+    One whose node is lost never is; one that a task leaves to move is soon. O(GPUs), and O(grants)
+    if any GPU is held in part.
     """
     holder, soonest = snapshot.gpus.task.array().astype(np.int64), snapshot.now + SOONEST_S
     free_at = np.where(holder == GPU_GONE, math.inf, snapshot.now)
@@ -60,11 +62,16 @@ def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
     if len(held):
         tasks, which = np.unique(holder[held], return_inverse=True)
         free_at[held] = np.maximum(end_at(tasks), soonest)[which]
+    left = grants_of_moves(snapshot)[1]
+    whole = gpus_of(snapshot, left)
+    free_at[whole[holder[whole] >= 0]] = soonest
     if (holder == GPU_IN_PART).any():
         grants, demands = snapshot.grants, snapshot.names.demands
         task = grants.task.array().astype(np.int64)
         rows = [r for r in np.flatnonzero(task >= 0).tolist() if demands[grants.demand[r]].in_part]
         for row, end in zip(rows, end_at(task[rows]).tolist(), strict=True):
+            if row in left:
+                continue
             first = snapshot.nodes.first_gpu[grants.node[row]]
             for index in grants.gpus[row]:
                 free_at[first + index] = max(free_at[first + index], end, soonest)
@@ -553,6 +560,7 @@ class Timetable:
         task = grants.task.array().astype(np.int64)
         here = np.flatnonzero((grants.node.array() == node) & (task >= 0))
         end_at = np.maximum(self._end_at(task[here]), self.now + SOONEST_S)
+        end_at[np.isin(here, grants_of_moves(snapshot)[1])] = self.now + SOONEST_S
         order = np.argsort(end_at, kind="stable")
         released = [dict(needs[grants.demand[int(row)]]) for row in here[order]]
         counts = np.min(

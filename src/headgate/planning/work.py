@@ -14,8 +14,10 @@ from headgate.planning._native import recount_idle
 from headgate.planning.census import NO_DEMANDS, Bools, numbers_of
 from headgate.planning.shares import Floats, Ints
 from headgate.state import Changes, JobState, Snapshot, TaskState
+from headgate.state.moves import gpus_of, grants_of_moves
 from headgate.state.tables import GPU_GONE
 
+_STOPPING = (TaskState.STOPPING, TaskState.MOVING)
 _COLUMNS = ("job", "runtime_class", "launched_at", "read_s", "progress_s")
 
 
@@ -23,14 +25,16 @@ class RunsByGpu:
     """For each GPU, by row, the task that holds it and columns of that task, `[GPU rows]`.
 
     `task` is its row, negative if the GPU is free or removed; the other columns are valid only if
-    it is not. `job` and `runtime_class` are rows, the others have the units of `TaskTable`.
+    it is not. `job` and `runtime_class` are rows, the others have the units of `TaskTable`. Of
+    tasks that move, which are `stopping`, too, `kept` are the GPUs on which their next runs start,
+    `left` those of the present ones.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Read a snapshot; O(GPUs x log)."""
         gpus = len(snapshot.gpus.task)
         self.task: Ints = np.full(gpus, GPU_GONE)
-        self.stopping = np.zeros(gpus, bool)
+        self.stopping, self.kept, self.left = np.zeros((3, gpus), bool)
         self.job, self.runtime_class = np.zeros(gpus, np.int64), np.zeros(gpus, np.int64)
         self.launched_at, self.read_s, self.progress_s = np.zeros((3, gpus))
         self._write(snapshot, np.arange(gpus))
@@ -52,19 +56,20 @@ class RunsByGpu:
         held = np.flatnonzero(task >= 0)
         held = held[in_order(task[held])]  # columns are read fastest in order
         gpus, rows = gpus[held], task[held]
-        self.stopping[gpus] = snapshot.tasks.state.take(rows) == TaskState.STOPPING
+        self.stopping[gpus] = np.isin(snapshot.tasks.state.take(rows), _STOPPING)
         for name in _COLUMNS:
             getattr(self, name)[gpus] = getattr(snapshot.tasks, name).take(rows)
+        self.kept[:] = self.left[:] = False
+        for marks, grants in zip((self.kept, self.left), grants_of_moves(snapshot), strict=True):
+            marks[gpus_of(snapshot, grants)] = True
 
 
-_IDLE = np.isin(
-    np.arange(len(TaskState)), (TaskState.BLOCKED, TaskState.WAITING, TaskState.STOPPING)
-)
+_IDLE = np.isin(np.arange(len(TaskState)), (TaskState.BLOCKED, TaskState.WAITING, *_STOPPING))
 _CLASSES = 1 << 32  # above the number of runtime classes
 
 
 class IdleTasks:
-    """Unfinished tasks on GPUs without a run, or with one that is being stopped.
+    """Unfinished tasks on GPUs without a run, or with one that is being stopped, or that move.
 
     Those without a checkpoint are counted by job and runtime class: tasks that need `gpus[i]` GPUs
     together, of the job in row `job[i]` and of the class in row `runtime_class[i]`. `begun` are the

@@ -267,21 +267,45 @@ class Preempted(NamedTuple):
     job: str = ""
 
 
+class Moved(NamedTuple):
+    """Runs to be stopped, each with the place of the next run of its task; and why.
+
+    A gang moves as a whole: some of its members may stay where they are. `reason` and `job` are as
+    in `Preempted`.
+    """
+
+    runs: tuple[Admitted, ...]
+    reason: str
+    job: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAdmitted(Event):
-    """The admitted part of a plan: runs to start, runs to stop, and its memo.
+    """The admitted part of a plan: runs to start, to stop and to move, and its memo.
 
     The members of a gang are consecutive; where one run of a gang is stopped, all are. Consecutive
-    stops for the same reason share it. `memo` is the plan's, by the ids of jobs: column -> job ->
-    number. At `again_at`, in seconds of the world's clock, the policy decides again, even without
-    an event. `dropped` counts the steps of groups that have become infeasible since the snapshot.
+    stops, or moves, for the same reason share it. `memo` is the plan's, by the ids of jobs: column
+    -> job -> number. At `again_at`, in seconds of the world's clock, the policy decides again, even
+    without an event. `dropped` counts the steps of groups that have become infeasible since the
+    snapshot.
     """
 
     starts: tuple[Admitted, ...] = ()
     stops: tuple[Preempted, ...] = ()
+    moves: tuple[Moved, ...] = ()
     memo: dict[str, dict[str, float]] = field(default_factory=dict)
     again_at: float | None = None
     dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveRequested(Event):
+    """A user with the right to do so requests a move, which was feasible on a recent snapshot.
+
+    It has no effect where it is infeasible by now.
+    """
+
+    move: Moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

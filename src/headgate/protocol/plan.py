@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
-from typing import NamedTuple, TypeVar, overload
+from itertools import accumulate, chain, starmap
+from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +38,19 @@ class Stop(NamedTuple):
     task: int
 
 
-Step = Start | Stop
+class Move(NamedTuple):
+    """Stop the run of this task; its next run starts on these GPUs of this node.
+
+    They are held for it from admission on, and are free then, or are what its run holds: a gang
+    moves as a whole, and members of it may stay where they are.
+    """
+
+    task: int
+    node: int
+    gpus: tuple[int, ...]
+
+
+Step = Start | Stop | Move
 
 
 class Group(NamedTuple):
@@ -63,37 +75,40 @@ def _check(name: str, values: object, length: int | None = None) -> None:
         raise ValueError(f"{name}: {len(values)} values, not {length}")
 
 
+_PLACE_COLUMNS = ("task", "node", "gpu_offset", "gpu", "group")
+_Placed = TypeVar("_Placed", bound="_Places")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Starts:
-    """Start steps in columns: of start i, `gpu[gpu_offset[i] : gpu_offset[i + 1]]` are its GPUs.
+class _Places:
+    """Tasks on places in columns: of the i-th, `gpu[gpu_offset[i] : gpu_offset[i + 1]]` are GPUs.
 
     Raises ValueError for columns of inconsistent lengths.
     """
 
     task: Ints  # rows
     node: Ints  # rows
-    gpu_offset: Ints  # [starts + 1]
+    gpu_offset: Ints  # [steps + 1]
     gpu: Ints  # indices on their nodes
     group: Ints  # numbers of their groups
 
     def __post_init__(self) -> None:
-        _check("starts.task", self.task)
+        name = type(self).__name__.lower()
+        _check(f"{name}.task", self.task)
         count = len(self.task)
-        _check("starts.node", self.node, count)
-        _check("starts.group", self.group, count)
-        _check("starts.gpu", self.gpu)
-        _check("starts.gpu_offset", self.gpu_offset, count + 1)
+        _check(f"{name}.node", self.node, count)
+        _check(f"{name}.group", self.group, count)
+        _check(f"{name}.gpu", self.gpu)
+        _check(f"{name}.gpu_offset", self.gpu_offset, count + 1)
         offset = self.gpu_offset
         ascends = count < 2 or (offset[1:] >= offset[:-1]).all()
         if offset[0] != 0 or offset[-1] != len(self.gpu) or not ascends:
-            raise ValueError(f"starts.gpu_offset: does not ascend from 0 to {len(self.gpu)}")
+            raise ValueError(f"{name}.gpu_offset: does not ascend from 0 to {len(self.gpu)}")
 
     @classmethod
-    def of(cls, starts: Sequence[Start], group: Sequence[int]) -> Starts:
-        """Return starts in columns, each with the number of its group."""
-        if not starts:
-            return _NO_STARTS
-        task, node, gpus = zip(*starts, strict=True)
+    def of(cls: type[_Placed], steps: Sequence[Start | Move], group: Sequence[int]) -> _Placed:
+        """Return steps in columns, each with the number of its group."""
+        task, node, gpus = zip(*steps, strict=True) if steps else ((), (), ())
         return cls(
             task=_ints(task),
             node=_ints(node),
@@ -105,34 +120,62 @@ class Starts:
     def __len__(self) -> int:
         return len(self.task)
 
-    def __iter__(self) -> Iterator[Start]:
-        """Yield the starts one by one, in order."""
+    def rows(self) -> Iterator[tuple[int, int, tuple[int, ...]]]:
+        """Yield task, node and GPUs of each step, in order."""
         gpu, first = self.gpu.tolist(), 0
         ends = self.gpu_offset[1:].tolist()
         for task, node, end in zip(self.task.tolist(), self.node.tolist(), ends, strict=True):
-            yield Start(task, node, tuple(gpu[first:end]))
+            yield task, node, tuple(gpu[first:end])
             first = end
 
     def __hash__(self) -> int:
         return hash(self.task.tobytes())
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Starts):
+        if not isinstance(other, type(self)):
             return NotImplemented
-        return all(np.array_equal(getattr(self, n), getattr(other, n)) for n in self.__slots__)
+        return all(np.array_equal(getattr(self, n), getattr(other, n)) for n in _PLACE_COLUMNS)
 
-    def take(self, rows: Ints, group: Ints) -> Starts:
-        """Return the starts at `rows`, in that order, with new group numbers."""
+    def take(self: _Placed, rows: Ints, group: Ints) -> _Placed:
+        """Return the steps at `rows`, in that order, with new group numbers."""
         count = np.diff(self.gpu_offset)[rows]
         offset = np.append(0, np.cumsum(count))
         first = np.repeat(self.gpu_offset[rows] - offset[:-1], count)
-        return Starts(
+        return type(self)(
             task=self.task[rows],
             node=self.node[rows],
             gpu_offset=offset,
             gpu=self.gpu[first + np.arange(offset[-1])],
             group=group,
         )
+
+    def joined(self: _Placed, other: _Placed, shift: int) -> _Placed:
+        """Return the steps of both; the groups of `other` are numbered from `shift` on."""
+        return type(self)(
+            task=np.concatenate([self.task, other.task]),
+            node=np.concatenate([self.node, other.node]),
+            gpu_offset=np.concatenate([self.gpu_offset, len(self.gpu) + other.gpu_offset[1:]]),
+            gpu=np.concatenate([self.gpu, other.gpu]),
+            group=np.concatenate([self.group, shift + other.group]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Starts(_Places):
+    """Start steps in columns."""
+
+    def __iter__(self) -> Iterator[Start]:
+        """Yield the starts one by one, in order."""
+        return starmap(Start, self.rows())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moves(_Places):
+    """Move steps in columns."""
+
+    def __iter__(self) -> Iterator[Move]:
+        """Yield the moves one by one, in order."""
+        return starmap(Move, self.rows())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -170,7 +213,7 @@ class Stops:
 
 
 _NONE = _ints(())
-_NO_STARTS = Starts(task=_NONE, node=_NONE, gpu_offset=_ints((0,)), gpu=_NONE, group=_NONE)
+_NO_STARTS, _NO_MOVES = Starts.of((), ()), Moves.of((), ())
 _NO_STOPS = Stops(task=_NONE, group=_NONE)
 
 
@@ -185,13 +228,15 @@ class Steps:
 
     starts: Starts = _NO_STARTS
     stops: Stops = _NO_STOPS
+    moves: Moves = _NO_MOVES
     reasons: Mapping[int, Reason] = field(default_factory=dict)
     groups: int = field(init=False)
     """The number of groups."""
 
     def __post_init__(self) -> None:
         groups = 0
-        for name, group in (("starts", self.starts.group), ("stops", self.stops.group)):
+        for name in ("starts", "stops", "moves"):
+            group: Ints = getattr(self, name).group
             if len(group):
                 numbers = group.view(_UINT64)  # unsigned, a negative number is too large
                 last = int(numbers.max() if len(group) > 1 else numbers[0])
@@ -206,27 +251,22 @@ class Steps:
 
         Groups without steps are left out.
         """
-        starts: list[Start] = []
-        stops: list[Stop] = []
-        start_group: list[int] = []
-        stop_group: list[int] = []
+        found: dict[type, tuple[list[Any], list[int]]] = {t: ([], []) for t in (Start, Stop, Move)}
         reasons: dict[int, Reason] = {}
         number = 0
         for each in groups:
             steps, reason = each if isinstance(each, Group) else ((each,), None)
             for step in steps:
-                if isinstance(step, Start):
-                    starts.append(step)
-                    start_group.append(number)
-                else:
-                    stops.append(step)
-                    stop_group.append(number)
+                of_kind, group = found[type(step)]
+                of_kind.append(step)
+                group.append(number)
             if steps and reason is not None:
                 reasons[number] = reason
             number += bool(steps)
         return cls(
-            starts=Starts.of(starts, start_group),
-            stops=Stops.of(stops, stop_group),
+            starts=Starts.of(*found[Start]) if found[Start][0] else _NO_STARTS,
+            stops=Stops.of(*found[Stop]),
+            moves=Moves.of(*found[Move]) if found[Move][0] else _NO_MOVES,
             reasons=reasons,
         )
 
@@ -240,12 +280,12 @@ class Steps:
 
     def __len__(self) -> int:
         """Return the number of steps."""
-        return len(self.starts) + len(self.stops)
+        return len(self.starts) + len(self.stops) + len(self.moves)
 
     def __iter__(self) -> Iterator[Group]:
-        """Yield the groups one by one, in order: of each its starts, then its stops."""
+        """Yield the groups one by one, in order: of each its starts, then its stops and moves."""
         steps: list[list[Step]] = [[] for _ in range(self.groups)]
-        for column in (self.starts, self.stops):
+        for column in (self.starts, self.stops, self.moves):
             for group, step in zip(column.group.tolist(), column, strict=True):
                 steps[group].append(step)
         for number, each in enumerate(steps):
@@ -255,21 +295,14 @@ class Steps:
         """Return the groups of both, those of `other` last."""
         if not len(other) or not len(self):
             return self if len(self) else other
-        shift, starts, after = self.groups, self.starts, other.starts
+        shift = self.groups
         return Steps(
-            starts=Starts(
-                task=np.concatenate([starts.task, after.task]),
-                node=np.concatenate([starts.node, after.node]),
-                gpu_offset=np.concatenate(
-                    [starts.gpu_offset, len(starts.gpu) + after.gpu_offset[1:]]
-                ),
-                gpu=np.concatenate([starts.gpu, after.gpu]),
-                group=np.concatenate([starts.group, shift + after.group]),
-            ),
+            starts=self.starts.joined(other.starts, shift),
             stops=Stops(
                 task=np.concatenate([self.stops.task, other.stops.task]),
                 group=np.concatenate([self.stops.group, shift + other.stops.group]),
             ),
+            moves=self.moves.joined(other.moves, shift),
             reasons={**self.reasons, **{shift + n: r for n, r in other.reasons.items()}},
         )
 
@@ -278,9 +311,11 @@ class Steps:
         number = np.cumsum(chosen) - 1
         starts = np.flatnonzero(chosen[self.starts.group])
         stops = np.flatnonzero(chosen[self.stops.group])
+        moves = np.flatnonzero(chosen[self.moves.group])
         return Steps(
             starts=self.starts.take(starts, number[self.starts.group[starts]]),
             stops=Stops(task=self.stops.task[stops], group=number[self.stops.group[stops]]),
+            moves=self.moves.take(moves, number[self.moves.group[moves]]),
             reasons={int(number[n]): r for n, r in self.reasons.items() if chosen[n]},
         )
 
@@ -380,13 +415,14 @@ class Plan:
     """Steps in groups, and refusals per group of jobs that waits for one cause.
 
     Starts use what is free now, also in a group that stops runs: what a stop frees can be allocated
-    in the next round. A gang is started as a whole, in one group. The task of a stopped run waits
-    again, and its work since its last checkpoint is lost. `memo` are changed numbers per job that
-    the engine stores for the policy, opaque to it: they are in every snapshot (`Snapshot.memo`)
-    until the job is dropped. At `again_at`, in seconds of the world's clock, the policy decides
-    again even without an event. Refusals and reservations explain, they change no state; so they
-    are not part of equality, nor journaled, and may be computed on first access (`OnDemand`,
-    `Lazy`).
+    in the next round. A gang is started, or moved, as a whole, in one group. The task of a stopped
+    run waits again, and its work since its last checkpoint is lost; that of a moved run starts
+    again on its target when the run has ended, and no other task can use the target until then.
+    `memo` are changed numbers per job that the engine stores for the policy, opaque to it: they are
+    in every snapshot (`Snapshot.memo`) until the job is dropped. At `again_at`, in seconds of the
+    world's clock, the policy decides again even without an event. Refusals and reservations
+    explain, they change no state; so they are not part of equality, nor journaled, and may be
+    computed on first access (`OnDemand`, `Lazy`).
     """
 
     steps: Steps = NO_STEPS
@@ -404,3 +440,8 @@ class Plan:
     def stops(self) -> Stops:
         """The stop steps of all groups."""
         return self.steps.stops
+
+    @property
+    def moves(self) -> Moves:
+        """The move steps of all groups."""
+        return self.steps.moves

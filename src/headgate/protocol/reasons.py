@@ -445,6 +445,19 @@ class OutrankedBy(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MovedFor(Reason):
+    """A run moves, so that `job` gets a better place, or gets one sooner."""
+
+    job: str
+
+    def cause(self) -> str:
+        return f"to make room for {self.job}"
+
+    def way_out(self) -> str:
+        return "starts again on its new place when it has ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsForTasks(Reason):
     """Earlier tasks of the job have not finished."""
 

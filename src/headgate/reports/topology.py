@@ -63,13 +63,17 @@ class Occupancy:
         return ", ".join(self.holders[leaf]) or state
 
 
-def as_text(occupancy: Occupancy) -> str:
-    """Return the drawing as lines of text, with a legend; large subtrees in one line each."""
+def as_text(occupancy: Occupancy, load: Floats | None = None) -> str:
+    """Return the drawing as lines of text, with a legend; large subtrees in one line each.
+
+    `load` is the use of every link, 0 to 1: lines of trees show that of links in use.
+    """
     topology = occupancy.topology
     if isinstance(topology, Mesh):
         lines = _mesh_lines(topology, occupancy)
     else:
-        lines = _tree_lines(_tree_of(topology), occupancy)
+        tree = _tree_of(topology)
+        lines = _tree_lines(tree, occupancy, load if tree is topology else None)
     used = {occupancy.symbol(leaf) for leaf in range(topology.leaves)}
     legend = [
         f"{letter} {job}" for job, letter in occupancy.letters.items() if letter in used - {MORE}
@@ -88,7 +92,7 @@ def _tree_of(topology: Topology) -> Tree:
     return topology
 
 
-def _tree_lines(tree: Tree, occupancy: Occupancy) -> list[str]:
+def _tree_lines(tree: Tree, occupancy: Occupancy, load: Floats | None) -> list[str]:
     """Return a line per vertex, down to the level whose vertices are rows of symbols."""
     level = _row_level(tree)
     shown = [
@@ -109,8 +113,15 @@ def _tree_lines(tree: Tree, occupancy: Occupancy) -> list[str]:
             facts.append(occupancy.free(first, end))
         if v and not is_row:
             facts.append(f"{format_size(tree.uplink[v])}/s")
+        if load is not None and v and (use := _use(load, v)):
+            facts.append(f"link {use:.0%}")
         lines.append("  ".join(facts).rstrip())
     return lines
+
+
+def _use(load: Floats, vertex: int) -> float:
+    """Return the use of a vertex's link upwards, in the direction that is used more."""
+    return float(load[2 * (vertex - 1) : 2 * vertex].max())
 
 
 def _row_level(tree: Tree) -> int:
@@ -181,7 +192,7 @@ def _tree_svg(tree: Tree, occupancy: Occupancy, load: Floats | None) -> tuple[fl
         title = tree.label(v)
         title += f": {occupancy.words(first)}" if is_leaf else f", {occupancy.free(first, end)}"
         if load is not None and v:
-            use = float(load[2 * (v - 1) : 2 * v].max())
+            use = _use(load, v)
             title += f", link {use:.0%}"
             parts.append(_box(x, y, width, 4, _heat(use), title))
             y += 4

@@ -27,11 +27,11 @@ class Changes:
 
     @cached_property
     def tasks(self) -> Ints:
-        """Tasks in another state, or in another run.
+        """Tasks in another state, or in another run, or that begin or cease to move.
 
         No other column of a task that policies read changes without one of these.
         """
-        return self._rows("tasks", "state", "attempts")
+        return self._rows("tasks", "state", "attempts", "target")
 
     @cached_property
     def jobs(self) -> Ints:

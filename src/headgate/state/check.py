@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ from headgate.base.column import Array
 from headgate.base.errors import InvariantBroken
 from headgate.model import UNLIMITED, WHOLE
 from headgate.state.life import ENDED, HOLDING, JobState, TaskState
+from headgate.state.moves import unit_of
 from headgate.state.state import State
-from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+from headgate.state.tables import FOR_MOVE, GPU_FREE, GPU_GONE, GPU_IN_PART
 
 
 def check(state: State) -> None:
     """Raise InvariantBroken for a violated invariant; O(tasks + GPUs + shards), vectorised."""
+    _check_moves(state)
     _check_gpus(state)
     _check_counters(state)
     _check_jobs(state)
@@ -33,7 +36,7 @@ def _require(law: str, holds: Array | bool, **shown: Any) -> None:
 
 
 def _check_gpus(state: State) -> None:
-    """Every GPU is held by at most one task, by exactly those tasks that say so, on live nodes."""
+    """Every GPU is held by at most one grant, by exactly those that say so, on live nodes."""
     holder, nodes = state.gpus.task.array(), state.gpus.node.array()
     alive, first = state.nodes.alive.array(), state.nodes.first_gpu.array()
     tasks = state.tasks
@@ -47,15 +50,18 @@ def _check_gpus(state: State) -> None:
     none = tasks.grant.array() < 0
     _require("a task holds something exactly while it runs", idle == none, grant=none)
     granted = np.flatnonzero(state.grants.task.array() >= 0)
-    _require("each grant is one run's", len(granted) == int((~idle).sum()), grants=granted)
+    grants = [*_grants(state, idle)]
+    _require("each grant is one task's", len(grants) == len(granted), grants=granted)
     held = np.zeros((len(alive), len(state.names.resources)), np.int64)
-    for task in np.flatnonzero(~idle).tolist():
-        node, demand = tasks.node[task], state.demand(task)
+    for task, node, grant in grants:
+        demand = state.demand(task)
         _require("a task holds something of a node that is up", bool(alive[node]), task=task)
-        _require("a grant is of its task", _is_of(state, task), task=task)
+        found = (state.grants.task[grant], state.grants.node[grant], state.grants.demand[grant])
+        expected_of = (task, node, tasks.demand[task])
+        _require("a grant is of its task", found == expected_of, task=task)
         for kind, amount in state.names.needs[tasks.demand[task]]:
             held[node, kind] += amount
-        indices = state.held_gpus(task)
+        indices = state.grants.gpus[grant]
         _require("a task holds as many GPUs as it needs", len(indices) == demand.gpus, task=task)
         for gpu in (first[node] + index for index in indices):
             size = state.gpus.memory_bytes[gpu]
@@ -85,11 +91,48 @@ def _check_gpus(state: State) -> None:
     _check_amounts(state, held)
 
 
-def _is_of(state: State, task: int) -> bool:
-    """Return whether a task's grant says of it what the task says itself."""
-    grants, tasks, grant = state.grants, state.tasks, state.tasks.grant[task]
-    found = grants.task[grant], grants.node[grant], grants.demand[grant]
-    return found == (task, tasks.node[task], tasks.demand[task])
+def _grants(state: State, idle: Array) -> Iterator[tuple[int, int, int]]:
+    """Yield tasks that hold something, with node and grant; one that moves to another place twice.
+
+    The node is the task's own, or for the target of a move that of the grant.
+    """
+    tasks = state.tasks
+    for task in np.flatnonzero(~idle).tolist():
+        grant, target = tasks.grant[task], tasks.target[task]
+        yield task, tasks.node[task], grant
+        if target >= 0 and target != grant:
+            yield task, state.grants.node[target], target
+
+
+def _check_moves(state: State) -> None:
+    """Check that what moves is stopped, all of a gang or none, with a place held for each task."""
+    tasks, purposes = state.tasks, set[int]()
+    states, target = tasks.state.array(), tasks.target.array()
+    stopping = states == TaskState.STOPPING
+    _require("only a run that is stopped has a target", stopping[target >= 0], target=target)
+    moving = (target >= 0) | (states == TaskState.MOVING)
+    for task in np.flatnonzero(moving).tolist():
+        job, unit = tasks.job[task], unit_of(state, task)
+        _require("only jobs in flight move", state.jobs.state[job] == JobState.ACTIVE, task=task)
+        _require("a gang moves as a whole", moving[unit.start : unit.stop], task=task)
+        ended = states[unit.start : unit.stop] == TaskState.MOVING
+        _require("a gang waits for the ends of its runs", not ended.all(), task=task)
+        held = tasks.grant[task] if target[task] < 0 else target[task]
+        elsewhere = held != tasks.grant[task]
+        for_move = state.grants.purpose[held] == FOR_MOVE
+        marked = target[task] < 0 or for_move == elsewhere
+        _require("only a target elsewhere is for a move", marked, task=task)
+        used = set(state.grants.gpus[held]) & set(state.withheld_gpus_of(state.grants.node[held]))
+        _require("no task moves to GPUs that other programs use", not used, task=task)
+        purposes.update((held,) if for_move else ())
+        some = [tasks.grant[t] if target[t] < 0 else target[t] for t in unit]
+        _require(
+            "a unit that moves has a target elsewhere",
+            any(state.grants.purpose[grant] == FOR_MOVE for grant in some),
+            task=task,
+        )
+    others = set(np.flatnonzero(state.grants.purpose.array()).tolist()) - purposes
+    _require("only targets are held for moves", not others, grants=others)
 
 
 def _check_amounts(state: State, held: Array) -> None:

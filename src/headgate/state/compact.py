@@ -15,7 +15,7 @@ from headgate.model import result_ids
 from headgate.protocol import OnDemand, Refusal
 from headgate.state.ledger import Ledger
 from headgate.state.snapshot import Snapshot
-from headgate.state.state import Move, State
+from headgate.state.state import LogEntry, State
 from headgate.state.stops import StopLog
 from headgate.state.tables import NAMES
 from headgate.state.thaw import rebuild_indexes
@@ -44,6 +44,7 @@ def compact(state: State) -> None:
     for column, at in (
         (state.tasks.job, kept.job_at), (state.tasks.task_group, kept.task_at),
         (state.tasks.demand, kept.demand_at), (state.tasks.grant, kept.grant_at),
+        (state.tasks.target, kept.grant_at),
         (state.tasks.input, kept.input_at), (state.tasks.runtime_class, kept.class_at),
         (state.tasks.estimate_class, kept.class_at), (state.runtime_classes.parent, kept.class_at),
         (state.grants.task, kept.task_at), (state.grants.demand, kept.demand_at),
@@ -186,7 +187,7 @@ def _renamed(refusals: Iterable[Refusal], job_at: Array) -> Iterator[Refusal]:
             yield replace(refusal, jobs=jobs)
 
 
-def _moves_kept(log: Iterable[Move], kept: _Kept) -> Iterator[Move]:
+def _moves_kept(log: Iterable[LogEntry], kept: _Kept) -> Iterator[LogEntry]:
     """Yield the moves of the rows kept, with their new numbers."""
     rows = {"task": kept.task_at, "job": kept.job_at}
     for at, what, row, before, after in log:

@@ -17,6 +17,7 @@ from headgate.base.column import Array, Column, FrozenColumn
 from headgate.base.errors import InvariantBroken
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Demand, Node
 from headgate.state.tables import (
+    FOR_RUN,
     GPU_FREE,
     GPU_GONE,
     GPU_IN_PART,
@@ -57,7 +58,7 @@ class Trial:
 
 
 class Ledger:
-    """Free amounts by node, GPUs by holder, and grants; a grant is what one run holds on one node.
+    """Free amounts by node, GPUs by holder, and grants; a grant is what a task holds on one node.
 
     Rows of released grants are used again, the lowest first.
     """
@@ -194,7 +195,7 @@ class Ledger:
 
     # --- writing -------------------------------------------------------------------------------
 
-    def take(self, task: int, demand: int, node: int, gpus: Gpus) -> int:
+    def take(self, task: int, demand: int, node: int, gpus: Gpus, purpose: int = FOR_RUN) -> int:
         """Grant a task what it demands, on these GPUs; return the grant's row, -1 if tentative.
 
         Raises InvariantBroken for what does not fit.
@@ -214,6 +215,7 @@ class Ledger:
             grow(grants)
         grants.task[row], grants.node[row] = task, node
         grants.demand[row], grants.gpus[row] = demand, gpus
+        grants.purpose[row] = purpose
         return row
 
     def release(self, grant: int) -> None:
@@ -223,7 +225,7 @@ class Ledger:
         if task < 0:
             raise InvariantBroken(f"grant {grant} is released already")
         self._book(task, grants.demand[grant], grants.node[grant], grants.gpus[grant], 1)
-        grants.task[grant] = -1
+        grants.task[grant], grants.purpose[grant] = -1, FOR_RUN
         heapq.heappush(self._spare, grant)
 
     def _book(self, task: int, demand: int, node: int, gpus: Gpus, sign: int) -> None:

@@ -20,6 +20,7 @@ class TaskState(IntEnum):
     FINISHED = 6
     FAILED = 7
     CANCELLED = 8
+    MOVING = 9  # its run has ended; the next one starts on the grant that it holds
 
 
 class JobState(IntEnum):
@@ -41,11 +42,13 @@ TASK_MOVES: dict[TaskState, tuple[TaskState, ...]] = {
     _T.STARTING: (_T.RUNNING, _T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     _T.RUNNING: (_T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     # waits again when its job continues; FINISHED when it ended before the stop arrived
-    _T.STOPPING: (_T.CANCELLED, _T.WAITING, _T.BLOCKED, _T.FINISHED),
+    _T.STOPPING: (_T.CANCELLED, _T.WAITING, _T.BLOCKED, _T.FINISHED, _T.MOVING),
     # its result was lost while still needed, or its gang restarts
     _T.FINISHED: (_T.WAITING, _T.HELD),
     _T.FAILED: (),
     _T.CANCELLED: (),
+    # waits again when its target, or that of another member of its gang, is lost
+    _T.MOVING: (_T.STARTING, _T.WAITING),
 }
 
 _J = JobState
@@ -58,7 +61,10 @@ JOB_MOVES: dict[JobState, tuple[JobState, ...]] = {
     _J.CANCELLED: (),
 }
 
-HOLDING = (TaskState.STARTING, TaskState.RUNNING, TaskState.STOPPING)
+RUNS = (TaskState.STARTING, TaskState.RUNNING, TaskState.STOPPING)
+"""States in which a task has a run."""
+
+HOLDING = (*RUNS, TaskState.MOVING)
 """States in which a task holds GPUs or CPU slots."""
 
 ENDED = (JobState.FINISHED, JobState.FAILED, JobState.CANCELLED)

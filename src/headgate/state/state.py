@@ -37,6 +37,7 @@ from headgate.state.runtimes import classes_of, record
 from headgate.state.snapshot import Snapshot
 from headgate.state.stops import StopLog
 from headgate.state.tables import (
+    FOR_RUN,
     GpuTable,
     GrantTable,
     InputTable,
@@ -55,7 +56,7 @@ from headgate.state.view import Names, View
 
 _HISTORY_LENGTH = 4096
 _Place = TaskState | JobState | str  # of a task, job or node
-Move = tuple[float, str, int, _Place, _Place]
+LogEntry = tuple[float, str, int, _Place, _Place]
 """Time, kind of object (`task`, `job`, `node`), its row, old and new state."""
 _LATEST_WEIGHT = 0.25  # of the last run in the mean of a runtime class: the last seven weigh 87 %
 _NO_USAGE = Usage()  # of a run that read nothing, or whose executor died
@@ -117,7 +118,7 @@ class State(View):
         self.dependents: dict[int, tuple[int, ...]] = {}  # task -> later tasks, where there are any
         self.results: dict[int, tuple[int, ...]] = {}  # task -> shards of its result, if it has one
         self.result_of: dict[int, int] = {}  # shard -> task, the inverse of `results`
-        self.log: deque[Move] = deque(maxlen=_HISTORY_LENGTH)
+        self.log: deque[LogEntry] = deque(maxlen=_HISTORY_LENGTH)
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -419,19 +420,6 @@ class State(View):
         """Return whether any node, or the job's shared path, holds a copy of a result."""
         return bool(self.shards.replicas[shard]) or bool(self.shards.shared[shard])
 
-    def expire(self, job: int) -> None:
-        """Remove all copies of the results of an ended job; O(its tasks)."""
-        if self.jobs.state[job] not in ENDED:
-            raise self.broken("results of a job in flight expired", "job", job)
-        spec, known = self.job(job), self.names.shard_rows
-        for ordinal, task in enumerate(spec.tasks):
-            for name in result_ids(spec.id, ordinal, task.parts):
-                if name in known:
-                    self.shards.replicas[known[name]] = ()
-                    self.shards.shared[known[name]] = 0
-                    self.forget_away(known[name])
-        self.jobs.expired_at[job] = self.now
-
     def archive(self, job: int) -> None:
         """Mark an ended job as archived: the next compaction drops its rows."""
         if self.jobs.state[job] not in ENDED:
@@ -496,53 +484,65 @@ class State(View):
         if attempt != self.tasks.next_attempt[task]:
             expected = self.tasks.next_attempt[task]
             raise self.broken(f"its next run is {expected}, not {attempt}", "task", task)
-        try:
-            grant = self.ledger.take(task, self.tasks.demand[task], node, gpus)
-        except InvariantBroken as error:
-            raise self.broken(str(error), "task", task) from error
-        self.tasks.grant[task] = grant
-        self.tasks.node[task] = node
-        self.tasks.attempts[task] = attempt
-        self.tasks.next_attempt[task] = attempt + 1
-        self.tasks.launched_at[task] = self.now
-        self.tasks.read_s[task] = self.expected_read_s(task, node)
-        self.tasks.started_at[task] = self.tasks.ended_at[task] = math.nan
-        held = self._count_gpus(task, 1)
+        self.tasks.grant[task] = self.take(task, node, gpus)
+        held = self.count_gpus(task, 1)
         self.jobs.peak_gpus_milli[job] = max(held, self.jobs.peak_gpus_milli[job])
         if math.isnan(self.jobs.started_at[job]):
             self.jobs.started_at[job] = self.now
+        self.begin_run(task, node)
+
+    def take(self, task: int, node: int, gpus: tuple[int, ...], purpose: int = FOR_RUN) -> int:
+        """Grant a task its demand on a node, and return the row of the grant."""
+        try:
+            return self.ledger.take(task, self.tasks.demand[task], node, gpus, purpose)
+        except InvariantBroken as error:
+            raise self.broken(str(error), "task", task) from error
+
+    def begin_run(self, task: int, node: int) -> None:
+        """Begin the next run of a task on the node of its grant: it is STARTING."""
+        attempt = self.tasks.next_attempt[task]
+        self.tasks.node[task] = node
+        self.tasks.attempts[task], self.tasks.next_attempt[task] = attempt, attempt + 1
+        self.tasks.launched_at[task] = self.now
+        self.tasks.read_s[task] = self.expected_read_s(task, node)
+        self.tasks.started_at[task] = self.tasks.ended_at[task] = math.nan
         self.move_task(task, TaskState.STARTING)
 
     def release(self, task: int, to: TaskState) -> None:
-        """End the run of a task that holds something, free what it held, and move it on.
-
-        Without a result, what it has computed since its last checkpoint is lost, and the rest of
-        the time that it held its GPUs.
-        """
-        job, demand = self.tasks.job[task], self.demand(task)
+        """End the run of a task that holds something, free what it held, and move it on."""
         try:
             self.ledger.release(self.tasks.grant[task])
         except InvariantBroken as error:
             raise self.broken(str(error), "task", task) from error
         self.tasks.grant[task] = -1
-        self.tasks.ended_at[task] = self.now
         if to is TaskState.FINISHED:
+            self.tasks.ended_at[task] = self.now
             self.stops.withdraw(task, self.tasks.attempts[task])
         else:
-            gained_s = self.checkpoint_progress_s(task, self.now)
-            self.tasks.progress_s[task] += gained_s
-            lost_s = self.now - self.tasks.launched_at[task] - gained_s
-            self.jobs.lost_gpu_s[job] += lost_s * (demand.gpus_milli / WHOLE)
-        self._count_gpus(task, -1)
+            self.lose_run(task)
+        self.count_gpus(task, -1)
         self.move_task(task, to)
+
+    def lose_run(self, task: int) -> None:
+        """Record the end of a run without a result.
+
+        What it has computed since its last checkpoint is lost, and the rest of the time that it
+        held its GPUs.
+        """
+        self.tasks.ended_at[task] = self.now
+        gained_s = self.checkpoint_progress_s(task, self.now)
+        self.tasks.progress_s[task] += gained_s
+        lost_s = self.now - self.tasks.launched_at[task] - gained_s
+        gpus = self.demand(task).gpus_milli / WHOLE
+        self.jobs.lost_gpu_s[self.tasks.job[task]] += lost_s * gpus
 
     def record_stop(self, task: int, cause: StopCause, *, now: bool = False, end: str = "") -> None:
         """Record why the last run of a task is, or was, stopped; see `RunStop`."""
         stop = RunStop(self.tasks.attempts[task], self.now, cause, now, end)
         self.stops.record(task, stop)
 
-    def _count_gpus(self, task: int, sign: int) -> int:
-        """Count the GPUs of a run that begins or ends; return what its job holds in all."""
+    def count_gpus(self, task: int, sign: int) -> int:
+        """Count the GPUs that a task begins or ceases to hold; return what its job holds in all."""
         job, milli = self.tasks.job[task], sign * self.demand(task).gpus_milli
         self.queues.held_gpus_milli[self.jobs.queue[job]] += milli
         held: int = self.jobs.held_gpus_milli[job] + milli

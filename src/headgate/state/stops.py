@@ -11,6 +11,7 @@ from headgate.state.view import View
 STOPS_KEPT = 8
 """How many stops of a task are kept, the latest ones."""
 
+_BY_PLANS = (StopKind.PREEMPTED, StopKind.MOVED)
 _WAITS = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
 
 
@@ -60,12 +61,13 @@ class StopLog(Mapping[int, tuple[RunStop, ...]]):
 
 
 def preemption(view: View, task: int) -> str | None:
-    """Return why a task's last run was preempted, None once it runs again or has ended."""
+    """Return why a task's last run was preempted or moved, None once it runs again or has ended."""
     last = view.stops.get(task, ())[-1:]
-    if not last or last[0].cause.kind is not StopKind.PREEMPTED:
+    if not last or last[0].cause.kind not in _BY_PLANS:
         return None
     state, attempt = view.tasks.state[task], view.tasks.attempts[task]
-    again = state not in (TaskState.STOPPING, *_WAITS) or last[0].attempt != attempt
+    again = state not in (TaskState.STOPPING, TaskState.MOVING, *_WAITS)
+    again = again or last[0].attempt != attempt
     return None if again else last[0].cause.text
 
 

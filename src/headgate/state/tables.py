@@ -32,6 +32,7 @@ class TaskTable(Generic[C]):
     blockers: C  # earlier tasks that have not finished
     node: C  # row of the node that it holds or held, -1 before
     grant: C  # row of its grant, -1 without one
+    target: C  # while it is stopped to move: row of the grant of its next run; else -1
     attempts: C  # runs so far: the number of its current or last run
     next_attempt: C  # number of its next run: one more, or more where numbers were skipped
     failures: C  # runs that its program made fail
@@ -77,6 +78,7 @@ class JobTable(Generic[C]):
     time_limit_s: C  # of each run of its tasks, from its start; NaN without
     message: C  # why it failed or who cancelled it, None otherwise
     lost_gpu_s: C  # GPU seconds of runs that ended without a result, less what is saved of them
+    migrations: C  # runs that were started on the target of a move
     read_node_bytes: C  # read by all its runs, killed ones included, on the node,
     read_rack_bytes: C  # in the rack,
     read_cluster_bytes: C  # and across racks
@@ -124,9 +126,10 @@ class GpuTable(Generic[C]):
 
 @dataclass(slots=True)
 class GrantTable(Generic[C]):
-    """What runs hold, each on one node; rows of released grants are reused."""
+    """What runs hold, or will, each on one node; rows of released grants are reused."""
 
-    task: C  # row of the task whose run holds it, -1 once released
+    task: C  # row of the task that holds it, -1 once released
+    purpose: C  # u1: FOR_RUN or FOR_MOVE
     node: C  # row
     demand: C  # row
     gpus: C  # tuple of GPU indices on that node
@@ -173,7 +176,11 @@ GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
 A GPU is no capacity while its node is lost, or while it is withheld and no run holds any of it.
 """
 
+FOR_RUN, FOR_MOVE = 0, 1
+"""Purposes of grants: what a run holds; what is held for the next run of a task that moves."""
+
 _DTYPES: dict[str, str] = {
+    "purpose": "u1",
     "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1", "withheld": "u1",
     "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "actual_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
@@ -206,7 +213,7 @@ _BLANKS: dict[str, Any] = {
     "launched_at": math.nan, "started_at": math.nan, "ended_at": math.nan, "expired_at": math.nan,
     "compute_s": math.nan, "held_s": math.nan, "estimated_s": math.nan, "time_limit_s": math.nan,
     "parent": -1,
-    "node": -1, "grant": -1, "task": GPU_FREE, "next_attempt": 1,
+    "node": -1, "grant": -1, "target": -1, "task": GPU_FREE, "next_attempt": 1,
     "reported_at": math.nan, "actual_bytes": -1, "utilisation_milli": -1,
     "message": None, "spec": None,
 }  # fmt: skip

@@ -18,6 +18,7 @@ from headgate.ports import Policy
 from headgate.protocol import Plan, Start
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, State, TaskState, check
+from headgate.state.moves import moving_tasks
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 from headgate.testing.digest import digest
 from headgate.testing.random_worlds import random_state
@@ -177,6 +178,12 @@ class PolicyLaws:
             for job, used in nodes.items():
                 if snapshot.job(job).distinct_nodes:
                     assert len(set(used)) == len(used), (name, job)
+
+    def test_tasks_that_move_are_neither_stopped_nor_moved_nor_started(self) -> None:
+        for name, snapshot, plan in self.rounds():
+            moving = set(moving_tasks(snapshot))
+            for steps in (plan.starts, plan.stops, plan.moves):
+                assert not moving & set(steps.task.tolist()), name
 
     def test_every_stop_has_a_reason(self) -> None:
         for name, _, plan in self.rounds():

@@ -27,8 +27,8 @@ from headgate.model import (
 )
 from headgate.model.topology import ClusterMesh, ClusterTopology, ClusterTree
 from headgate.planning.census import is_wide
-from headgate.state import JobState, Snapshot, State, TaskState
-from headgate.state.life import HOLDING
+from headgate.state import JobState, Snapshot, State, TaskState, moves
+from headgate.state.life import RUNS
 
 GIB = 1 << 30
 QUEUES = ("default", "night", "batch")
@@ -198,7 +198,8 @@ def random_state(
 ) -> State:
     """Return a state with jobs that `accepts` admits: some run, wait, are stopped, have ended.
 
-    Nodes may be down, shards without a replica, and gangs half stopped.
+    Nodes may be down, shards without a replica, and gangs half stopped. With `every_kind`, some
+    runs are stopped to move.
     """
     rng = stream(seed, "random state")
     state = State()
@@ -222,6 +223,8 @@ def random_state(
     jobs = [state.add_job(job) for job in submitted if accepts(job)]
     for _ in range(rng.randint(0, 30)):
         _step(state, jobs, rng)
+    if every_kind:
+        _begin_moves(state, stream(seed, "moves"))
     return state
 
 
@@ -234,6 +237,7 @@ def random_walk(
     replicas are added and removed, queues change, and other programs use GPUs.
     """
     rng, state = stream(seed, "random walk"), random_state(seed, accepts)
+    moves_rng = stream(seed, "moves of a walk")
     for task in range(len(state.tasks.state)):
         state.tasks.checkpoint_s[task] = rng.choice((0.0, 0.5))
     for _ in range(steps):
@@ -250,6 +254,7 @@ def random_walk(
         ):
             if rng.random() < 0.3:
                 change(state, rng, accepts)
+        _begin_moves(state, moves_rng, chance=0.05)
 
 
 def _step(state: State, jobs: Iterable[int], rng: Random) -> None:
@@ -301,7 +306,35 @@ def _withhold(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None
     del accepts
     nodes = state.live_nodes()
     if nodes:
-        state.ledger.withhold(rng.choice(nodes), [n for n in range(4) if rng.random() < 0.3])
+        node = rng.choice(nodes)
+        state.ledger.withhold(node, [n for n in range(4) if rng.random() < 0.3])
+        for task in moves.units_on_withheld(state, node):
+            moves.give_up(state, task)
+
+
+def _begin_moves(state: State, rng: Random, chance: float = 0.3) -> None:
+    """Stop some units to move to free places; of some gangs, runs have ended then."""
+    for task in _in(state, TaskState.RUNNING):
+        unit = moves.unit_of(state, task)
+        whole = all(state.tasks.state[t] in (TaskState.STARTING, TaskState.RUNNING) for t in unit)
+        if not whole or rng.random() >= chance:
+            continue
+        mover, node = rng.choice(unit), rng.choice(state.live_nodes())
+        gpus = _room(state, mover, node, ceiling=False)
+        used = {state.tasks.node[member] for member in unit if member != mover}
+        if gpus is None or (state.job(state.tasks.job[task]).distinct_nodes and node in used):
+            continue
+        if moves.stays(state, mover, node, gpus) or any(
+            set(state.held_gpus(t)) & set(state.withheld_gpus_of(state.tasks.node[t])) for t in unit
+        ):
+            continue
+        for member in unit:
+            own = state.tasks.node[member], state.held_gpus(member)
+            at = (node, gpus) if member == mover else own
+            moves.hold_target(state, member, *at)
+            state.move_task(member, TaskState.STOPPING)
+        for member in unit[: rng.randrange(len(unit))]:
+            moves.vacate(state, member)
 
 
 def _activate(state: State, job: int) -> None:
@@ -349,11 +382,11 @@ def _launch(state: State, rng: Random) -> None:
         state.release(task, TaskState.WAITING)
 
 
-def _room(state: State, task: int, node: int) -> tuple[int, ...] | None:
+def _room(state: State, task: int, node: int, *, ceiling: bool = True) -> tuple[int, ...] | None:
     tasks, queue = state.tasks, state.jobs.queue[state.tasks.job[task]]
     need, limit = tasks.gpus[task], state.queue(queue).max_gpus
     demand = tasks.demand[task]
-    if limit is not None and need and state.gpus_of_queues()[queue] + need > limit:
+    if ceiling and limit is not None and need and state.gpus_of_queues()[queue] + need > limit:
         return None
     if state.names.demands[demand].in_part:
         return state.ledger.best_gpus(demand, node)
@@ -366,7 +399,7 @@ def _room(state: State, task: int, node: int) -> tuple[int, ...] | None:
 
 def _advance(state: State, rng: Random) -> None:
     """Start, finish or stop a random run."""
-    held = [t for s in HOLDING for t in _in(state, s)]
+    held = [t for s in RUNS for t in _in(state, s)]
     if not held:
         return
     task = rng.choice(held)
@@ -374,6 +407,8 @@ def _advance(state: State, rng: Random) -> None:
     if at == TaskState.STARTING:
         state.tasks.started_at[task] = state.now
         state.move_task(task, TaskState.RUNNING)
+    elif state.tasks.target[task] >= 0:
+        _end_to_move(state, task)
     elif at == TaskState.STOPPING:
         ending = state.jobs.state[job] == JobState.STOPPING
         state.release(task, TaskState.CANCELLED if ending else TaskState.WAITING)
@@ -388,6 +423,14 @@ def _advance(state: State, rng: Random) -> None:
                 unblock(state, later)
     release_held(state, job)
     _close(state, job)
+
+
+def _end_to_move(state: State, task: int) -> None:
+    moves.vacate(state, task)
+    unit = moves.unit_of(state, task)
+    if all(state.tasks.state[member] == TaskState.MOVING for member in unit):
+        for member in unit:
+            moves.arrive(state, member)
 
 
 def _close(state: State, job: int) -> None:
@@ -408,6 +451,8 @@ def _interrupt(state: State, rng: Random) -> None:
     job = state.tasks.job[chosen]
     again = state.job(job).gang and rng.random() < 0.7
     if not again:
+        for task in state.tasks_of(job):
+            moves.give_up(state, task)
         state.move_job(job, JobState.STOPPING, "cancelled by ada")
     for task in state.tasks_of(job):
         at = state.tasks.state[task]
@@ -425,7 +470,8 @@ def _interrupt(state: State, rng: Random) -> None:
 def _lose(state: State, rng: Random) -> None:
     """Take a random node down if nothing runs on it, or bring one back with other GPUs."""
     node = rng.randrange(len(state.nodes.alive))
-    held = {state.tasks.node[t] for s in HOLDING for t in _in(state, s)}
+    grants = state.grants
+    held = {grants.node[g] for g in range(len(grants.task)) if grants.task[g] >= 0}
     if not state.nodes.alive[node]:
         state.add_node(random_node(rng, int(state.node(node).id[1:])))
     elif node not in held and rng.random() < 0.5:

@@ -356,13 +356,19 @@ def test_baselines_on_three_groups_of_four(placer: Placer, chosen: list[int]) ->
 
 
 @given(st.data(), topologies())
-def test_hull_is_the_least_closed_set_with_all_sites(
+def test_set_around_sites_is_the_smallest_closed_one_if_of_least_diameter(
     data: st.DataObject, topology: Topology
 ) -> None:
     sites = np.array(
         data.draw(st.lists(st.integers(0, topology.leaves - 1), unique=True, min_size=1))
     )
-    hull = np.sort(layout_of(topology).hull(sites))
+    found = layout_of(topology).closed_around(sites)
     around = [s for s in closed_sets(topology) if np.isin(sites, s).all()]
-    assert len(hull) == min(map(len, around))
-    assert any(np.array_equal(hull, s) for s in around)
+    size = min(map(len, around))
+    smallest = [s for s in around if len(s) == size]
+    least = topology.least_diameter(len(sites))
+    if found is None:
+        assert any(topology.diameter(s) > least for s in smallest)
+    else:
+        assert any(np.array_equal(np.sort(found), s) for s in smallest)
+        assert topology.diameter(found) == least

@@ -128,20 +128,28 @@ class Mesh(Topology):
         return offset, links
 
     def routers_of(self, leaves: ArrayLike) -> Ints:
-        """Return the routers that messages among the leaves cross, ascending. O(all leaves)."""
+        """Return the routers that messages among the leaves cross, ascending.
+
+        O(leaves of the box around them), in dimensions that wrap O(size).
+        """
         chosen = np.unique(integers(leaves))
         if len(chosen) < 2:
             return np.zeros(0, np.int64)
-        occupied = np.zeros(self.leaves, bool)
-        occupied[chosen] = True
-        crossed = np.zeros(self.leaves, bool)
-        for axis, size in enumerate(self.shape):
+        at = self.coordinates[:, chosen]
+        low = np.where(self.wrap, 0, at.min(axis=1))[:, None]
+        sides = np.where(self.wrap, self.shape, np.ptp(at, axis=1) + 1).tolist()
+        occupied = np.zeros(sides, bool)
+        occupied[tuple(at - low)] = True
+        crossed = np.zeros(sides, bool)
+        for axis, size in enumerate(sides):
             # on the way along this dimension a message has the reader's coordinates before it,
             # the sender's after it
-            split = occupied.reshape(math.prod(self.shape[:axis]), size, -1)
+            split = occupied.reshape(math.prod(sides[:axis]), size, -1)
             readers, senders = _any(split, axis=2), _any(split, axis=0)
-            crossed |= _covered(readers, senders, wrap=self.wrap[axis]).ravel()
-        return np.flatnonzero(crossed)
+            covered = _covered(readers, senders, wrap=self.wrap[axis])
+            crossed |= covered.reshape(sides)
+        inside = np.stack(np.nonzero(crossed)) + low
+        return integers(np.ravel_multi_index(tuple(inside), self.shape))
 
     def diameter(self, leaves: ArrayLike) -> int:
         """Return the most hops between two leaves. O(leaves); O(all leaves) around a torus."""

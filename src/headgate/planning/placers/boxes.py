@@ -113,12 +113,8 @@ class Boxes(Layout):
         found = [np.unique(sites) for each in tries if (sites := each(request)) is not None]
         return found[:most]
 
-    def hull(self, sites: Ints) -> Ints:
-        """Return the sites of the smallest closed box that contains some, at least one."""
-        return self._sites_at(self._lines_around(sites))
-
     def closed_around(self, sites: Ints) -> Ints | None:
-        """Return the `hull` of some sites, None if so many fit a box of lesser diameter."""
+        """Return the smallest closed box with some sites, None if so many fit a lesser one."""
         lines = self._lines_around(sites)
         diameter = sum(map(self._reach, range(len(lines)), map(len, lines)))
         least = min(self._sides(len(sites)))[0]

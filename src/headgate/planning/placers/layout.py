@@ -89,12 +89,11 @@ class Layout(ABC):
         """
 
     @abstractmethod
-    def hull(self, sites: Ints) -> Ints:
-        """Return the sites of the smallest subtree or box that contains some, at least one."""
-
-    @abstractmethod
     def closed_around(self, sites: Ints) -> Ints | None:
-        """Return the `hull` of some sites, None if sets of so many may have a lesser diameter."""
+        """Return the smallest closed set that contains some sites, at least one.
+
+        None if so many sites fit a closed set of lesser diameter.
+        """
 
     @abstractmethod
     def hops(self, a: Ints, b: Ints) -> Ints:

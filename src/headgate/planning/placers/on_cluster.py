@@ -66,7 +66,7 @@ _recent: deque[tuple[Fabric, Layouts]] = deque(maxlen=_KEPT)
 def layouts_of(snapshot: Snapshot) -> Layouts:
     """Return the layouts of a snapshot's nodes; O(nodes) for a fabric used before."""
     fabric = Fabric.of(snapshot)
-    for known, layouts in _recent:
+    for known, layouts in tuple(_recent):  # other threads may add some meanwhile
         if known is fabric:
             return layouts
     topology = fabric.topology

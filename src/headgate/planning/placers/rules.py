@@ -51,12 +51,12 @@ class ClosedMinimum(Placer):
     stays_on_node = True
 
     @property
-    def keeps_closed(self) -> bool:  # type: ignore[override]
+    def keeps_closed(self) -> bool:  # type: ignore[override]  # computed here
         """Whether the closed sets of running jobs are not idle."""
         return self.reserve == "whole"
 
     @property
-    def may_wait(self) -> bool:  # type: ignore[override]
+    def may_wait(self) -> bool:  # type: ignore[override]  # computed here
         """Whether tasks may wait though there is room for them."""
         return self.otherwise != "spread"
 

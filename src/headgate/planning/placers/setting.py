@@ -112,16 +112,19 @@ class PlacingPolicy(Policy):
 
     def refuses(self, job: Job) -> Reason | None:
         """Return why the placer never places a job, or None."""
-        if not isinstance(self.placer, BestFitSubtree) or not self.placer.refuses_others:
+        gpus = self.rounded_up(job)
+        if not gpus or not isinstance(self.placer, BestFitSubtree):
             return None
+        what = f"{gpus} GPUs with sizes=refuse, as that is no power of two"
+        return PolicyRefuses(policy=self.name, what=what) if self.placer.refuses_others else None
+
+    def rounded_up(self, job: Job) -> int:
+        """Return how many GPUs a job needs together that the placer rounds up, 0 for none."""
+        if not isinstance(self.placer, BestFitSubtree):
+            return 0
         needs = [task.demand.gpus_milli for task in job.tasks if not task.demand.in_part]
-        together = [sum(needs)] if job.gang else needs
-        for milli in together:
-            gpus = milli // WHOLE
-            if gpus & (gpus - 1):
-                what = f"{gpus} GPUs with sizes=refuse, as that is no power of two"
-                return PolicyRefuses(policy=self.name, what=what)
-        return None
+        together = {sum(needs)} if job.gang else set(needs)
+        return max((n for n in (milli // WHOLE for milli in together) if n & (n - 1)), default=0)
 
 
 def with_place(

@@ -99,12 +99,8 @@ class Subtrees(Layout):
             fits = fits[np.lexsort((room[fits], busy, self._span[fits]))]
         return [self._sites_of(subtree) for subtree in fits[:most].tolist()]
 
-    def hull(self, sites: Ints) -> Ints:
-        """Return the sites of the smallest subtree that contains some, at least one."""
-        return self._sites_of(self._around(sites))
-
     def closed_around(self, sites: Ints) -> Ints | None:
-        """Return the `hull` of some sites, None if so many fit a subtree of lesser diameter."""
+        """Return the smallest subtree with some sites, None if so many fit a lesser one."""
         subtree = self._around(sites)
         least = self._spans[np.searchsorted(self._most, len(sites))]
         return self._sites_of(subtree) if self._span[subtree] <= least else None
@@ -115,7 +111,7 @@ class Subtrees(Layout):
         return self._tree.hops(leaf[a], leaf[b])
 
     @cached_property
-    def group(self) -> Ints:  # type: ignore[override]
+    def group(self) -> Ints:  # type: ignore[override]  # computed here
         """The subtree of each site below the lowest vertex that is above all sites."""
         tree = self._tree
         root = self._kept[np.flatnonzero(self._size == self.sites)[0]] if self.sites else 0

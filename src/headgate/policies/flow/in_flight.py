@@ -15,6 +15,7 @@ from headgate.planning.standing import Standing
 from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.policies.flow.times import Times
 from headgate.state import Changes, Snapshot, TaskState, saved_s
+from headgate.state.moves import gpus_of, grants_of_moves
 
 _SOONEST_S = 0.001  # least wait for a held GPU: above that for a free one
 
@@ -41,7 +42,7 @@ class Runs:
 
     gpu: Ints  # rows, ascending
     task: Ints  # rows
-    job: Ints  # indices into `Standing.jobs`, -1 for other jobs
+    job: Ints  # indices into `Standing.jobs`, -1 for other jobs and for tasks that move
     node: Ints  # rows
     memory_class: Ints
     stopping: Bools
@@ -58,13 +59,17 @@ def runs_now(now: Standing) -> Runs:
     holder = snapshot.gpus.task.array().astype(np.int64)
     gpu = np.flatnonzero(holder >= 0)
     task = holder[gpu]
+    kept, left = (gpus_of(snapshot, grants) for grants in grants_of_moves(snapshot))
+    job = index_of(now.jobs, len(snapshot.jobs.state))[snapshot.tasks.job.array()[task]]
+    job[np.isin(gpu, [*kept, *left])] = -1
+    stopping = snapshot.tasks.state.array()[task] == TaskState.STOPPING
     return Runs(
         gpu=gpu,
         task=task,
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
-        job=index_of(now.jobs, len(snapshot.jobs.state))[snapshot.tasks.job.array()[task]],
+        job=job,
         memory_class=now.hardware.memory_class[gpu],
-        stopping=snapshot.tasks.state.array()[task] == TaskState.STOPPING,
+        stopping=stopping & ~np.isin(gpu, kept),
         launched_at=snapshot.tasks.launched_at.array()[task],
     )
 
@@ -98,31 +103,35 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
     """Return the work in flight; `View.expected_end` defines when a GPU is expected to be free.
 
     A run of a runtime class without an ended run is expected to compute as long as it reads. Work
-    in a checkpoint is not computed again. `times`, if given, has the times of some jobs instead.
+    in a checkpoint is not computed again. The GPUs to which a task moves are held as though its
+    next run started now. `times`, if given, has the times of some jobs instead.
     The work left of these is what suffices with probability `BACKFILL_P`: it is compared between
     jobs, and the mean time, which counts for that, is far above the median if times vary much.
     """
     snapshot, held = now.snapshot, work.runs
     gpu = np.flatnonzero(held.task >= 0)
-    read_s, launched_at, stopping = held.read_s[gpu], held.launched_at[gpu], held.stopping[gpu]
+    kept, left = held.kept[gpu], held.left[gpu]
+    read_s, launched_at = held.read_s[gpu], held.launched_at[gpu]
+    stopping = held.stopping[gpu] & ~kept
     compute_s = snapshot.runtime_classes.compute_s.array()[held.runtime_class[gpu]]
     left_s = np.maximum(compute_s - held.progress_s[gpu], 0.0)
     takes_s = read_s + np.where(np.isnan(compute_s), read_s, left_s)
-    run_s = snapshot.now - launched_at
+    run_s = np.where(kept, 0.0, snapshot.now - launched_at)
     wait_s = np.maximum(np.where(stopping, 0.0, np.abs(takes_s - run_s)), _SOONEST_S)
     task, job = held.task[gpu], index_of(now.jobs, len(snapshot.jobs.state))[held.job[gpu]]
     left_gpu_s = remaining_gpu_s(now, held, work.idle)
     if times is not None:
         other = np.flatnonzero(np.isnan(compute_s) | (job < 0) | times.learnt[job])
         wait_s[other] = np.maximum(times.end_at(task[other]) - snapshot.now, _SOONEST_S)
-        ours = np.flatnonzero(job >= 0)
+        wait_s[left] = _SOONEST_S
+        ours = np.flatnonzero((job >= 0) & ~left)
         ends_s = times.surely_ended_at(task[ours]) - snapshot.now
         estimated = estimated_gpu_s(now, times.surely_s, job[ours], ends_s)
         left_gpu_s = np.where(times.learnt, estimated, left_gpu_s)
     runs = Runs(
         gpu=gpu,
         task=task,
-        job=job,
+        job=np.where(kept | left, -1, job),
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
         memory_class=now.hardware.memory_class[gpu],
         stopping=stopping,

@@ -18,6 +18,7 @@ from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor
 from headgate.state import Snapshot, TaskState
+from headgate.state.moves import gpus_of, grants_of_moves, is_moving
 
 
 def victims(snapshot: Snapshot, greedy: GreedyRound, slack: float) -> Steps:
@@ -59,6 +60,7 @@ class _Preemption:
         """Collect the GPUs of STOPPING runs, and the runs that may be victims; count runs."""
         tasks, index = snapshot.tasks, {row: j for j, row in enumerate(greedy.now.jobs.tolist())}
         holder = snapshot.gpus.task.array()
+        left = set(gpus_of(snapshot, grants_of_moves(snapshot)[1]).tolist())
         by_task: dict[int, list[int]] = {}
         for gpu in np.flatnonzero(holder >= 0).tolist():
             by_task.setdefault(int(holder[gpu]), []).append(gpu)
@@ -66,6 +68,12 @@ class _Preemption:
             row = tasks.job[task]
             job = index.get(row)
             classes = tuple(sorted(greedy.now.hardware.memory_class[gpus].tolist()))
+            if is_moving(snapshot, task):  # it keeps as many GPUs as it leaves
+                here = [gpu for gpu in gpus if gpu in left]
+                self._freed += greedy.now.hardware.memory_class[here].tolist()
+                if job is not None:
+                    running[job] += 1
+                continue
             if tasks.state[task] == TaskState.STOPPING:
                 self._freed += classes
                 self._room[snapshot.jobs.queue[row]] += len(classes)

@@ -83,6 +83,8 @@ class Preempting:
         cost = of_job[state.job.take(tasks)]
         cost[np.isin(tasks, self._outnumbered)] = 1.5
         cost[state.state.take(tasks) == TaskState.STOPPING] = 1.0
+        moves = (state.target.take(tasks) >= 0) | (state.state.take(tasks) == TaskState.MOVING)
+        cost[moves] = math.inf
         in_part = [number for number, spec in enumerate(rows.names.demands) if spec.in_part]
         cost[np.isin(state.demand.take(tasks), in_part)] = math.inf
         return rows.now + cost

@@ -109,7 +109,7 @@ def unserved(scratch: Scratch, jobs: Ints, placer: Placer | None) -> Iterator[Re
             reason = why.reason(unit)  # None if what is free is kept for those before it
             yield Refusal(reason=reason or BehindHead(head=head), jobs=(job,))
             head = head or snapshot.job(job).id
-        elif snapshot.jobs.gang[job] and len(snapshot.waiting_of(job)):
+        elif snapshot.jobs.gang[job] and not started.issuperset(snapshot.waiting_of(job).tolist()):
             yield Refusal(reason=being_stopped(scratch, job), jobs=(job,))
 
 

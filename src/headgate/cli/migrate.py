@@ -1,0 +1,45 @@
+"""The verb migrate."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from headgate.cli import output
+from headgate.cli.settings import DryRunOption, FormatOption, StateOption, settle
+
+
+def migrate(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")],
+    leave: Annotated[
+        str | None, typer.Option("--from", metavar="NODE", help="Only its runs on this node.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="NODE", help="Only to this node.")
+    ] = None,
+    dry_run: DryRunOption = False,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """Move the runs of a job to other nodes: they get notice, end, and start again there.
+
+    Their places are held for them meanwhile. A gang starts again as a whole; its members on other
+    nodes stay there.
+    """
+    settings = settle(state, fmt)
+    with settings.client() as client:
+        moved = client.migrate(job, leave=leave, to=to, dry_run=dry_run)
+    output.print_result(moved, _text(moved), as_json=settings.as_json)
+
+
+def _text(moved: dict[str, Any]) -> str:
+    does = "would move" if moved["dry_run"] else "moves"
+    lines = [f"task {each['task']}: {_where(each, does)}" for each in moved["moves"]]
+    return "\n".join(lines)
+
+
+def _where(move: dict[str, Any], does: str) -> str:
+    if move["from"] == move["to"]:
+        return f"starts again on {move['to']} with its gang"
+    return f"{does} from {move['from']} to {move['to']}"

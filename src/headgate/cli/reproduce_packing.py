@@ -1,0 +1,107 @@
+"""`headgate reproduce packing`: policies on recorded pods, beside what was published of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headgate.base.errors import Problem, SpecError
+from headgate.cli import output, report_directory
+from headgate.cli.pack import NodesOption, PodsOption, files
+from headgate.cli.settings import FormatOption, settle
+
+if TYPE_CHECKING:
+    from headgate.experiments.packing.report import Reached
+    from headgate.experiments.packing.runs import Outcome, Run
+
+
+def packing(
+    pods: PodsOption = None,
+    nodes: NodesOption = None,
+    policies: Annotated[
+        str | None,
+        typer.Option(metavar="A,B,...", help="Which policies.", show_default="all"),
+    ] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", help="How many orders of the pods.")] = 10,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the report goes.")] = Path(
+        "packing-report"
+    ),
+    workers: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Processes.", show_default="one for each CPU"),
+    ] = None,
+    fmt: FormatOption = None,
+) -> None:
+    """Pack recorded pods under several policies, beside their published figures."""
+    from headgate.experiments.packing import report
+    from headgate.experiments.packing.reading import read
+    from headgate.experiments.packing.runs import POLICIES, Run, check
+
+    as_json = settle(None, fmt).as_json
+    where = files(pods, nodes)
+    names = POLICIES if policies is None else [name.strip() for name in policies.split(",")]
+    for name in names:
+        check(name, "--policies")
+    _check(seeds, workers, out)
+    workload = read(*where)
+    report_directory.make(out)
+    runs = [Run(name, seed) for seed in range(seeds) for name in dict.fromkeys(names)]
+    outcomes = _run(runs, where, workers or report_directory.cpus(), as_json)
+    reached = report.reached(outcomes)
+    with report_directory.writing(out):
+        report.write(out, reached, outcomes, workload)
+    page = out / report.PAGE
+    if as_json:
+        output.print_json({"rows": [r.as_json() for r in reached], "report": str(page)})
+    else:
+        _show(reached)
+        output.print_text(f"\nThe report, with charts: {page}")
+
+
+def _check(seeds: int, workers: int | None, out: Path) -> None:
+    """Raise SpecError `usage` with all invalid options."""
+    from headgate.experiments.packing import COMMAND, report
+
+    wrong = report_directory.invalid_directory(out, (report.PAGE,), COMMAND)
+    if seeds < 1:
+        wrong.append(("--seeds", f"must be 1 or more, not {seeds}", ""))
+    if workers is not None and workers < 1:
+        wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
+    if wrong:
+        problems = [Problem(path=path, problem=text, hint=hint) for path, text, hint in wrong]
+        raise SpecError(problems, code="usage")
+
+
+def _run(
+    runs: Sequence[Run], where: tuple[Path, Path], workers: int, as_json: bool
+) -> Mapping[Run, Outcome]:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+
+    from headgate.experiments.packing.runs import pack_files
+    from headgate.experiments.pool import run_all
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with output.progress(*columns, as_json=as_json) as bar:
+        task = bar.add_task("Packing", total=len(runs))
+
+        def step(run: Run) -> None:
+            bar.update(task, advance=1, description=f"Packed with {run.policy}, seed {run.seed}")
+
+        return run_all(runs, pack_files, where, workers=workers, step=step)
+
+
+_HEAD = ("POLICY", "ALLOCATED", "DEVIATION", "PUBLISHED", "FRAGMENTED", "PUBLISHED")
+
+
+def _show(reached: Sequence[Reached]) -> None:
+    from headgate.experiments.packing.report import cells
+
+    output.print_table(_HEAD, [cells(one) for one in reached])

@@ -1,0 +1,235 @@
+"""Packing: costs of each policy on cases computed by hand, and the packer that keeps them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from headgate.base.rng import stream
+from headgate.planning.packing import (
+    BestFit,
+    Demand,
+    DotProduct,
+    Fgd,
+    Future,
+    GpuClustering,
+    GpuPacking,
+    Learnt,
+    Mix,
+    Packer,
+    Room,
+    Scorer,
+    Uniform,
+    choose,
+    fits,
+    fragment_milli,
+    typical,
+)
+
+GIB = 1 << 30
+
+
+def nodes(*gpus: int, cpus: int = 64, memory: int = 256, model: int = 0) -> Room:
+    """Return idle nodes with these numbers of GPUs."""
+    count = len(gpus)
+    return Room.empty([cpus * 1000] * count, [memory * GIB] * count, gpus, [model] * count)
+
+
+def pod(gpus: int = 1, milli: int = 1000, cpus: float = 1, memory: float = 1) -> Demand:
+    return Demand(
+        cpu_milli=round(1000 * cpus), memory_bytes=round(memory * GIB), gpus=gpus, milli=milli
+    )
+
+
+def cost(scorer: Scorer, room: Room, demand: Demand) -> list[float]:
+    return [round(float(value), 6) for value in scorer.options(room, demand).cost]
+
+
+def test_pod_fits_where_cpus_memory_gpus_and_model_suffice() -> None:
+    room = Room.empty([8000] * 4, [8 * GIB] * 4, [1, 2, 2, 2], [0, 0, 0, 1])
+    room.gpu[2] = [400, 600]
+    demand = Demand(cpu_milli=8000, memory_bytes=8 * GIB, gpus=2, milli=500, models=frozenset({0}))
+    assert fits(room, demand).tolist() == [False, True, False, False]
+    assert not fits(room, Demand(cpu_milli=8001)).any()
+    assert not fits(room, Demand(memory_bytes=8 * GIB + 1)).any()
+
+
+def test_pod_for_models_that_no_node_has_fits_nowhere() -> None:
+    demand = Demand(gpus=1, milli=10, models=frozenset())
+    assert not fits(nodes(8), demand).any()
+    assert choose(BestFit(), nodes(8), demand) is None
+
+
+def test_several_gpus_are_those_with_the_least_free_that_have_enough() -> None:
+    room = nodes(4)
+    room.gpu[0] = [1000, 300, 500, 700]
+    found = choose(BestFit(), room, pod(2, 500))
+    assert found is not None
+    assert found.slots.tolist() == [2, 3]
+
+
+def test_best_fit_takes_the_node_with_the_least_left() -> None:
+    room = nodes(8, 4)
+    # half of what is left of 128 CPUs, and half of what is left of 8 GPUs
+    assert cost(BestFit(), room, pod(cpus=32)) == [
+        0.5 * 32 / 128 + 0.5 * 7 / 8,
+        0.5 * 32 / 128 + 0.5 * 3 / 8,
+    ]
+
+
+def test_dot_product_takes_the_node_with_the_least_product_of_free_and_asked() -> None:
+    room = nodes(8, 4)
+    room.cpu_milli[1] = 128_000
+    of_cpus, of_gpus = 32 / 128, 2 / 8
+    assert cost(DotProduct(), room, pod(2, cpus=32)) == [
+        round(0.5 * (64 / 128) * of_cpus + 0.5 * (8 / 8) * of_gpus, 6),
+        round(0.5 * (128 / 128) * of_cpus + 0.5 * (4 / 8) * of_gpus, 6),
+    ]
+
+
+def test_gpu_packing_prefers_shared_gpus_then_used_nodes_then_idle_ones() -> None:
+    room = nodes(2, 2, 2, 2, 1)
+    room.gpu[0] = [500, 1000]
+    room.gpu[1] = [700, 1000]
+    room.gpu[2] = [200, 1000]
+    found = cost(GpuPacking(), room, pod(1, 400))
+    assert sorted(range(5), key=found.__getitem__) == [0, 1, 2, 4, 3]
+
+
+def test_gpu_clustering_prefers_nodes_with_pods_of_the_same_kind_alone() -> None:
+    room = nodes(2, 2, 2, 2)
+    room.take(0, np.array([0]), pod(1, 500))
+    room.take(1, np.array([0]), pod(1, 300))
+    room.take(1, np.array([1]), pod(1))
+    room.take(2, np.array([0]), pod(1))
+    found = cost(GpuClustering(), room, pod(1, 200))
+    assert sorted(range(4), key=found.__getitem__) == [0, 1, 3, 2]
+
+
+def test_fragments_are_what_a_pod_of_the_mix_cannot_use() -> None:
+    mix = Mix.of({pod(1, 600): 1, pod(1, 200, cpus=100): 2, pod(0, 0): 1})
+    room = nodes(2)
+    room.gpu[0] = [1000, 500]
+    # 600: the second GPU is too small; 200: no CPUs; without GPUs: all is a fragment
+    assert fragment_milli(room, mix).tolist() == [500 / 4 + 1500 / 2 + 1500 / 4]
+
+
+def test_fgd_takes_the_gpu_where_fragmentation_grows_least() -> None:
+    mix = Mix.of({pod(1, 500): 1, pod(1): 1})
+    room = nodes(2)
+    room.gpu[0] = [500, 1000]
+    # first GPU: fragments fall from 250 to 0; second: they rise to 500
+    found = Fgd(mix).options(room, pod(1, 500))
+    assert found.slot.tolist() == [0]
+    assert found.cost.tolist() == [-np.floor(100 / (1 + np.exp(-0.25)))]
+
+
+def test_typical_pods_are_the_most_frequent() -> None:
+    counts = {pod(1): 90, pod(2): 6, pod(4): 4}
+    assert typical(counts, 0.95) == {pod(1): 90, pod(2): 6}
+
+
+SCORERS: dict[str, Scorer] = {
+    "uniform": Uniform(),
+    "best-fit": BestFit(),
+    "dot-product": DotProduct(),
+    "gpu-packing": GpuPacking(),
+    "gpu-clustering": GpuClustering(),
+    "fgd": Fgd(Mix.of({pod(1, 500): 3, pod(1): 2, pod(4): 1, pod(0, 0, 8): 1})),
+    "headgate": Future.of({pod(1, 500): 3, pod(1): 2, pod(4): 1, pod(0, 0, 8): 1}),
+}
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_packer_places_as_if_all_nodes_were_ranked_for_each_pod(name: str) -> None:
+    drawn = random.Random(1)
+    demands = [pod(1, 300, 2), pod(1, 500, 6), pod(1), pod(2, 1000, 9), pod(4), pod(0, 0, 8)]
+    kept, fresh = nodes(4, 8, 8, 2, 1, cpus=32), nodes(4, 8, 8, 2, 1, cpus=32)
+    packer = Packer(kept, demands, SCORERS[name])
+    missed = 0
+    for number in drawn.choices(range(len(demands)), k=80):
+        place, expected = (
+            packer.place(number),
+            choose(SCORERS[name], fresh, demands[number]),
+        )
+        if expected is None:
+            assert place is None
+            missed += 1
+            continue
+        fresh.take(expected.node, expected.slots, demands[number])
+        assert place is not None
+        assert (place.node, place.slots.tolist()) == (expected.node, expected.slots.tolist())
+    assert 0 < missed < 80
+    assert (kept.gpu >= 0).all()
+    assert (kept.cpu_milli >= 0).all()
+    assert (kept.gpu == fresh.gpu).all()
+
+
+def test_random_ties_are_drawn_among_nodes_and_gpus_with_room() -> None:
+    room = nodes(2, 2, cpus=1000)
+    packer = Packer(room, [pod(1, 10, 0)], Uniform(), ties=stream(3, "ties"))
+    taken = Counter((p.node, int(p.slots[0])) for _ in range(40) if (p := packer.place(0)))
+    assert set(taken) == {(0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+# --- the policy that keeps what nodes are worth ---------------------------------------------------
+
+
+def test_share_takes_the_free_part_that_is_worth_nothing_else() -> None:
+    future = Future.of({pod(1, 600): 2, pod(1, 400): 1, pod(1): 1})
+    room = nodes(3)
+    room.gpu[0] = [400, 600, 1000]
+    assert future.options(room, pod(1, 400)).slot.tolist() == [0]
+    assert future.options(room, pod(1, 600)).slot.tolist() == [1]
+
+
+def test_pod_without_gpus_takes_cpus_that_no_gpu_needs() -> None:
+    future = Future.of({pod(1, 1000, 10): 3, pod(0, 0, 8): 1})
+    room = Room.empty([16_000, 64_000], [256 * GIB] * 2, [2, 2], [0, 0])
+    found = cost(future, room, pod(0, 0, 8))
+    assert found[0] > found[1] == 0
+
+
+def test_pod_with_few_cpus_takes_the_node_where_cpus_are_short() -> None:
+    counts = {pod(1, 1000, 2): 1, pod(1, 1000, 14): 1}
+    future = Future.of(counts)
+    room = Room.empty([64_000, 32_000], [256 * GIB] * 2, [4, 8], [0, 0])
+    light, heavy = cost(future, room, pod(1, 1000, 2)), cost(future, room, pod(1, 1000, 14))
+    assert light[1] < light[0]
+    assert heavy[0] < heavy[1]
+
+
+def test_single_gpus_are_taken_where_no_whole_set_breaks() -> None:
+    future = Future.of({pod(1): 9, pod(8, cpus=8): 1})
+    room = nodes(8, 8)
+    room.take(1, np.array([0]), pod(1))
+    assert choose(future, room, pod(1)).node == 1
+
+
+def test_models_that_some_pods_need_are_left_to_them() -> None:
+    needs = Demand(cpu_milli=1000, gpus=1, milli=1000, models=frozenset({1}))
+    future = Future.of({pod(1): 3, needs: 1})
+    room = Room.empty([8000] * 2, [GIB * 64] * 2, [2, 2], [1, 0])
+    assert choose(future, room, pod(1)).node == 1
+    assert choose(future, room, needs).node == 0
+
+
+def test_mix_without_gpus_has_no_preference() -> None:
+    assert cost(Future.of({pod(0, 0): 1}), nodes(1, 2), pod(0, 0)) == [0, 0]
+
+
+def test_policy_is_learnt_again_when_pods_have_doubled() -> None:
+    learnt = Learnt()
+    changed = [n for n in range(1, 20) if learnt.arrived(pod(1)) is not None]
+    assert changed == [1, 2, 4, 8, 16]
+
+
+def test_learnt_policy_is_that_of_the_pods_that_have_arrived() -> None:
+    learnt, room = Learnt(), nodes(2, 4)
+    pods = [pod(1, 400), pod(1, 600), pod(1), pod(1, 600)]
+    last = [learnt.arrived(demand) for demand in pods][-1]
+    assert last is not None
+    assert cost(last, room, pod(1, 400)) == cost(Future.of(Counter(pods)), room, pod(1, 400))
