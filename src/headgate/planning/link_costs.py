@@ -23,6 +23,7 @@ from headgate.model.topology import FatTree, Tree
 from headgate.planning.contention import flow_rates
 from headgate.planning.fabric import Fabric
 from headgate.planning.job_traffic import JobTraffic, communicates
+from headgate.planning.reservations import Spread
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.traffic import Traffic, traffic_of
 from headgate.planning.units import Unit
@@ -30,20 +31,6 @@ from headgate.state import Scratch, Snapshot
 
 _KEPT = 8
 _SAME = 1 + 1e-9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """The best set that a unit could use now: it spans so many parts of a level of the topology.
-
-    There it would run for `slowdown` times as long as in its best possible set; the set that it
-    waits for is in `better_spans` parts.
-    """
-
-    spans: int
-    level: str
-    slowdown: float
-    better_spans: int
 
 
 Placed = tuple[int, int, Sequence[int]]
@@ -88,7 +75,7 @@ class LinkCosts:
         job = self._snapshot.job(unit.job)
         if not communicates(job):
             return False
-        specs = [self._snapshot.names.demands[demand] for demand in set(unit.demands)]
+        specs = [self._snapshot.names.demands[demand] for demand in dict.fromkeys(unit.demands)]
         if any(spec.in_part for spec in specs):
             return False
         return 0 < self._best_step_s(job, unit) < math.inf

@@ -21,8 +21,9 @@ from headgate.planning.link_costs import LinkCosts
 from headgate.planning.placers import ByLinks
 from headgate.planning.placers.layout import Request
 from headgate.planning.placers.on_cluster import ClusterPlacer, Layouts, Room, layouts_of
+from headgate.planning.reservations import Reservation
 from headgate.planning.shares import Ints
-from headgate.planning.timetable import EndAt, Reservation, Timetable
+from headgate.planning.timetable import EndAt, Timetable
 from headgate.planning.units import Unit
 from headgate.state import Scratch
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 
 import numpy as np
@@ -26,10 +25,9 @@ from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
 from headgate.model import Demand
 from headgate.planning.census import Bools
-from headgate.planning.link_costs import Spread
+from headgate.planning.reservations import Reservation
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import FirstFit, Unit
-from headgate.protocol import Memo, Reserved
 from headgate.state import Scratch, Snapshot
 from headgate.state.moves import gpus_of, grants_of_moves
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
@@ -39,15 +37,6 @@ EndAt = Callable[[Ints], Floats]
 
 SOONEST_S = 0.001
 """A held GPU is expected to be free after this many seconds at the earliest."""
-
-UNKNOWN_AT = 1e300
-"""The end of a run of unknown length, for those who want a reservation for what waits for it.
-
-It is later than every known end, so that runs of known length may use its GPUs before.
-"""
-
-RESERVED_AT = "reserved_at"
-"""Column of the memo of policies that reserve: the time of the first reservation of each job."""
 
 
 def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
@@ -76,33 +65,6 @@ def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
             for index in grants.gpus[row]:
                 free_at[first + index] = max(free_at[first + index], end, soonest)
     return free_at
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Reservation:
-    """GPUs (rows) that are kept free for a unit from a time on."""
-
-    unit: Unit
-    at: float
-    gpus: Ints
-    spread: Spread | None = None
-    """What the unit could use now, if it waits for faster links."""
-
-    def planned(self, run_s: float) -> Reserved:
-        """Return it as part of a plan, given how long the unit runs, inf or NaN if unknown."""
-        at = self.at if self.at < UNKNOWN_AT else math.inf
-        until = math.inf if math.isnan(run_s) else at + run_s
-        return Reserved(job=self.unit.job, at=at, gpus=tuple(self.gpus.tolist()), until=until)
-
-
-def first_reservations(snapshot: Snapshot, reservations: Iterable[Reservation]) -> Memo:
-    """Return the memo of reservations: their known times, of jobs that had none before."""
-    known, first = snapshot.memos.get(RESERVED_AT), dict[int, float]()
-    for each in reservations:
-        job = each.unit.job
-        if snapshot.now < each.at < UNKNOWN_AT and (known is None or math.isnan(known[job])):
-            first.setdefault(job, each.at)
-    return {RESERVED_AT: first} if first else {}
 
 
 class Timetable:

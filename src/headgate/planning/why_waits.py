@@ -17,10 +17,10 @@ from headgate.base.units import MOST_SECONDS, SAME_INSTANT_S
 from headgate.model import WHOLE, Demand
 from headgate.planning.census import Bools
 from headgate.planning.fit import demand_text, lacking_resource, no_such_gpu
-from headgate.planning.link_costs import Spread
 from headgate.planning.placers import Placer
+from headgate.planning.reservations import Reservation, Spread
 from headgate.planning.shares import Floats, Ints
-from headgate.planning.timetable import Reservation, Timetable
+from headgate.planning.timetable import Timetable
 from headgate.planning.units import Unit
 from headgate.protocol import Reason
 from headgate.protocol.reasons import (

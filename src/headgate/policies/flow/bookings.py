@@ -26,14 +26,10 @@ from headgate.planning.debts import FairFinish
 from headgate.planning.job_traffic import communicates
 from headgate.planning.placement import timetable
 from headgate.planning.placers import Placer
+from headgate.planning.reservations import UNKNOWN_AT, Reservation, first_reservations
 from headgate.planning.shares import NO_CEILING, Floats, Ints
 from headgate.planning.standing import Standing, standing_less
-from headgate.planning.timetable import (
-    UNKNOWN_AT,
-    Reservation,
-    Timetable,
-    first_reservations,
-)
+from headgate.planning.timetable import Timetable
 from headgate.planning.units import Unit, waiting_units
 from headgate.planning.why_waits import WhyWaits
 from headgate.planning.wide import free_milli, unit_refusals
@@ -432,9 +428,9 @@ class Bookings:
             yield each.planned(self._run_s_on(self._job_of(each.unit), each))
 
     def again_at(self) -> float:
-        """Return when a round is due though no run has ended: one was expected to, for a unit.
+        """Return when a set was expected to be free for a unit that waits for links; inf for none.
 
-        That unit would start elsewhere if it is not worth while to wait longer; inf for none.
+        Unless it is free by then, another round decides whether the unit still waits for it.
         """
         at = min((each.at for each in self.reservations if each.spread), default=math.inf)
         return max(at, self._now.snapshot.now + PAUSE_S) if at < UNKNOWN_AT else math.inf

@@ -10,8 +10,8 @@ from headgate.base.order import in_order, least_of_each, nth_of_equals
 from headgate.flow import Ints
 from headgate.planning.census import Bools
 from headgate.planning.costs import PRICE_LIMIT
+from headgate.planning.reservations import UNKNOWN_AT
 from headgate.planning.standing import Standing
-from headgate.planning.timetable import UNKNOWN_AT
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.placed import Placed
 
