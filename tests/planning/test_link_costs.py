@@ -48,3 +48,12 @@ def test_rate_beside_many_jobs_is_near_the_exact_one(seed: int) -> None:
     found = rate_beside(own, [(other, math.inf) for other in others], 0.0)
     assert found <= own.alone_rate(TREE.capacity)
     assert 0.6 < found / expected < 1.6
+
+
+def test_job_without_links_leaves_the_rates_of_others() -> None:
+    sends = Communication(pattern=Pattern.ALL_TO_ALL, bytes_per_step=10)
+    apart = traffic_of(TREE, np.array([0, 4, 8]), sends)
+    alone = traffic_of(TREE, np.array([0, 0]), sends)
+    rates = flow_rates([apart, apart, alone], TREE.capacity)
+    assert rates[2] == math.inf
+    assert rates[:2].tolist() == flow_rates([apart, apart], TREE.capacity).tolist()
