@@ -8,7 +8,8 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
-from headgate.ports import make_policy
+from headgate.cli.cluster import placed_by
+from headgate.ports import make_policy, read_live_policy
 
 
 @pytest.fixture
@@ -82,3 +83,13 @@ def test_one_policy_is_shown_with_its_parameters(headgate: Any) -> None:
     assert [policy["name"] for policy in shown] == ["fs"]
     unknown = headgate("policies", "fps", "-o", "json")
     assert (unknown.code, unknown.error["code"]) == (2, "unknown_policy")
+
+
+def test_up_names_a_placer_beside_a_policy_or_the_default_one() -> None:
+    assert placed_by(None, None) is None
+    assert placed_by("fsp,slack=0", None) == "fsp,slack=0"
+    for text, policy in ((None, "headgate"), ("fsp,slack=0", "fsp")):
+        name, parameters = read_live_policy(POLICIES, placed_by(text, "closed-minimum") or "")
+        assert (name, parameters["place"]) == (policy, "closed-minimum")
+    with pytest.raises(SpecError, match="policy gs has no parameter 'place'"):
+        read_live_policy(POLICIES, placed_by("gs", "cyclic") or "")
