@@ -11,7 +11,8 @@ import pytest
 
 from headgate.base.rng import Random
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.timetable import Reservation, Timetable
+from headgate.planning.reservations import Reservation
+from headgate.planning.timetable import Timetable
 from headgate.planning.units import Unit, waiting_units
 from headgate.planning.why_waits import WhyWaits, being_stopped
 from headgate.protocol.reasons import (

@@ -25,6 +25,7 @@ from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.testing.policy_laws import PolicyLaws
 
 SETTINGS = [
+    {"place": "headgate"},
     {"place": "best-fit-subtree"},
     {"place": "closed-minimum", "otherwise": "wait"},
     {"place": "closed-minimum", "otherwise": "enlarge", "reserve": "needed"},
@@ -74,32 +75,32 @@ class Placing(PolicyLaws):
 
 
 class TestFifoClosedMinimum(Placing):
-    policy, setting = "fifo", SETTINGS[1]
+    policy, setting = "fifo", SETTINGS[2]
 
 
 class TestFifoCyclic(Placing):
-    policy, setting = "fifo", SETTINGS[6]
+    policy, setting = "fifo", SETTINGS[7]
 
 
 class TestEasyBackfillBestFit(Placing):
-    policy, setting = "easy-backfill", SETTINGS[0]
+    policy, setting = "easy-backfill", SETTINGS[1]
 
 
 class TestConservativeBackfillClosedMinimum(Placing):
-    policy, setting = "conservative-backfill", SETTINGS[1]
+    policy, setting = "conservative-backfill", SETTINGS[2]
 
 
 class TestLeastAttainedServiceClosedMinimum(Placing):
     preempts_whole_jobs = True
-    policy, setting = "least-attained-service", SETTINGS[2]
+    policy, setting = "least-attained-service", SETTINGS[3]
 
 
 class TestHeadgateClosedMinimum(Placing):
-    policy, setting = "headgate", SETTINGS[1]
+    policy, setting = "headgate", SETTINGS[2]
 
 
 class TestHeadgateBlockCyclic(Placing):
-    policy, setting = "headgate", SETTINGS[7]
+    policy, setting = "headgate", SETTINGS[8]
 
 
 class TestFifoSequential(Placing):
@@ -111,7 +112,7 @@ class TestEasyBackfillBlock(Placing):
 
 
 class TestFlowSharingBestFit(Placing):
-    policy, setting = "fs", SETTINGS[0]
+    policy, setting = "fs", SETTINGS[1]
 
 
 del Placing  # it is no policy by itself
@@ -174,6 +175,15 @@ def test_sizes_other_than_powers_of_two_are_refused_or_rounded_up() -> None:
     assert policy.refuses(job) is None
     plan = policy.decide(racks(3, 4), stream(0))
     assert sorted(start.node for start in plan.starts) == [0, 1, 2, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("order", ["headgate", "easy-backfill", "fifo", "least-attained-service"])
+def test_every_job_ends_in_a_storm_on_links(order: str) -> None:
+    for seed in range(8):
+        policy = make_policy(POLICIES, order, {"place": "headgate"})
+        with named(f"storm({seed}) under {order} on links"):
+            watch = ride(seed, policy, calm=seed % 3 == 2, limits=seed % 2 == 1, links=True)
+            assert ends_all(watch.engine, held_back=order in HELD_BACK)
 
 
 def test_every_placer_is_tried() -> None:

@@ -15,8 +15,8 @@ from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.model import WHOLE, Job, RunId
 from headgate.planning.network import FluidNetwork, Transfer
+from headgate.planning.reservations import RESERVED_AT
 from headgate.planning.submission_check import fits_no_node
-from headgate.planning.timetable import RESERVED_AT
 from headgate.ports import Policy
 from headgate.protocol import (
     Command,
@@ -31,11 +31,13 @@ from headgate.protocol import (
     TaskFailed,
     TaskFinished,
     TaskStopped,
+    TopologyChanged,
 )
 from headgate.protocol.reasons import PolicyBroke
 from headgate.sim.world import SimulatedWorld
 from headgate.state import JobState, TaskState, check
 from headgate.testing.digest import digest
+from headgate.testing.random_worlds import linked, random_topology
 from headgate.testing.storms import Storm, storm
 
 MOST_BATCHES = 5000
@@ -197,18 +199,32 @@ def limited(seed: int, fact: Event) -> Event:
     return replace(fact, job=replace(fact.job, time_limit_s=limit_s))
 
 
+def with_links(weather: Storm) -> Storm:
+    """Return a storm on a topology, with jobs that communicate."""
+    facts = [
+        replace(fact, job=linked(fact.job)) if isinstance(fact, JobSubmitted) else fact
+        for fact in weather.facts
+    ]
+    nodes = sum(isinstance(fact, NodeJoined) and not fact.at for fact in facts)
+    put = TopologyChanged(at=0.0, topology=random_topology(weather.seed, nodes))
+    return replace(weather, facts=(put, *facts))
+
+
 def ride(
     seed: int,
     policy: Policy,
     *,
     calm: bool = False,
     limits: bool = False,
+    links: bool = False,
     kind: type[SimulatedWorld] = SimulatedWorld,
 ) -> Watch:
     """Let a storm pass; return what was seen, with every check that holds for any storm made."""
     weather = storm(seed, calm=calm, accepts=lambda job: policy.refuses(job) is None)
     if limits:
         weather = replace(weather, facts=tuple(limited(seed, fact) for fact in weather.facts))
+    if links:
+        weather = with_links(weather)
     engine, network = Engine(), WatchedNetwork(**weather.links)
     world = world_of(weather, policy, network, kind)
     network.reads_for = world._reading

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headgate.base.column import Array
 from headgate.model import Job
-from headgate.planning.timetable import RESERVED_AT
+from headgate.planning.reservations import RESERVED_AT
 from headgate.protocol import (
     Command,
     Event,

@@ -58,7 +58,9 @@ def flow_rates(jobs: Sequence[Traffic], capacity: Floats) -> Floats:
         level = pairs.levels(level, busy[pairs.job], rate[pairs.job])
         new = alone.copy()
         np.minimum.at(new, pairs.job, level)
-        if np.all((new == rate) | (np.abs(new - rate) <= _SAME * rate)):
+        with np.errstate(invalid="ignore"):  # infinite rates, of jobs without links, are equal
+            same = (new == rate) | (np.abs(new - rate) <= _SAME * rate)
+        if same.all():
             return new
         if turn % 200 == 199:
             part /= 2

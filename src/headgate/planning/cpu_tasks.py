@@ -12,8 +12,9 @@ import numpy as np
 
 from headgate.model import CPUS
 from headgate.planning.fit import no_room
-from headgate.planning.placed_timetable import PlacedFit
-from headgate.planning.placers import Placer
+from headgate.planning.job_traffic import communicates
+from headgate.planning.placement import PlacedFit
+from headgate.planning.placers import ByLinks, Placer
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import FirstFit, waiting_gang
 from headgate.planning.why_waits import being_stopped
@@ -64,7 +65,9 @@ class _CpuTasks:
         Each on its cheapest node, else by first fit, with which the submission check judges it.
         """
         tasks, count = self._snapshot.waiting_of(job).tolist(), self._snapshot.jobs.task_count[job]
-        if self._placer is not None:
+        if self._placer is not None and not (
+            isinstance(self._placer, ByLinks) and not communicates(self._snapshot.job(job))
+        ):  # without links to weigh, it starts near its data
             yield from self._place_gang_by(self._placer, job)
             return
         used: set[int] | None = set() if self._snapshot.job(job).distinct_nodes else None

@@ -11,25 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
 from headgate.planning.census import Bools
 from headgate.planning.placers import Placer
 from headgate.planning.placers.on_cluster import ClusterPlacer, Room
+from headgate.planning.reservations import UNKNOWN_AT
 from headgate.planning.shares import Floats, Ints
-from headgate.planning.timetable import UNKNOWN_AT, EndAt, Timetable
-from headgate.planning.units import FirstFit, Unit
+from headgate.planning.timetable import EndAt, Timetable
+from headgate.planning.units import Unit
 from headgate.state import Scratch
 from headgate.state.tables import GPU_FREE, GPU_GONE
-
-
-def timetable(scratch: Scratch, end_at: EndAt, placer: Placer | None) -> Timetable:
-    """Return a timetable for a placer, or one that places units on the roomiest nodes."""
-    if placer is None:
-        return Timetable(scratch, end_at)
-    return PlacedTimetable(scratch, end_at, placer)
 
 
 class PlacedTimetable(Timetable):
@@ -39,15 +32,6 @@ class PlacedTimetable(Timetable):
         """Start as any timetable."""
         super().__init__(scratch, end_at)
         self._placer = ClusterPlacer(scratch.snapshot, placer)
-        self._among: list[int] | None = None
-
-    def start_among(self, unit: Unit, nodes: Sequence[int] | None) -> bool:
-        """Place a unit now if it fits on these nodes, on all by default."""
-        self._among = None if nodes is None else list(nodes)
-        try:
-            return self.start(unit, math.inf)
-        finally:
-            self._among = None
 
     def _place_by_first_fit(self, unit: Unit, run_s: float) -> list[int] | None:
         """Place a unit of several demands by first fit; not if it waits for a better set."""
@@ -64,10 +48,6 @@ class PlacedTimetable(Timetable):
         if spec.in_part:
             return super()._place_tasks(demand, tasks, run_s, used, distinct=distinct)
         room = self._room_now(demand, len(tasks), run_s, used, distinct=distinct)
-        if self._among is not None:
-            closed = np.ones(len(room), bool)
-            closed[self._among] = False
-            room[closed] = 0
         if room.sum() < len(tasks):
             return False
         usable = np.zeros(len(self._free_at), bool)
@@ -202,46 +182,3 @@ class PlacedTimetable(Timetable):
             chosen += rows
             available[np.isin(self._row, rows)] = math.inf
         return np.array(chosen, np.int64)
-
-
-class PlacedFit:
-    """Places units now by a placer, where others are placed by `FirstFit`."""
-
-    def __init__(self, scratch: Scratch, placer: Placer) -> None:
-        """Place on a scratch."""
-        self._scratch, self._placer = scratch, placer
-        self._table: PlacedTimetable | None = None
-
-    def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
-        """Place all tasks of a unit, as one group of steps, or none; with `among` on these nodes.
-
-        O(GPUs x log) and that of a search.
-        """
-        if self._table is None:
-            self._table = PlacedTimetable(self._scratch, _never, self._placer)
-        return self._table.start_among(unit, among)
-
-    def most(self, unit: Unit) -> int:
-        """Return how many tasks of a unit fit together; nothing is placed."""
-        return FirstFit(self._scratch).most(unit)
-
-
-class Fit(Protocol):
-    """What places units now."""
-
-    def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
-        """Place all tasks of a unit, as one group of steps, or none."""
-        ...
-
-    def most(self, unit: Unit) -> int:
-        """Return how many tasks of a unit fit together; nothing is placed."""
-        ...
-
-
-def fit(scratch: Scratch, placer: Placer | None) -> Fit:
-    """Return what places units now: a placer, or first fit."""
-    return FirstFit(scratch) if placer is None else PlacedFit(scratch, placer)
-
-
-def _never(tasks: Ints) -> Floats:
-    return np.full(len(tasks), math.inf)

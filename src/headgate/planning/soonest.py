@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
+from headgate.planning.reservations import Reservation
 from headgate.planning.shares import Floats, Ints
-from headgate.planning.timetable import Reservation, Timetable
+from headgate.planning.timetable import Timetable
 from headgate.planning.units import Unit
 from headgate.state import Snapshot
 from headgate.state.tables import GPU_GONE

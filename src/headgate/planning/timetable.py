@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 
 import numpy as np
@@ -26,9 +25,9 @@ from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
 from headgate.model import Demand
 from headgate.planning.census import Bools
+from headgate.planning.reservations import Reservation
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import FirstFit, Unit
-from headgate.protocol import Memo, Reserved
 from headgate.state import Scratch, Snapshot
 from headgate.state.moves import gpus_of, grants_of_moves
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
@@ -38,15 +37,6 @@ EndAt = Callable[[Ints], Floats]
 
 SOONEST_S = 0.001
 """A held GPU is expected to be free after this many seconds at the earliest."""
-
-UNKNOWN_AT = 1e300
-"""The end of a run of unknown length, for those who want a reservation for what waits for it.
-
-It is later than every known end, so that runs of known length may use its GPUs before.
-"""
-
-RESERVED_AT = "reserved_at"
-"""Column of the memo of policies that reserve: the time of the first reservation of each job."""
 
 
 def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
@@ -77,31 +67,6 @@ def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
     return free_at
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Reservation:
-    """GPUs (rows) that are kept free for a unit from a time on."""
-
-    unit: Unit
-    at: float
-    gpus: Ints
-
-    def planned(self, run_s: float) -> Reserved:
-        """Return it as part of a plan, given how long the unit runs, inf or NaN if unknown."""
-        at = self.at if self.at < UNKNOWN_AT else math.inf
-        until = math.inf if math.isnan(run_s) else at + run_s
-        return Reserved(job=self.unit.job, at=at, gpus=tuple(self.gpus.tolist()), until=until)
-
-
-def first_reservations(snapshot: Snapshot, reservations: Iterable[Reservation]) -> Memo:
-    """Return the memo of reservations: their known times, of jobs that had none before."""
-    known, first = snapshot.memos.get(RESERVED_AT), dict[int, float]()
-    for each in reservations:
-        job = each.unit.job
-        if snapshot.now < each.at < UNKNOWN_AT and (known is None or math.isnan(known[job])):
-            first.setdefault(job, each.at)
-    return {RESERVED_AT: first} if first else {}
-
-
 class Timetable:
     """When GPUs are free; made for one round. Queries cost O(GPUs x log)."""
 
@@ -129,6 +94,7 @@ class Timetable:
         self._nth = nth_of_equals(self._node)  # GPU of its node
         self._width = _width(self._nth)
         self._last: dict[tuple[int, int], tuple[Bools, Ints, Ints]] = {}  # of each place
+        self._among: Bools | None = None  # the only nodes to use, `[nodes]`
 
     @property
     def free_at(self) -> Floats:
@@ -177,13 +143,23 @@ class Timetable:
                 break
         return False
 
+    def start_among(self, unit: Unit, nodes: Sequence[int] | None) -> bool:
+        """Place a unit now if it fits on these nodes, on all by default."""
+        if nodes is not None:
+            self._among = np.zeros(len(self._scratch.snapshot.nodes.alive), bool)
+            self._among[list(nodes)] = True
+        try:
+            return self.start(unit, math.inf)
+        finally:
+            self._among = None
+
     def _place_by_first_fit(self, unit: Unit, run_s: float) -> list[int] | None:
         """Place a unit of several demands by first fit, if that is on usable GPUs.
 
         So one that fits the idle cluster, as the submission check tests, starts there.
         """
         before = len(self._scratch.starts)
-        if not FirstFit(self._scratch).place(unit):
+        if self._among is not None or not FirstFit(self._scratch).place(unit):
             return None
         first, rows = self._scratch.snapshot.nodes.first_gpu, list[int]()
         for start in self._scratch.starts[before:]:
@@ -248,6 +224,10 @@ class Timetable:
         room = self._room_now(demand, count, run_s, used, distinct=distinct)
         if self._demands[demand].in_part:
             return self._nodes_for_parts(demand, run_s, room)
+        return self._pick(room, count)
+
+    def _pick(self, room: Ints, count: int) -> list[int]:
+        """Return the nodes of `count` tasks, given how many fit each; fewer if too few fit."""
         return _compact(room, count)
 
     def _room_now(
@@ -260,6 +240,8 @@ class Timetable:
         spec, ledger = self._demands[demand], self._scratch.ledger
         room = np.where(ledger.nodes_with_room(demand), 1 if distinct else count, 0)
         room[sorted(used)] = 0
+        if self._among is not None:
+            room[~self._among] = 0
         for kind, amount in self._scratch.snapshot.names.needs[demand]:
             room = np.minimum(room, ledger.nodes.free.kind(kind) // amount)
         if spec.gpus and not spec.in_part:
@@ -345,6 +327,16 @@ class Timetable:
             if soonest <= at or not self._reserved:
                 return Reservation(unit=unit, at=max(at, soonest), gpus=rows)
             at = soonest
+
+    def better(self, unit: Unit, run_s: float, expected_s: float) -> Reservation | None:
+        """Return the later set that a unit waits for though it fits now; here none does."""
+        del unit, run_s, expected_s
+        return None
+
+    def run_s_on(self, found: Reservation, run_s: float) -> float:
+        """Return how long a run of `run_s` seconds takes as reserved; here, as anywhere."""
+        del found
+        return run_s
 
     def hold(self, rows: Ints, until: float) -> None:
         """Change when GPUs become free."""
@@ -443,6 +435,8 @@ class Timetable:
         chosen.
         """
         available = self._available(self._every, at, run_s) if price is None else price.copy()
+        if self._among is not None:
+            available = np.where(self._among[self._node], available, math.inf)
         void = self._reserved and price is None
         chosen, soonest = [np.zeros(0, np.int64)], at
         on_gpus = [(demand, len(tasks)) for demand, tasks in demands if self._demands[demand].gpus]
@@ -460,7 +454,7 @@ class Timetable:
             soonest = max(soonest, float(np.partition(free_at, count - 1)[count - 1]))
             if math.isinf(soonest) or (void and soonest > at and not left):
                 return chosen[0], soonest
-            nodes = _compact(np.bincount(node[free_at <= soonest]), count)
+            nodes = self._pick(np.bincount(node[free_at <= soonest]), count)
             chosen.append(self._latest(nodes, fits, soonest, spec.gpus, first=price is not None))
             available[chosen[-1]] = math.inf
         return self._row[np.concatenate(chosen)], soonest

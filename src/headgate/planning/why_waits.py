@@ -18,8 +18,9 @@ from headgate.model import WHOLE, Demand
 from headgate.planning.census import Bools
 from headgate.planning.fit import demand_text, lacking_resource, no_such_gpu
 from headgate.planning.placers import Placer
+from headgate.planning.reservations import Reservation, Spread
 from headgate.planning.shares import Floats, Ints
-from headgate.planning.timetable import Reservation, Timetable
+from headgate.planning.timetable import Timetable
 from headgate.planning.units import Unit
 from headgate.protocol import Reason
 from headgate.protocol.reasons import (
@@ -102,6 +103,8 @@ class WhyWaits:
             self._known[key] = self._short(unit)
         found, mine = self._known[key], self._reservation.get(unit.tasks)
         reserved = None if mine is None else self._reserved(mine)
+        if mine is not None and mine.spread is not None:
+            return self._waits_for_links(mine, mine.spread, reserved)
         if isinstance(found, Reason):
             return replace(found, reserved=reserved) if isinstance(found, Short) else found
         if run_s <= found + SAME_INSTANT_S:
@@ -112,6 +115,21 @@ class WhyWaits:
             needs_s=None if math.isinf(run_s) else run_s,
             hole_s=found,
             ahead=self._ahead(found),
+            reserved=reserved,
+        )
+
+    def _waits_for_links(
+        self, mine: Reservation, spread: Spread, reserved: ReservedAt | None
+    ) -> GangSpread:
+        """Return why a unit waits that fits now, but would end later there."""
+        return GangSpread(
+            tasks=len(mine.unit.tasks),
+            gpus=-(-mine.unit.gpus_milli(self._snapshot) // WHOLE),
+            spans=spread.spans,
+            level=spread.level,
+            slowdown=spread.slowdown,
+            wait_s=mine.at - self._snapshot.now,
+            better_spans=spread.better_spans,
             reserved=reserved,
         )
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from headgate.model import WHOLE
-from headgate.planning.placed_timetable import fit
+from headgate.planning.placement import fit
 from headgate.planning.placers import Placer
 from headgate.planning.shares import Ints, entitle, fair_shares
 from headgate.planning.standing import Standing, standing_less

@@ -122,19 +122,47 @@ class Fragmented(Short):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangSpread(Short):
-    """The tasks of a unit fit now, but not in the kind of set that the placer waits for."""
+    """The tasks of a unit fit now, but not in the kind of set that the placer waits for.
+
+    With a `slowdown`, they wait for links: the best free set spans so many parts of a `level` of
+    the topology, and the one that is free in `wait_s` seconds, `better_spans`.
+    """
 
     tasks: int
     gpus: int
+    spans: int = 0
+    level: str = ""
+    slowdown: float = 0.0
+    wait_s: float = 0.0
+    better_spans: int = 0
 
     def cause(self) -> str:
+        if self.slowdown:
+            spans = "is in one" if self.spans == 1 else f"spans {self.spans}"
+            return (
+                f"best free set {spans} {_plural(self.level, self.spans)}: "
+                f"{self.slowdown:.2g}x slower; waits {format_seconds(self.wait_s)} for "
+                f"{self._better()}"
+            )
         gpus = "a free GPU" if self.gpus == 1 else f"{self.gpus} free GPUs"
         what = "its task fits" if self.tasks == 1 else f"its {self.tasks} tasks fit"
         is_none = "that is" if self.gpus == 1 else "these are"
         return f"{what} {gpus}, but {is_none} no closed set of least diameter"
 
+    def _better(self) -> str:
+        count = "one" if self.better_spans == 1 else str(self.better_spans)
+        if self.better_spans >= self.spans:
+            count = "another" if self.better_spans == 1 else f"{count} other"
+        return f"{count} {_plural(self.level, self.better_spans)}"
+
     def _without(self) -> str:
         return "starts when one is idle"
+
+
+def _plural(noun: str, count: int) -> str:
+    if count == 1:
+        return noun
+    return f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -143,7 +143,8 @@ class Communicating:
             group = self._groups[name]
             step_s = self._shared.step_s(name)
             self._account(name, group, now)
-            group.slowdown, group.step_s = max(1.0, step_s / group.best_step_s), step_s
+            best_s = group.best_step_s or step_s  # none if its best possible set sends nothing
+            group.slowdown, group.step_s = max(1.0, step_s / best_s) if best_s else 1.0, step_s
             runs |= dict.fromkeys(group.computing)
         runs |= dict.fromkeys(self._fresh)
         self._fresh.clear()
@@ -205,7 +206,8 @@ class Communicating:
         for progress in group.computing.values():
             progress.advance(now, group.slowdown)
         self.times.add(group.job.id, elapsed_s, elapsed_s / group.slowdown)
-        self.use.sent(self._shared.traffic(name), elapsed_s / group.step_s)
+        if group.step_s:  # else it sends nothing
+            self.use.sent(self._shared.traffic(name), elapsed_s / group.step_s)
 
     def _current(self, now: float) -> JobTraffic:
         """Return the traffic in the present topology; if it is new, send everything over it."""

@@ -7,12 +7,25 @@ need these, run on parts of GPUs, or are gangs of equal tasks on distinct nodes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from headgate.base.rng import Random, stream
 from headgate.machine.running_limit import release_held, unblock
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task, result_id
+from headgate.model import (
+    Bandwidth,
+    Communication,
+    Gpu,
+    Job,
+    Node,
+    Pattern,
+    Queue,
+    Shard,
+    Task,
+    result_id,
+)
+from headgate.model.topology import ClusterMesh, ClusterTopology, ClusterTree
 from headgate.planning.census import is_wide
 from headgate.state import JobState, Snapshot, State, TaskState, moves
 from headgate.state.life import RUNS
@@ -126,6 +139,42 @@ def _of_any_kind(job: Job) -> Job:
         case _:
             return job
     return replace(job, tasks=tuple(tasks))
+
+
+def linked(job: Job) -> Job:
+    """Return a job of which two thirds communicate."""
+    rng = stream(0, job.id, repr(job.tasks), "links")
+    pattern = rng.choice((None, *Pattern, *Pattern))
+    if pattern is None:
+        return job
+    communication = Communication(
+        pattern=pattern,
+        bytes_per_step=rng.choice((0, 10, 300)),
+        step_s=rng.choice((0.0, 1.0)),
+        processes=rng.choice((0, 0, 0, 7)),
+    )
+    return replace(job, communication=communication)
+
+
+def random_topology(seed: int, nodes: int) -> ClusterTopology | None:
+    """Return a topology of some of the nodes n0, n1 ...: a mesh, or a tree; None for racks."""
+    rng = stream(seed, "topology")
+    names = tuple(f"n{n}" for n in range(max(1, nodes - rng.choice((0, 0, 1)))))
+    count = len(names)
+    match rng.choice(("racks", "mesh", "tree")):
+        case "mesh":
+            return ClusterMesh(sides=(count,), wrap=(False,), bytes_per_s=(50.0,), nodes=names)
+        case "tree":
+            pairs = -(-count // 2)
+            return ClusterTree(
+                level_names=("core", "pair", "node"),
+                names=("core", *(f"p{n}" for n in range(pairs)), *names),
+                parents=(-1, *[0] * pairs, *(1 + n // 2 for n in range(count))),
+                levels=(0, *[1] * pairs, *[2] * count),
+                bytes_per_s=(math.inf, *[20.0] * pairs, *[80.0] * count),
+            )
+        case _:
+            return None
 
 
 def _cpus(rng: Random, gpus: int) -> float | None:

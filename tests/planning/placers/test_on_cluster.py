@@ -19,7 +19,8 @@ from headgate.model.topology import (
     NodeShape,
 )
 from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.placed_timetable import PlacedTimetable, fit, timetable
+from headgate.planning.placed_timetable import PlacedTimetable
+from headgate.planning.placement import fit, timetable
 from headgate.planning.placers import BestFitSubtree, ClosedMinimum, Cyclic, Placer, Sequential
 from headgate.planning.placers.setting import placer_of
 from headgate.planning.units import Unit, waiting_units

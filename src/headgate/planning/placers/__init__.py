@@ -6,6 +6,7 @@ from headgate.planning.placers.make import layout_of
 from headgate.planning.placers.rules import (
     BestFitSubtree,
     Block,
+    ByLinks,
     ClosedMinimum,
     Cyclic,
     Placer,
@@ -19,6 +20,7 @@ __all__ = [
     "BestFitSubtree",
     "Block",
     "Boxes",
+    "ByLinks",
     "ClosedMinimum",
     "Cyclic",
     "Layout",

@@ -107,6 +107,12 @@ class Boxes(Layout):
         """Return sites in the half of a half ... of the mesh whose room is closest to the tasks."""
         return self._halves.best_fit(request)
 
+    def sets(self, request: Request, most: int) -> list[Ints]:
+        """Return an idle closed box, the best half, and a compact set, as far as there are any."""
+        tries = (self.template, self.best_fit, self.compact)
+        found = [np.unique(sites) for each in tries if (sites := each(request)) is not None]
+        return found[:most]
+
     def closed_around(self, sites: Ints) -> Ints | None:
         """Return the smallest closed box with some sites, None if so many fit a lesser one."""
         lines = self._lines_around(sites)

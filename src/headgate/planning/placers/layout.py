@@ -51,10 +51,12 @@ class Layout(ABC):
     """Sites in a topology. Sets of sites are arrays of their numbers.
 
     `in_order` are the sites in the order of their leaves; `group`, by site, is the part of the
-    machine that it is in: a subtree below the root, a row of a mesh.
+    machine that it is in: a subtree below the root, a row of a mesh. In a layout that `is_flat`,
+    all sites are equally far from each other.
     """
 
     sites: int
+    is_flat = False
     in_order: Ints
     group: Ints
 
@@ -77,6 +79,14 @@ class Layout(ABC):
     @abstractmethod
     def best_fit(self, request: Request) -> Ints | None:
         """Return sites for the tasks, one each, in the subtree whose room is closest to them."""
+
+    @abstractmethod
+    def sets(self, request: Request, most: int) -> list[Ints]:
+        """Return sets of sites that hold the tasks and have no part that does, `most` at most.
+
+        Those of less diameter first, then those with fewer sites that are not idle, then with less
+        room.
+        """
 
     @abstractmethod
     def closed_around(self, sites: Ints) -> Ints | None:

@@ -50,7 +50,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Layouts:
+class Layouts:
     """The sites of a fabric: nodes (rows), and GPUs (rows) if there are levels between these."""
 
     node: Ints
@@ -60,10 +60,10 @@ class _Layouts:
     index: Ints  # of the site of each GPU, -1 without
 
 
-_recent: deque[tuple[Fabric, _Layouts]] = deque(maxlen=_KEPT)
+_recent: deque[tuple[Fabric, Layouts]] = deque(maxlen=_KEPT)
 
 
-def _layouts_of(snapshot: Snapshot) -> _Layouts:
+def layouts_of(snapshot: Snapshot) -> Layouts:
     """Return the layouts of a snapshot's nodes; O(nodes) for a fabric used before."""
     fabric = Fabric.of(snapshot)
     for known, layouts in tuple(_recent):  # other threads may add some meanwhile
@@ -83,7 +83,7 @@ def _layouts_of(snapshot: Snapshot) -> _Layouts:
         above = fabric.vertex[snapshot.gpus.node.take(gpu).astype(np.int64)]
         if (topology.parent[leaf] != above).any():
             of_gpus = layout_of(topology, leaf)
-    layouts = _Layouts(
+    layouts = Layouts(
         node=node, of_nodes=layout_of(topology, vertex), gpu=gpu, of_gpus=of_gpus, index=index
     )
     _recent.appendleft((fabric, layouts))
@@ -96,7 +96,7 @@ class ClusterPlacer:
     def __init__(self, snapshot: Snapshot, placer: Placer) -> None:
         """Use the topology of a snapshot."""
         self.placer, self._snapshot = placer, snapshot
-        self._layouts = _layouts_of(snapshot)
+        self._layouts = layouts_of(snapshot)
         self._gpu_node = snapshot.gpus.node.array().astype(np.int64)
         self._memory = snapshot.gpus.memory_bytes.array().astype(np.int64)
         self._first = snapshot.nodes.first_gpu.array().astype(np.int64)
@@ -237,7 +237,7 @@ class ClusterPlacer:
         if not spec.gpus:
             return [(node, ()) for node in nodes.tolist()]
         chosen = {
-            node: self._gpus_on(node, count * spec.gpus, now)
+            node: self.gpus_on(node, count * spec.gpus, now)
             for node, count in zip(*np.unique(nodes, return_counts=True), strict=True)
         }
         nth = nth_of_equals(nodes)
@@ -246,7 +246,8 @@ class ClusterPlacer:
             for node, n in zip(nodes.tolist(), nth.tolist(), strict=True)
         ]
 
-    def _gpus_on(self, node: int, count: int, now: Room) -> list[int]:
+    def gpus_on(self, node: int, count: int, now: Room) -> list[int]:
+        """Return so many of the usable GPUs of a node (rows), close together."""
         first, number = self._first[node], self._snapshot.nodes.gpu_count[node]
         rows = first + np.flatnonzero(now.usable[first : first + number])
         if len(rows) > count:

@@ -107,6 +107,22 @@ class BestFitSubtree(Placer):
 
 
 @dataclass(frozen=True, slots=True)
+class ByLinks(Placer):
+    """The set on which a job that communicates ends soonest; for others, the tightest one.
+
+    On a cluster, times and neighbours are weighed by `headgate.planning.linked_timetable`; sites
+    alone are chosen for the least diameter.
+    """
+
+    name = "headgate"
+    stays_on_node = True
+
+    def choose(self, layout: Layout, request: Request) -> Places | None:
+        """Return sites of least diameter."""
+        return spread(layout, request)
+
+
+@dataclass(frozen=True, slots=True)
 class Sequential(Placer):
     """The first sites with room, in the order of leaves."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from headgate.model import WHOLE, Job
 from headgate.planning.placers.rules import (
     BestFitSubtree,
     Block,
+    ByLinks,
     ClosedMinimum,
     Cyclic,
     Placer,
@@ -21,8 +23,12 @@ from headgate.protocol.reasons import PolicyRefuses
 FIRST_FIT = "first-fit"
 """The policy's own choice, without regard to a topology."""
 
+BY_LINKS = "headgate"
+"""Where jobs that communicate end soonest, others as tightly as possible."""
+
 PLACES = (
     FIRST_FIT,
+    BY_LINKS,
     "best-fit-subtree",
     "closed-minimum",
     "sequential",
@@ -36,8 +42,8 @@ PLACE = (
         name="place",
         default=FIRST_FIT,
         unit="1",
-        meaning="where gangs and tasks of several GPUs are placed; first-fit is the policy's own "
-        "choice, without regard to the topology",
+        meaning="where gangs and tasks of several GPUs are placed; first-fit is without regard to "
+        "the topology, headgate where they end soonest, else as tightly as possible",
         choices=PLACES,
     ),
     Parameter(
@@ -75,6 +81,10 @@ PLACE = (
 """The parameters of every policy that places gangs."""
 
 
+PLACE_BY_LINKS = (replace(PLACE[0], default=BY_LINKS), *PLACE[1:])
+"""Those of a policy that places by links by default."""
+
+
 def placer_of(
     *,
     place: str = FIRST_FIT,
@@ -85,6 +95,7 @@ def placer_of(
 ) -> Placer | None:
     """Return the placer of the parameters `PLACE`, None for first fit."""
     placers: dict[str, Placer] = {
+        BY_LINKS: ByLinks(),
         "best-fit-subtree": BestFitSubtree(refuses_others=sizes == "refuse"),
         "closed-minimum": ClosedMinimum(reserve=reserve, otherwise=otherwise),
         "sequential": Sequential(),
@@ -117,14 +128,20 @@ class PlacingPolicy(Policy):
         return max((n for n in (milli // WHOLE for milli in together) if n & (n - 1)), default=0)
 
 
-def with_place(make: Callable[..., PlacingPolicy]) -> Callable[..., Policy]:
-    """Return a function that also takes the parameters `PLACE`; other processes can receive it."""
-    return partial(_made, make)
+def with_place(
+    make: Callable[..., PlacingPolicy], *, place: str = FIRST_FIT
+) -> Callable[..., Policy]:
+    """Return a function that also takes the parameters `PLACE`; `place` is the default.
+
+    Other processes can receive it.
+    """
+    return partial(_made, make, place)
 
 
-def _made(make: Callable[..., PlacingPolicy], /, **parameters: float | str) -> Policy:
+def _made(make: Callable[..., PlacingPolicy], place: str, /, **parameters: float | str) -> Policy:
     names = [parameter.name for parameter in PLACE]
     settings = {name: parameters.pop(name) for name in names if name in parameters}
+    settings.setdefault("place", place)
     policy = make(**parameters)
     policy.placer = placer_of(**settings)  # type: ignore[arg-type]  # checked by `make_policy`
     return policy

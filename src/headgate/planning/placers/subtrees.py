@@ -34,6 +34,7 @@ class Subtrees(Layout):
         self._kept: Ints = order[size[order] > 0]
         self._first, self._end = first[self._kept], end[self._kept]
         self._size, self._span = size[self._kept], span[self._kept]
+        self.is_flat = not ((self._size > 1) & (self._size < self.sites)).any()
         self._spans, starts = np.unique(self._span, return_index=True)
         self._levels = [slice(a, b) for a, b in np.stack([starts, [*starts[1:], len(order)]]).T]
         most = [int(self._size[level].max()) for level in self._levels]
@@ -84,6 +85,19 @@ class Subtrees(Layout):
         if not len(fits):
             return None
         return self._within(int(fits[room[fits].argmin()]), request.room, request.count)
+
+    def sets(self, request: Request, most: int) -> list[Ints]:
+        """Return subtrees that hold the tasks and have no part that does; see `Layout.sets`."""
+        every = slice(0, len(self._kept))
+        room = self._sums(request.room, every)
+        fits = np.flatnonzero(room >= request.count)
+        part_fits = np.zeros(len(room) + 1, bool)
+        part_fits[self._above[fits]] = True
+        fits = fits[~part_fits[fits]]
+        if len(fits) > 1:
+            busy = self._sums(~request.idle, every)[fits]
+            fits = fits[np.lexsort((room[fits], busy, self._span[fits]))]
+        return [self._sites_of(subtree) for subtree in fits[:most].tolist()]
 
     def closed_around(self, sites: Ints) -> Ints | None:
         """Return the smallest subtree with some sites, None if so many fit a lesser one."""
@@ -141,6 +155,13 @@ class Subtrees(Layout):
 
     def _sites_of(self, subtree: int) -> Ints:
         return self.in_order[self._first[subtree] : self._end[subtree]]
+
+    @cached_property
+    def _above(self) -> Ints:
+        """The subtree that each one is a part of, -1 for the whole tree."""
+        above = self._number[np.maximum(self._tree.parent[self._kept], 0)]
+        above[self._kept == 0] = -1
+        return above
 
     @cached_property
     def _number(self) -> Ints:

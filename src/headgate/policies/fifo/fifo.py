@@ -13,7 +13,7 @@ import numpy as np
 
 from headgate.base.rng import Random
 from headgate.model import WHOLE
-from headgate.planning.placed_timetable import Fit, fit
+from headgate.planning.placement import Fit, fit
 from headgate.planning.placers import Placer
 from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
 from headgate.planning.units import Unit

@@ -3,9 +3,11 @@
 In that order every job books GPUs in the timetable of the round. A job with tasks for the flow
 claims the GPUs of its entitlement, those that are free soonest. A wide unit starts if it fits
 now on GPUs that nothing before it needs; otherwise the first ones get reservations, at the earliest
-time at which their GPUs are expected to be free. What comes later only backfills: it starts if it
-ends before the reservations begin with a probability of at least `BACKFILL_P`. For tasks of the
-flow, reserved GPUs are slots until then (`windows`); what the flow leaves, they get by first fit.
+time at which their GPUs are expected to be free. So does a unit that communicates and would end
+sooner on other GPUs, with faster links (`planning.linked_timetable`). What comes later only
+backfills: it starts if it ends before the reservations begin with a probability of at least
+`BACKFILL_P`. For tasks of the flow, reserved GPUs are slots until then (`windows`); what the flow
+leaves, they get by first fit.
 """
 
 from __future__ import annotations
@@ -21,15 +23,18 @@ from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
 from headgate.planning.census import Bools
 from headgate.planning.debts import FairFinish
-from headgate.planning.placed_timetable import timetable
+from headgate.planning.job_traffic import communicates
+from headgate.planning.placement import timetable
 from headgate.planning.placers import Placer
+from headgate.planning.reservations import UNKNOWN_AT, Reservation, first_reservations
 from headgate.planning.shares import NO_CEILING, Floats, Ints
 from headgate.planning.standing import Standing, standing_less
-from headgate.planning.timetable import Reservation, Timetable, first_reservations
+from headgate.planning.timetable import Timetable
 from headgate.planning.units import Unit, waiting_units
 from headgate.planning.why_waits import WhyWaits
 from headgate.planning.wide import free_milli, unit_refusals
 from headgate.policies.flow.in_flight import InFlight
+from headgate.policies.flow.node_order import PAUSE_S
 from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.preempt_units import Bargain, UnitPreemptions
 from headgate.policies.flow.times import Times
@@ -119,9 +124,23 @@ class Bookings:
             won = int(self._won_milli[job])
             if (won and won + milli > limit_milli) or not self._has_room(job, milli):
                 return
+            if self._waits_for_links(job, unit, milli):
+                return
             if not self._start(job, unit, milli):
                 self._reserve(job, unit, milli)
                 return
+
+    def _waits_for_links(self, job: int, unit: Unit, milli: int) -> bool:
+        """Reserve a better set for a unit that fits now, if it ends sooner there."""
+        better = self._better(job, unit)
+        if better is None:
+            return False
+        self._keep(job, better, milli)
+        return True
+
+    def _better(self, job: int, unit: Unit) -> Reservation | None:
+        wide = self._wide
+        return self._table.better(unit, float(wide.high_s[job]), float(wide.run_s[job]))
 
     def _units(self, job: int) -> Iterator[Unit]:
         """Yield the units of a job that have not started."""
@@ -141,7 +160,8 @@ class Bookings:
         if self._is_too_long(unit.shape, run_s):
             return False
         if not self._table.start(unit, run_s):
-            self._too_long[unit.shape] = run_s
+            if not communicates(self._scratch.snapshot.job(unit.job)):  # else it takes longer
+                self._too_long[unit.shape] = run_s
             return False
         self._won_milli[job] += milli
         self._wide.started.add(unit.tasks[0])
@@ -153,13 +173,18 @@ class Bookings:
         Then the ledger denies what the timetable, which books GPUs alone, would allow: GPUs that
         are kept free for it would not help.
         """
-        run_s = float(self._wide.run_s[job])
-        found = self._table.earliest(unit, run_s)
+        found = self._table.earliest(unit, float(self._wide.run_s[job]))
         if found is not None and found.at > self._table.now:
-            self._table.keep(found, run_s)
-            queue = int(self._now.queue[job])
-            self._booked_milli[queue] = self._booked_milli.get(queue, 0) + milli
-            self.reservations.append(found)
+            self._keep(job, found, milli)
+
+    def _keep(self, job: int, found: Reservation, milli: int) -> None:
+        self._table.keep(found, self._run_s_on(job, found))
+        queue = int(self._now.queue[job])
+        self._booked_milli[queue] = self._booked_milli.get(queue, 0) + milli
+        self.reservations.append(found)
+
+    def _run_s_on(self, job: int, found: Reservation) -> float:
+        return self._table.run_s_on(found, float(self._wide.run_s[job]))
 
     def preempt(self, ahead: InFlight, bargain: Bargain) -> None:
         """Preempt units for those of the first jobs in order that wait, where that is worth it.
@@ -168,9 +193,10 @@ class Bookings:
         """
         bargain.held = bargain.held - (-self._won_milli // WHOLE)
         preempted = UnitPreemptions(self._now, ahead, bargain)
+        by_choice = {each.unit.tasks[0] for each in self.reservations if each.spread}
         for job in preempted.may_gain(self._order[: self._most]).tolist():
             unit = next(self._units(job), None)
-            if unit is None:
+            if unit is None or unit.tasks[0] in by_choice:
                 continue
             milli = unit.gpus_milli(self._scratch.snapshot)
             run_s, gpus = float(self._times.run_s[job]), -(-milli // WHOLE)
@@ -289,7 +315,8 @@ class Bookings:
             others = [other for other in self.reservations if other is not each]
             self._rebook(others)
             self._booked_milli[queue] -= milli
-            if self._has_room(job, milli) and self._start(job, each.unit, milli):
+            waits = bool(each.spread) and self._better(job, each.unit) is not None
+            if not waits and self._has_room(job, milli) and self._start(job, each.unit, milli):
                 self.reservations[:] = others  # in place: `_all_reservations` may be this list
             else:
                 self._booked_milli[queue] += milli
@@ -300,7 +327,7 @@ class Bookings:
         self._table.release()
         for each in reservations:
             job = self._job_of(each.unit)
-            self._table.keep(each, float(self._wide.run_s[job]))
+            self._table.keep(each, self._run_s_on(job, each))
 
     def backfill(self, tasks: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
         """Start tasks of the flow on GPUs that are free until reservations begin, in this order.
@@ -398,8 +425,15 @@ class Bookings:
     def planned(self) -> Iterator[Reserved]:
         """Yield what is reserved, in order."""
         for each in self._all_reservations:
-            job = self._job_of(each.unit)
-            yield each.planned(float(self._wide.run_s[job]))
+            yield each.planned(self._run_s_on(self._job_of(each.unit), each))
+
+    def again_at(self) -> float:
+        """Return when a set was expected to be free for a unit that waits for links; inf for none.
+
+        Unless it is free by then, another round decides whether the unit still waits for it.
+        """
+        at = min((each.at for each in self.reservations if each.spread), default=math.inf)
+        return max(at, self._now.snapshot.now + PAUSE_S) if at < UNKNOWN_AT else math.inf
 
 
 def start_only_unit(
@@ -407,7 +441,8 @@ def start_only_unit(
 ) -> bool:
     """Start the only unit that waits, if there is no other and it fits now; return whether it does.
 
-    It starts where `Bookings` would start it; no time or order of jobs needs to be known for that.
+    It starts where `Bookings` would start it; no order of jobs needs to be known for that, and no
+    time unless it communicates.
     """
     if len(now.task) or len(now.wide_jobs) != 1:
         return False
@@ -418,7 +453,11 @@ def start_only_unit(
     (unit,) = found[0]
     if not scratch.has_room(int(now.queue[job]), unit.gpus_milli(now.snapshot)):
         return False
-    return timetable(scratch, times.end_at, placer).start(unit, math.inf)
+    table = timetable(scratch, times.end_at, placer)
+    if communicates(now.snapshot.job(unit.job)):
+        high_s, run_s = float(times.surely_s[job]), float(times.run_s[job])
+        return table.better(unit, high_s, run_s) is None and table.start(unit, high_s)
+    return table.start(unit, math.inf)
 
 
 class _WideJobs:

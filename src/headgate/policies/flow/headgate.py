@@ -12,7 +12,8 @@ from headgate.base.order import in_order, ranks
 from headgate.planning.census import Bools
 from headgate.planning.costs import FLOW_PAPER, SLACK
 from headgate.planning.debts import FairFinish, debts_gpu_s, updated_debts
-from headgate.planning.placers.setting import PLACE, with_place
+from headgate.planning.placers import ByLinks
+from headgate.planning.placers.setting import BY_LINKS, PLACE_BY_LINKS, with_place
 from headgate.planning.shares import Floats, Ints, fair_shares
 from headgate.planning.standing import Standing
 from headgate.planning.wide import WideUnits
@@ -78,6 +79,7 @@ class TimelyFlow(FlowPolicy):
 
     name = "headgate"
     plans_ahead = True
+    placer = ByLinks()
 
     def __init__(
         self, *, memory_s: float = 600.0, slack: float = 0.25, reservations: float = 16.0
@@ -181,6 +183,8 @@ class TimelyFlow(FlowPolicy):
             memo |= booked.memo()
         price = waiting.price_by_job(len(now.jobs))
         again_at = next_round_at(now, ahead, waiting, free, held < target, preempted.next_s)
+        if booked and booked.again_at() < (again_at or math.inf):
+            again_at = booked.again_at()
         if round_.windows is not None:
             ahead = round_.windows.held
             waiting = assign_waiting(now, ahead, short)
@@ -254,6 +258,6 @@ INFO = PolicyInfo(
     "end first, on a GPU free now or soon; jobs in the order in which fair sharing would finish "
     "them",
     source="Headgate; built on " + FLOW_PAPER,
-    parameters=(*PARAMETERS, *PLACE),
-    make=with_place(TimelyFlow),
+    parameters=(*PARAMETERS, *PLACE_BY_LINKS),
+    make=with_place(TimelyFlow, place=BY_LINKS),
 )

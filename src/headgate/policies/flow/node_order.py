@@ -10,12 +10,12 @@ from headgate.base.order import in_order, least_of_each, nth_of_equals
 from headgate.flow import Ints
 from headgate.planning.census import Bools
 from headgate.planning.costs import PRICE_LIMIT
+from headgate.planning.reservations import UNKNOWN_AT
 from headgate.planning.standing import Standing
-from headgate.planning.timetable import UNKNOWN_AT
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.placed import Placed
 
-_PAUSE_S = 1.0  # least seconds until a requested round
+PAUSE_S = 1.0  # least seconds until a requested round
 
 
 def starts_by_rank(now: Standing, placed: Placed, rank: Ints) -> tuple[Placed, Placed]:
@@ -83,5 +83,5 @@ def next_round_at(
     fitting = np.append(np.cumsum(free[::-1])[::-1], 0)
     relevant = (fitting[now.task_class[waiting.task]] > 0) | short[waiting.job]
     soon_s = float(ahead.wait_s[waiting.run[relevant]].min(initial=next_s))
-    at = now.snapshot.now + max(_PAUSE_S, soon_s)
+    at = now.snapshot.now + max(PAUSE_S, soon_s)
     return at if at < UNKNOWN_AT else None

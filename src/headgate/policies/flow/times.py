@@ -9,9 +9,9 @@ import numpy as np
 
 from headgate.planning.census import Bools
 from headgate.planning.estimates import Estimates
+from headgate.planning.reservations import UNKNOWN_AT
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
-from headgate.planning.timetable import UNKNOWN_AT
 from headgate.planning.wide import leading_tasks
 
 BACKFILL_P = 0.8

@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from headgate.model import WHOLE
-from headgate.planning.placed_timetable import timetable
+from headgate.planning.placement import timetable
 from headgate.planning.placers import Placer
+from headgate.planning.reservations import Reservation
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.soonest import Soonest
-from headgate.planning.timetable import Reservation
 from headgate.planning.units import Unit, waiting_units
 from headgate.policies.ordered.runs import Runs
 from headgate.protocol import Group, Steps, Stop

@@ -1,0 +1,69 @@
+"""What places units for a placer: the timetable of a round, or a fit without times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from headgate.planning.linked_timetable import LinkedTimetable
+from headgate.planning.placed_timetable import PlacedTimetable
+from headgate.planning.placers import ByLinks, Placer
+from headgate.planning.shares import Floats, Ints
+from headgate.planning.timetable import EndAt, Timetable
+from headgate.planning.units import FirstFit, Unit
+from headgate.state import Scratch
+
+
+def timetable(scratch: Scratch, end_at: EndAt, placer: Placer | None) -> Timetable:
+    """Return a timetable for a placer, or one that places units on the roomiest nodes."""
+    if placer is None:
+        return Timetable(scratch, end_at)
+    if isinstance(placer, ByLinks):
+        return LinkedTimetable(scratch, end_at, placer)
+    return PlacedTimetable(scratch, end_at, placer)
+
+
+class PlacedFit:
+    """Places units now by a placer, where others are placed by `FirstFit`."""
+
+    def __init__(self, scratch: Scratch, placer: Placer) -> None:
+        """Place on a scratch."""
+        self._scratch, self._placer = scratch, placer
+        self._table: Timetable | None = None
+
+    def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
+        """Place all tasks of a unit, as one group of steps, or none; with `among` on these nodes.
+
+        O(GPUs x log) and that of a search.
+        """
+        if self._table is None:
+            self._table = timetable(self._scratch, _never, self._placer)
+        return self._table.start_among(unit, among)
+
+    def most(self, unit: Unit) -> int:
+        """Return how many tasks of a unit fit together; nothing is placed."""
+        return FirstFit(self._scratch).most(unit)
+
+
+class Fit(Protocol):
+    """What places units now."""
+
+    def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
+        """Place all tasks of a unit, as one group of steps, or none."""
+        ...
+
+    def most(self, unit: Unit) -> int:
+        """Return how many tasks of a unit fit together; nothing is placed."""
+        ...
+
+
+def fit(scratch: Scratch, placer: Placer | None) -> Fit:
+    """Return what places units now: a placer, or first fit."""
+    return FirstFit(scratch) if placer is None else PlacedFit(scratch, placer)
+
+
+def _never(tasks: Ints) -> Floats:
+    return np.full(len(tasks), math.inf)
