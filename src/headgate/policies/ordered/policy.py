@@ -20,8 +20,8 @@ from headgate.planning.orders import (
     ShortestRemaining,
 )
 from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
+from headgate.planning.reservations import UNKNOWN_AT
 from headgate.planning.shares import Ints
-from headgate.planning.timetable import UNKNOWN_AT
 from headgate.policies.ordered.backfill import Backfill
 from headgate.policies.ordered.preempt import Preempting
 from headgate.policies.ordered.refusals import Explained, unserved
