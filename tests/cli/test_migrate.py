@@ -42,17 +42,9 @@ def test_answer_as_json_names_the_places(up: Any, one: str) -> None:
     }
 
 
-<<<<<<< HEAD
 def test_gang_that_does_not_fit_elsewhere_is_not_stopped(
     up: Any, controller: Any, job_file: Any
 ) -> None:
-||||||| 9f50cb2
-def test_gang_that_does_not_fit_elsewhere_stays(
-    up: Any, controller: Any, job_file: Any
-) -> None:
-=======
-def test_gang_that_does_not_fit_elsewhere_stays(up: Any, controller: Any, job_file: Any) -> None:
->>>>>>> links
     controller.admins = {ME}
     text = "{gang: true, tasks: {run: x, count: 3}}"
     gang = up("submit", job_file(text), "-o", "json").json["id"]
