@@ -21,7 +21,7 @@ from headgate.model.topology import Mesh, Tree
 UNCHANGED = 0.02
 """A time within so much of another one is unchanged."""
 
-CALIBRATED = 0.05
+CALIBRATED = 0.03
 """The calibrated means under sequential placement are this near to the published ones."""
 
 _, _B, _C = SIZES
