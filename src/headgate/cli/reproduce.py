@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headgate.app import POLICIES
-from headgate.base.errors import Problem, SpecError
-from headgate.cli import output, report_directory
+from headgate.cli import output, report_options
 from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
 
@@ -19,26 +18,17 @@ if TYPE_CHECKING:
     from headgate.experiments.claims import Verdict
     from headgate.experiments.flow.tables import Figures, Results
 
-_MOST_SEEDS = 20
-
 
 def flow(
-    seeds: Annotated[int, typer.Option(metavar="N", help="How many seeds: 1 to N.")] = 5,
+    seeds: report_options.SeedsOption = 5,
     parallel: Annotated[int, typer.Option("--parallel", "-k", help="Jobs in parallel.")] = 6,
     policies: Annotated[
         str | None,
         typer.Option(metavar="A,B,...", help="Which policies.", show_default="those of the paper"),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the report goes.")] = Path(
-        "flow-report"
-    ),
-    workers: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Processes.", show_default="one for each CPU"),
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 when a claim does not hold.")
-    ] = False,
+    out: report_options.OutOption = Path("flow-report"),
+    workers: report_options.WorkersOption = None,
+    strict: report_options.StrictOption = False,
     live: Annotated[
         bool, typer.Option("--live", help="Compare real nodes with the simulator instead; as root.")
     ] = False,
@@ -60,11 +50,11 @@ def flow(
         return
     names = None if policies is None else [name.strip() for name in policies.split(",")]
     chosen = runs.choose(POLICIES, names)
-    report_directory.make(out)
-    workers = workers or report_directory.cpus()
+    report_options.make(out)
+    workers = workers or report_options.cpus()
     results = _run(chosen, range(1, seeds + 1), parallel, workers, as_json=as_json)
     verdicts = claims.judge(CLAIMS, results)
-    with report_directory.writing(out):
+    with report_options.writing(out):
         report.write(out, results, verdicts)
     page = out / report.PAGE
     if as_json:
@@ -95,10 +85,10 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
     names = flow_live.POLICIES if policies is None else [p.strip() for p in policies.split(",")]
     chosen = flow_runs.choose(POLICIES, names)
     need_network()
-    report_directory.make(out)
+    report_options.make(out)
     show_progress = (lambda _: None) if as_json else output.print_note
     comparison = compare(chosen, flow_live.UPLINKS_MBIT_PER_S, show_progress=show_progress)
-    with report_directory.writing(out):
+    with report_options.writing(out):
         flow_live_page.write(out, comparison)
     page = out / flow_live_page.PAGE
     if as_json:
@@ -116,20 +106,14 @@ def _check(seeds: int, parallel: int, workers: int | None, out: Path) -> None:
     from headgate.experiments.flow.jobs import JOB_KINDS
 
     jobs = sum(len(kind.counts) for kind in JOB_KINDS) - 1
-    wrong = []
-    if not 1 <= seeds <= _MOST_SEEDS:
-        wrong.append(("--seeds", f"must be from 1 to {_MOST_SEEDS}, not {seeds}", ""))
+    wrong: list[report_options.Wrong] = []
+    wrong += report_options.invalid_seeds(seeds)
     if not 1 <= parallel <= jobs:
         hint = f"the experiment has {jobs} jobs; the paper runs 6 of them in parallel"
         wrong.append(("--parallel", f"must be from 1 to {jobs}, not {parallel}", hint))
-    if workers is not None and workers < 1:
-        wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
-    wrong += report_directory.invalid_directory(out, (report.PAGE, live_page.PAGE), COMMAND)
-    if wrong:
-        raise SpecError(
-            [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong],
-            code="usage",
-        )
+    wrong += report_options.invalid_workers(workers)
+    wrong += report_options.invalid_directory(out, (report.PAGE, live_page.PAGE), COMMAND)
+    report_options.reject(wrong)
 
 
 def _run(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.base.errors import Problem, SpecError
-from headgate.cli import output, report_directory
+from headgate.cli import output, report_options
 from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
 
@@ -19,21 +17,12 @@ if TYPE_CHECKING:
     from headgate.experiments.claims import Verdict
     from headgate.experiments.closed_partition.tables import Results
 
-_MOST_SEEDS = 20
-
 
 def closed_partition(
-    seeds: Annotated[int, typer.Option(metavar="N", help="How many seeds: 1 to N.")] = 3,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the report goes.")] = Path(
-        "closed-partition-report"
-    ),
-    workers: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Processes.", show_default="one for each CPU"),
-    ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 1 when a claim does not hold.")
-    ] = False,
+    seeds: report_options.SeedsOption = 3,
+    out: report_options.OutOption = Path("closed-partition-report"),
+    workers: report_options.WorkersOption = None,
+    strict: report_options.StrictOption = False,
     live: Annotated[
         bool, typer.Option("--live", help="Run MPI jobs on shaped links instead; as root.")
     ] = False,
@@ -54,7 +43,7 @@ def closed_partition(
     as_json = settle(None, fmt).as_json
     modes = {"--live": live, "--large": large, "--traces": traces is not None}
     _check(seeds, workers, out, [name for name, on in modes.items() if on], mpi_python)
-    workers = workers or report_directory.cpus()
+    workers = workers or report_options.cpus()
     if live:
         found = _live(mpi_python, out, as_json=as_json)
     elif large:
@@ -76,10 +65,10 @@ def _published(seeds: Sequence[int], workers: int, out: Path, *, as_json: bool) 
     from headgate.experiments.closed_partition import report, tables
     from headgate.experiments.closed_partition.claims import CLAIMS
 
-    report_directory.make(out)
+    report_options.make(out)
     results = _run(seeds, workers, as_json=as_json)
     verdicts = claims.judge(CLAIMS, results)
-    with report_directory.writing(out):
+    with report_options.writing(out):
         report.write(out, results, verdicts)
     if not as_json:
         _show(results, verdicts)
@@ -96,7 +85,7 @@ def _live(mpi_python: Path | None, out: Path, *, as_json: bool) -> dict[str, Any
     from headgate.experiments.closed_partition import live, pages
 
     mpirun, python = need_mpi(mpi_python)
-    report_directory.make(out)
+    report_options.make(out)
     show_progress = (lambda _: None) if as_json else output.print_note
     pairs = compare(mpirun, python, show_progress=show_progress)
     words = (
@@ -118,9 +107,9 @@ def _large(workers: int, out: Path, *, as_json: bool) -> dict[str, Any]:
     from headgate.experiments.closed_partition import large, pages
     from headgate.experiments.pool import run_all
 
-    report_directory.make(out)
+    report_options.make(out)
     runs = large.plan()
-    with _progress(len(runs), as_json=as_json) as advance:
+    with report_options.counting("Simulating", len(runs), as_json=as_json) as advance:
 
         def step(run: large.LargeRun) -> None:
             advance(f"Simulated {run.shape} of {run.nodes:,} nodes, {run.placer}")
@@ -144,8 +133,8 @@ def _traces(directory: Path, workers: int, out: Path, *, as_json: bool) -> dict[
     from headgate.experiments.pool import run_all
 
     runs = traces.plan(directory)
-    report_directory.make(out)
-    with _progress(len(runs), as_json=as_json) as advance:
+    report_options.make(out)
+    with report_options.counting("Simulating", len(runs), as_json=as_json) as advance:
 
         def step(run: traces.TraceRun) -> None:
             advance(f"Simulated {run.recorded.name}: {run.contender.name}")
@@ -175,7 +164,7 @@ def _finish(
     """Write a page, print its tables unless as JSON, and return the document."""
     from headgate.experiments.closed_partition import pages
 
-    with report_directory.writing(page.parent):
+    with report_options.writing(page.parent):
         pages.write(page, title, words, checks, tables)
     if not as_json:
         for name, rows in tables.items():
@@ -190,22 +179,6 @@ def _finish(
     return {"tables": named, "shapes": checks, "report": str(page)}
 
 
-@contextmanager
-def _progress(total: int, *, as_json: bool) -> Iterator[Callable[[str], None]]:
-    """Yield what is called, with a description, after each of `total` steps."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with output.progress(*columns, as_json=as_json) as bar:
-        task = bar.add_task("Simulating", total=total)
-        yield lambda description: bar.update(task, advance=1, description=description)
-
-
 def _check(
     seeds: int,
     workers: int | None,
@@ -216,22 +189,16 @@ def _check(
     """Raise SpecError `usage` with all invalid options, and for a directory of other files."""
     from headgate.experiments.closed_partition import COMMAND, pages, report
 
-    wrong: list[report_directory.Wrong] = []
-    if not 1 <= seeds <= _MOST_SEEDS:
-        wrong.append(("--seeds", f"must be from 1 to {_MOST_SEEDS}, not {seeds}", ""))
-    if workers is not None and workers < 1:
-        wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
+    wrong: list[report_options.Wrong] = []
+    wrong += report_options.invalid_seeds(seeds)
+    wrong += report_options.invalid_workers(workers)
     alone = "is an experiment of its own"
     wrong += [(mode, alone, f"run it without {modes[0]}") for mode in modes[1:]]
     if mpi_python is not None and "--live" not in modes:
         wrong.append(("--mpi-python", "requires --live", ""))
     known = (report.PAGE, pages.LIVE, pages.LARGE, pages.TRACES)
-    wrong += report_directory.invalid_directory(out, known, COMMAND)
-    if wrong:
-        raise SpecError(
-            [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong],
-            code="usage",
-        )
+    wrong += report_options.invalid_directory(out, known, COMMAND)
+    report_options.reject(wrong)
 
 
 def _run(seeds: Sequence[int], workers: int, *, as_json: bool) -> Results:
@@ -241,7 +208,9 @@ def _run(seeds: Sequence[int], workers: int, *, as_json: bool) -> Results:
     from headgate.experiments.pool import run_all
 
     planned = runs.plan(seeds)
-    with _progress(len(runs.VARIANTS) + len(planned), as_json=as_json) as advance:
+    with report_options.counting(
+        "Simulating", len(runs.VARIANTS) + len(planned), as_json=as_json
+    ) as advance:
 
         def calibrated(variant: runs.Variant) -> None:
             advance(f"Calibrated: {variant.name}")

@@ -11,7 +11,7 @@ import typer
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_compact
-from headgate.cli import output, report_directory
+from headgate.cli import output, report_options
 from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
 
@@ -42,13 +42,8 @@ def histories(
         str | None,
         typer.Option(metavar="A,B,...", help="Which policies.", show_default="those of the goals"),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the report goes.")] = Path(
-        "histories-report"
-    ),
-    workers: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Processes.", show_default="one for each CPU"),
-    ] = None,
+    out: report_options.OutOption = Path("histories-report"),
+    workers: report_options.WorkersOption = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 1 when a goal is missed.")
     ] = False,
@@ -63,14 +58,12 @@ def histories(
     names = None if policies is None else [name.strip() for name in policies.split(",")]
     chosen = runs.choose(POLICIES, names)
     read = _read(files or [], traces, by_vc=by_vc)
-    report_directory.make(out)
+    report_options.make(out)
     sizes = {history: find_sizes(history) for history in read}
-    rows = _run(
-        runs.plan(read, sizes, chosen, on), read, workers or report_directory.cpus(), as_json
-    )
+    rows = _run(runs.plan(read, sizes, chosen, on), read, workers or report_options.cpus(), as_json)
     judged = goals.judge_all(read, sizes, rows)
     results = report.Results(histories=read, sizes=sizes, rows=rows, goals=judged)
-    with report_directory.writing(out):
+    with report_options.writing(out):
         report.write(out, results)
     page = out / report.PAGE
     if as_json:
@@ -95,24 +88,20 @@ def _check(
     """Return the sizes; raise SpecError `usage` with all invalid options."""
     from headgate.experiments.histories import COMMAND, report
 
-    wrong: list[report_directory.Wrong] = []
+    wrong: list[report_options.Wrong] = []
     if not files and traces is None:
         hint = "name trace files, or the directory of the published ones: docs/traces.md"
         wrong.append(("FILE", "give trace files, --traces DIR or HEADGATE_TRACES", hint))
     if by_vc and not files:
         wrong.append(("--by-vc", "requires FILE", "published traces are divided as they need"))
-    if workers is not None and workers < 1:
-        wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
+    wrong += report_options.invalid_workers(workers)
     on = _sizes(gpus)
     if on is None:
         text = f"must be goal, near, all, or numbers from 1 to {_MOST_GPUS}, not '{gpus}'"
         wrong.append(("--gpus", text, "for example --gpus 64,128"))
-    wrong += report_directory.invalid_directory(out, (report.PAGE,), COMMAND)
-    if wrong or on is None:
-        raise SpecError(
-            [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong],
-            code="usage",
-        )
+    wrong += report_options.invalid_directory(out, (report.PAGE,), COMMAND)
+    report_options.reject(wrong)
+    assert on is not None
     return on
 
 
@@ -151,24 +140,15 @@ def _run(
     runs: Sequence[Run], read: Sequence[History], workers: int, as_json: bool
 ) -> dict[Run, Row]:
     """Return the row of each run, in order; those of long histories are started first."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-
     from headgate.experiments.histories.runs import measure
     from headgate.experiments.pool import run_all
 
     jobs = {history.source: len(history) for history in read}
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with output.progress(*columns, as_json=as_json) as bar:
-        task = bar.add_task("Simulating", total=len(runs))
+    with report_options.counting("Simulating", len(runs), as_json=as_json) as advance:
 
         def step(run: Run) -> None:
             where = f"{run.source.name} on {run.gpus} GPUs"
-            bar.update(task, advance=1, description=f"Simulated {where}, {run.contender.name}")
+            advance(f"Simulated {where}, {run.contender.name}")
 
         ordered = sorted(runs, key=lambda run: -jobs[run.source])
         found = run_all(ordered, measure, dict(POLICIES), workers=workers, step=step)

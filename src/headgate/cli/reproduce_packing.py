@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.base.errors import Problem, SpecError
-from headgate.cli import output, report_directory
+from headgate.cli import output, report_options
 from headgate.cli.pack import NodesOption, PodsOption, files
 from headgate.cli.settings import FormatOption, settle
 
@@ -26,13 +25,8 @@ def packing(
         typer.Option(metavar="A,B,...", help="Which policies.", show_default="all"),
     ] = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="How many orders of the pods.")] = 10,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the report goes.")] = Path(
-        "packing-report"
-    ),
-    workers: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Processes.", show_default="one for each CPU"),
-    ] = None,
+    out: report_options.OutOption = Path("packing-report"),
+    workers: report_options.WorkersOption = None,
     fmt: FormatOption = None,
 ) -> None:
     """Pack recorded pods under several policies, beside their published figures."""
@@ -47,11 +41,11 @@ def packing(
         check(name, "--policies")
     _check(seeds, workers, out)
     workload = read(*where)
-    report_directory.make(out)
+    report_options.make(out)
     runs = [Run(name, seed) for seed in range(seeds) for name in dict.fromkeys(names)]
-    outcomes = _run(runs, where, workers or report_directory.cpus(), as_json)
+    outcomes = _run(runs, where, workers or report_options.cpus(), as_json)
     reached = report.reached(outcomes)
-    with report_directory.writing(out):
+    with report_options.writing(out):
         report.write(out, reached, outcomes, workload)
     page = out / report.PAGE
     if as_json:
@@ -65,35 +59,23 @@ def _check(seeds: int, workers: int | None, out: Path) -> None:
     """Raise SpecError `usage` with all invalid options."""
     from headgate.experiments.packing import COMMAND, report
 
-    wrong = report_directory.invalid_directory(out, (report.PAGE,), COMMAND)
+    wrong = report_options.invalid_directory(out, (report.PAGE,), COMMAND)
     if seeds < 1:
         wrong.append(("--seeds", f"must be 1 or more, not {seeds}", ""))
-    if workers is not None and workers < 1:
-        wrong.append(("--workers", f"must be 1 or more, not {workers}", ""))
-    if wrong:
-        problems = [Problem(path=path, problem=text, hint=hint) for path, text, hint in wrong]
-        raise SpecError(problems, code="usage")
+    wrong += report_options.invalid_workers(workers)
+    report_options.reject(wrong)
 
 
 def _run(
     runs: Sequence[Run], where: tuple[Path, Path], workers: int, as_json: bool
 ) -> Mapping[Run, Outcome]:
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-
     from headgate.experiments.packing.runs import pack_files
     from headgate.experiments.pool import run_all
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with output.progress(*columns, as_json=as_json) as bar:
-        task = bar.add_task("Packing", total=len(runs))
+    with report_options.counting("Packing", len(runs), as_json=as_json) as advance:
 
         def step(run: Run) -> None:
-            bar.update(task, advance=1, description=f"Packed with {run.policy}, seed {run.seed}")
+            advance(f"Packed with {run.policy}, seed {run.seed}")
 
         return run_all(runs, pack_files, where, workers=workers, step=step)
 
