@@ -46,6 +46,23 @@ def test_why_shows_reason_share_and_places_of_a_waiting_job(shared: Any) -> None
     assert "unknown: no run-time history yet for 4 running tasks" in output.out
 
 
+def test_why_names_the_moves_that_make_room(up: Any, controller: Any, job_file: Any) -> None:
+    for _ in range(3):
+        up("submit", job_file("{run: x}"))
+    controller.end("job-1", 0, b"")  # a GPU is free on each node
+    up("submit", job_file("{run: x, resources: {gpus: 2}}"))
+    room = up("why", "job-4", "-o", "json").json["room_by_moves"]
+    assert room["tasks"] in (["job-2/0"], ["job-3/0"])
+    (task,) = room["tasks"]
+    assert room["lost_s"] >= 30.0, "the time to resume"
+    assert (
+        f"Room by moves: it would fit after moving 1 task ({task}); it loses at most"
+        in " ".join(up("why", "job-4").out.split())
+    )
+    controller.end(task.split("/")[0], 0, b"")
+    assert up("why", "job-4", "-o", "json").json["room_by_moves"] is None
+
+
 def test_why_shows_a_waiting_and_a_running_task(shared: Any, controller: Any) -> None:
     view = shared("why", "job-2/1", "-o", "json").json
     assert (view["job"], view["task"]) == (

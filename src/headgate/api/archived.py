@@ -100,7 +100,8 @@ def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
         "archived": True,
         "task": named,
         "holders": [],
-        **dict.fromkeys(("run", "share", "cheapest_now", "cheapest", "if_freed", "start")),
+        **dict.fromkeys(("run", "share", "cheapest_now", "cheapest", "if_freed")),
+        **dict.fromkeys(("room_by_moves", "start")),
     }
 
 

@@ -104,6 +104,7 @@ def _why_view(found: Why) -> Body:
         "cheapest_now": None if found.cheapest_now is None else _read_view(found.cheapest_now),
         "cheapest": None if found.cheapest is None else _read_view(found.cheapest),
         "if_freed": None if found.if_freed is None else asdict(found.if_freed),
+        "room_by_moves": None if found.room_by_moves is None else asdict(found.room_by_moves),
         "start": None if found.start is None else asdict(found.start),
     }
 

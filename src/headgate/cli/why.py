@@ -16,6 +16,7 @@ from headgate.cli.stops import stop_text
 
 View = dict[str, Any]
 _MOST_DIGITS = 12
+_MOVES_SHOWN = 4
 WHERE = {"node": "on the node", "rack": "in the rack", "cluster": "across racks"}
 
 
@@ -109,6 +110,8 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
         yield "Best place", "none: no node fits it" if best is None else _place(explanation, best)
         if freed is not None:
             yield f"If {freed['ends']} ended now", _freed(explanation, freed)
+    if explanation["room_by_moves"] is not None:
+        yield "Room by moves", _room(explanation["room_by_moves"])
     if explanation["start"] is not None:
         yield "Expected start", expected_start(explanation, explanation["start"])
 
@@ -149,6 +152,16 @@ def _freed(explanation: View, freed: View) -> str:
         text += "; it would stay pending" if on is None else f"; it would start on {on}"
     price = freed["price_s"]
     return f"{text}; the GPU would be worth {format_seconds(price)}" if price else text
+
+
+def _room(room: View) -> str:
+    tasks, more = room["tasks"][:_MOVES_SHOWN], len(room["tasks"]) - _MOVES_SHOWN
+    names = ", ".join(tasks) + (f" and {more} more" if more > 0 else "")
+    each = "each loses" if len(room["tasks"]) > 1 else "it loses"
+    return (
+        f"it would fit after moving {output.counted(len(room['tasks']), 'task')} ({names}); "
+        f"{each} at most {format_seconds(room['lost_s'])}"
+    )
 
 
 def expected_start(explanation: View, start: View) -> str:

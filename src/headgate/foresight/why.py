@@ -15,10 +15,12 @@ from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
 from headgate.foresight.outlook import ReadBytes, read_bytes
 from headgate.foresight.whatif import WhatIf
 from headgate.planning.job_prices import JobPrices, Priced
+from headgate.planning.migration import room_by_moves
+from headgate.planning.units import waiting_units
 from headgate.ports import Policy
 from headgate.protocol import RunStop
-from headgate.protocol.reasons import PolicyBroke
-from headgate.state import JobState, Snapshot, TaskState
+from headgate.protocol.reasons import Fragmented, GangShort, PolicyBroke
+from headgate.state import JobState, Scratch, Snapshot, TaskState
 from headgate.state.ledger import Ledger
 from headgate.state.life import RUNS
 from headgate.state.stops import preemption
@@ -75,6 +77,17 @@ class IfFreed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RoomByMoves:
+    """Tasks whose runs could move to other GPUs so that the gang, or the task, fits now.
+
+    Each loses at most `lost_s` seconds: work since its last checkpoint, and the time to resume.
+    """
+
+    tasks: tuple[str, ...]
+    lost_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """A run under way, and what it reads, in bytes by locality."""
 
@@ -106,6 +119,7 @@ class Why:
     cheapest_now: CandidateNode | None
     cheapest: CandidateNode | None
     if_freed: IfFreed | None
+    room_by_moves: RoomByMoves | None
     start: Forecast | None
 
 
@@ -153,6 +167,7 @@ class _Explainer:
             cheapest_now=None if now is None else self._place(now),
             cheapest=None if cheapest is None else self._place(cheapest),
             if_freed=None if cheapest is None else self._if_freed(cheapest),
+            room_by_moves=self._room_by_moves(),
             start=self._start(),
         )
 
@@ -220,6 +235,17 @@ class _Explainer:
         if not tasks or self._broken or self._snapshot.jobs.state[self._job] == JobState.STOPPING:
             return None
         return forecast(self._snapshot, self._policy, tasks, self._now)
+
+    def _room_by_moves(self) -> RoomByMoves | None:
+        """Return the moves that make room for what waits for GPUs that are near each other."""
+        if not isinstance(self._explanation.reason, GangShort | Fragmented):
+            return None
+        units = (each for some in waiting_units(self._snapshot, self._job) for each in some)
+        unit = next((each for each in units if self._task in each.tasks), None)
+        room = None if unit is None else room_by_moves(Scratch(self._snapshot), unit)
+        if room is None:
+            return None
+        return RoomByMoves(tasks=tuple(map(self._snapshot.task_id, room.tasks)), lost_s=room.lost_s)
 
     # --- candidate nodes -------------------------------------------------------------------------
 

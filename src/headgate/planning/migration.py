@@ -39,6 +39,30 @@ class _Runs:
     held: Held
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Runs (rows of their tasks) with whose moves a unit fits; one loses at most `lost_s` s."""
+
+    tasks: tuple[int, ...]
+    lost_s: float
+
+
+def room_by_moves(scratch: Scratch, unit: Unit) -> Room | None:
+    """Return the cheapest moves that make room for a unit that does not fit, None without any.
+
+    Nothing is placed; what that saves is not weighed. O(GPUs) for each of 500 steps.
+    """
+    found = _moves_for(scratch, unit, MovePrice())
+    if found is None:
+        return None
+    _, runs, moves = found
+    moved = [runs[move.unit] for move in moves.moves]
+    return Room(
+        tasks=tuple(task for each in moved for task in each.tasks),
+        lost_s=max(each.held.cost / 1e3 / len(each.held.leaves) for each in moved),
+    )
+
+
 def defragment(
     scratch: Scratch, unit: Unit, *, wait_s: float, price: MovePrice | None = None
 ) -> Steps:
@@ -49,31 +73,15 @@ def defragment(
     follow from the state then. While others are under way, there are none. O(GPUs) for each of 500
     steps.
     """
-    snapshot = scratch.snapshot
-    specs = [snapshot.names.demands[demand] for demand in unit.demands]
-    tree = Fabric.of(snapshot).topology
-    same = len(set(unit.demands)) == 1 and specs[0].gpus and not specs[0].in_part
-    if (
-        not (same and isinstance(tree, Tree) and math.isfinite(wait_s))
-        or grants_of_moves(snapshot)[0]
-    ):
+    found = _moves_for(scratch, unit, price or MovePrice()) if math.isfinite(wait_s) else None
+    if found is None:
         return NO_STEPS
-    view = _View(scratch, specs[0].gpu_memory_bytes, price or MovePrice())
-    count = len(unit.tasks) * specs[0].gpus
-    if view.idle.sum() < count:
-        return NO_STEPS
-    runs = view.runs()
-    found = least_moves(_ranked(tree), [each.held for each in runs], view.idle, count, work=_WORK)
-    if not isinstance(found, Moves) or not found.moves:
-        return NO_STEPS
-    left = [task for move in found.moves for task in runs[move.unit].tasks]
-    if not view.holds(unit, specs[0].gpus, np.array(found.leaves), left):
-        return NO_STEPS
-    if not pays(found.cost / 1e3, wait_s=wait_s, gpus=count):
+    snapshot, (view, runs, least) = scratch.snapshot, found
+    if not pays(least.cost / 1e3, wait_s=wait_s, gpus=len(least.leaves)):
         return NO_STEPS
     steps = [
         step
-        for move in found.moves
+        for move in least.moves
         if move.phase == 1
         for step in view.steps(runs[move.unit], move)
     ]
@@ -86,6 +94,27 @@ def defragment(
         attempt.keep()
     reason = MovedFor(job=snapshot.job(unit.job).id)
     return Steps.of((Group(tuple(steps), reason),))
+
+
+def _moves_for(
+    scratch: Scratch, unit: Unit, price: MovePrice
+) -> tuple[_View, list[_Runs], Moves] | None:
+    """Return the cheapest moves that make room for a unit, and the runs that they number."""
+    snapshot = scratch.snapshot
+    spec, tree = snapshot.names.demands[unit.demands[0]], Fabric.of(snapshot).topology
+    same = len(set(unit.demands)) == 1 and spec.gpus and not spec.in_part
+    if not same or not isinstance(tree, Tree) or grants_of_moves(snapshot)[0]:
+        return None
+    view, count = _View(scratch, spec.gpu_memory_bytes, price), len(unit.tasks) * spec.gpus
+    if view.idle.sum() < count:
+        return None
+    runs = view.runs()
+    found = least_moves(_ranked(tree), [each.held for each in runs], view.idle, count, work=_WORK)
+    if not isinstance(found, Moves) or not found.moves:
+        return None
+    left = [task for move in found.moves for task in runs[move.unit].tasks]
+    holds = view.holds(unit, spec.gpus, np.array(found.leaves), left)
+    return (view, runs, found) if holds else None
 
 
 @lru_cache(maxsize=8)
