@@ -43,7 +43,8 @@ _FULL = 1 + 1e-9
 def flow_rates(jobs: Sequence[Traffic], capacity: Floats) -> Floats:
     """Return the rate of each job's flows while it sends, in bytes per second; inf without links.
 
-    O(rounds x pairs of job and contended link), in NumPy.
+    To 1e-9 of each, or as near as 2,000 rounds come. O(rounds x pairs of job and contended link),
+    in NumPy.
     """
     alone = np.array([job.alone_rate(capacity) for job in jobs])
     pairs = _Pairs.of(jobs, alone, capacity)
@@ -52,6 +53,7 @@ def flow_rates(jobs: Sequence[Traffic], capacity: Floats) -> Floats:
     size = np.array([job.flow_bytes for job in jobs])
     step_s = np.array([job.step_s for job in jobs])
     rate, level, part = alone.copy(), np.zeros(len(pairs.job)), 0.55
+    new = alone
     for turn in range(_ROUNDS):
         send_s = size / rate
         busy = np.divide(send_s, step_s + send_s, out=np.zeros(len(jobs)), where=send_s > 0)
@@ -66,7 +68,7 @@ def flow_rates(jobs: Sequence[Traffic], capacity: Floats) -> Floats:
             part /= 2
         with np.errstate(divide="ignore"):
             rate = 1 / ((1 - part) / rate + part / new)
-    raise InvariantBroken(f"the rates of {len(jobs)} jobs have not converged")
+    return new  # a round of a policy must not fail for the last digits of a model
 
 
 class _Pairs:
