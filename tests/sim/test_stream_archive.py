@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 
 import numpy as np
@@ -72,6 +73,14 @@ class Watched:
 
     def _note(self, what: str, count: int) -> None:
         self.most[what] = max(count, self.most.get(what, 0))
+
+
+@pytest.fixture(autouse=True)
+def _only_new_objects() -> Iterator[None]:
+    """Leave the objects of earlier tests out of collections and counts, which then are fast."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
