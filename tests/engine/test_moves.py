@@ -25,6 +25,7 @@ from headgate.protocol import (
     Move,
     Moved,
     MoveRequested,
+    NodeLost,
     Plan,
     PlanAdmitted,
     PlanReady,
@@ -32,6 +33,7 @@ from headgate.protocol import (
     Stop,
     StopKind,
     StopTask,
+    TaskStopped,
 )
 from headgate.protocol.reasons import MovedFor
 from headgate.state import check, compact, thaw
@@ -136,6 +138,24 @@ def test_move_ends_when_either_node_is_lost(moving: Bench, node: str) -> None:
     assert moving.tasks("j") == ["waiting"]
     assert free(moving, "b" if node == "a" else "a") == 1
     assert migrations(moving, "j") == 0
+
+
+def test_target_that_is_lost_when_the_run_has_just_ended_gets_no_launch(moving: Bench) -> None:
+    stopped = TaskStopped(at=moving.at, run=moving.launches[-1].run)
+    commands = moving.give(stopped, NodeLost(at=moving.at, node="b"))
+    assert not any(isinstance(command, LaunchTask) for command in commands)
+    assert moving.tasks("j") == ["waiting"]
+    assert free(moving, "a") == 1
+
+
+def test_gang_that_has_just_moved_is_launched_without_a_member_whose_node_is_lost(
+    gang: Bench,
+) -> None:
+    ended = [TaskStopped(at=gang.at, run=launch.run) for launch in gang.launches]
+    commands = gang.give(*ended, NodeLost(at=gang.at, node="c"))
+    launched = [c for c in commands if isinstance(c, LaunchGang)]
+    stops = set(stopped_runs(commands))
+    assert {m.run for c in launched for m in c.members} == stops, "and the others are stopped"
 
 
 def test_finished_run_releases_its_target(moving: Bench) -> None:

@@ -7,13 +7,17 @@ applied in order, then at most one `Decide` is issued.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from headgate.machine import admit, apply, outstanding
+from headgate.model import RunId
 from headgate.protocol import (
     Command,
     Decide,
     Event,
+    LaunchGang,
+    LaunchTask,
     PlanAdmitted,
     PlanFailed,
     PlanReady,
@@ -21,6 +25,7 @@ from headgate.protocol import (
     Timer,
 )
 from headgate.state import Snapshot, State
+from headgate.state.life import HOLDING
 
 Batch = tuple[Event, ...]
 
@@ -83,13 +88,15 @@ class Engine:
     def _apply(self, batch: Batch, commands: list[Command]) -> None:
         if batch:
             self._frozen = None  # its refusals may keep objects of earlier rounds alive
+        issued: list[Command] = []
         for event in batch:
             effects = apply(self.state, event)
-            commands += effects.commands
+            issued += effects.commands
             self.stale += effects.stale
             self._needs_decision |= effects.decide
             if isinstance(event, _OUTCOMES):  # also of a recorded batch, which has no plan
                 self._decision_snapshot = None
+        commands += issued if len(batch) < 2 else _still_valid(self.state, issued)
 
     def _decide(self, commands: list[Command]) -> None:
         """Issue `Decide` if a policy may decide differently and none is outstanding or paused."""
@@ -131,3 +138,25 @@ class Engine:
         """Return the snapshot of the outstanding `Decide`."""
         assert self._decision_snapshot is not None, "no decision is outstanding"
         return self._decision_snapshot
+
+
+def _still_valid(state: State, commands: Iterable[Command]) -> Iterator[Command]:
+    """Yield the commands of a batch without launches of runs that a later event of it has ended.
+
+    Such as that of a run that moves, whose target is lost in the instant in which it has ended.
+    """
+    for command in commands:
+        if isinstance(command, LaunchTask):
+            if _holds(state, command.run):
+                yield command
+        elif isinstance(command, LaunchGang):
+            members = tuple(each for each in command.members if _holds(state, each.run))
+            if members:
+                yield replace(command, members=members)
+        else:
+            yield command
+
+
+def _holds(state: State, run: RunId) -> bool:
+    row = state.run_row(run)
+    return row is not None and state.tasks.state[row] in HOLDING

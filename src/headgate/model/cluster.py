@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from headgate.model.topology.cluster import NodeShape
+from headgate.model.cluster_topology import NodeShape
 
 
 class Locality(IntEnum):

@@ -60,7 +60,7 @@ def test_a_place_among_the_parts_is_a_parameter_of_the_policy(tmp_path: Path) ->
 
 
 def test_an_unknown_place_is_reported_with_those_known() -> None:
-    with pytest.raises(SpecError, match="one of first-fit, best-fit-subtree") as error:
+    with pytest.raises(SpecError, match="one of first-fit, headgate, best-fit-subtree") as error:
         make_policy(POLICIES, "headgate", {"place": "closed-minimun"})
     (problem,) = error.value.problems
     assert (problem.path, problem.hint) == ("policy.place", "did you mean 'closed-minimum'?")

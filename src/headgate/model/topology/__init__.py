@@ -1,7 +1,6 @@
 """Topologies as arrays: trees, meshes, tori and fat trees; distances, routes and closed sets."""
 
-from headgate.model.topology.base import BadTopology, Bools, Floats, Ints, Topology
-from headgate.model.topology.cluster import (
+from headgate.model.cluster_topology import (
     ClusterFatTree,
     ClusterMesh,
     ClusterTopology,
@@ -9,6 +8,7 @@ from headgate.model.topology.cluster import (
     GroupLevel,
     NodeShape,
 )
+from headgate.model.topology.base import BadTopology, Bools, Floats, Ints, Topology
 from headgate.model.topology.fat_tree import FatTree
 from headgate.model.topology.mesh import Mesh
 from headgate.model.topology.tree import Tree
