@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test .test-rest .test-live-1 .test-live-2 test-torch test-ray bench sanitize fuzz fmt
+.PHONY: help install demo test .test-rest .test-live test-torch test-ray bench sanitize fuzz fmt
 
 PYTHON ?= python3
 TORCH ?= torch
@@ -90,27 +90,16 @@ test: install
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@echo "Tests on real Ray nodes, which mostly wait, run beside all others, in two halves; each is reported at its end."
-	@$(MAKE) --no-print-directory --keep-going -j3 .test-rest .test-live-1 .test-live-2
+	@echo "Tests on real Ray nodes, which mostly wait, run beside all others and are told at their end."
+	@$(MAKE) --no-print-directory --keep-going -j2 .test-rest .test-live
 
 .test-rest:
 	@$(BIN)/pytest -m "not live"
 
-# The first half has all tests that build networks: two at a time would use the same names.
-LIVE_2 := tests/live/test_system_[n-z]*.py
-
-.test-live-1:
-	@$(call reported,build/test-live-1.log,$(foreach file,$(wildcard $(LIVE_2)),--ignore=$(file)))
-
-.test-live-2:
-	@$(call reported,build/test-live-2.log,$(LIVE_2))
-
-# Run live tests with these arguments, $(2), and print the output, $(1), at the end.
-define reported
-mkdir -p build; \
-$(BIN)/pytest -m live $(2) >$(1) 2>&1 && failed=0 || failed=$$?; \
-cat $(1); exit $$failed
-endef
+.test-live:
+	@mkdir -p build
+	@$(BIN)/pytest -m live >build/test-live.log 2>&1 && told=0 || told=$$?; \
+	cat build/test-live.log; exit $$told
 
 test-torch: install
 	@test -x build/torch/bin/pip || $(PYTHON) -m venv build/torch
