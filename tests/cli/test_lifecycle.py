@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from headgate.base.errors import SpecError, WorldError
-from headgate.cli import joining, process
+from headgate.cli import cluster, joining, process
 from headgate.cli.lifecycle import load_queues
 from headgate.live.config import ControllerConfig, load_config, save_config
 from headgate.live.ray_nodes import LocalCluster, alive, start_nodes, stop_nodes
@@ -176,6 +176,14 @@ def test_jobs_survive_a_crash_of_the_controller_between_up_and_down(
     assert ended.code == 0, ended.err
     assert environments_with(os.fsencode(state)) == []
     assert headgate("down", *there).json["controllers"] == 0
+
+
+def test_nodes_that_only_the_journal_lists_have_not_joined_a_new_controller(
+    socket: Path, state: Path, controller: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "n0" in cluster._joined(state)
+    monkeypatch.setattr(controller, "reports", dict)
+    assert cluster._joined(state) == set()
 
 
 # --- options of up: checked, compared with the running Headgate, never ignored -------------------

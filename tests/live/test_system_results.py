@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,9 @@ def results(headgate: Headgate, job: str) -> Any:
 
 def files_of(headgate: Headgate, job: str) -> list[Path]:
     """Return every file and directory on any node whose name has a job's id in it."""
-    return sorted((headgate.state / "nodes").rglob(f"*{job}*"))
+    walked = os.walk(headgate.state / "nodes")  # unlike rglob, it bears what is removed meanwhile
+    found = [(at, name) for at, *names in walked for name in chain(*names)]
+    return sorted(Path(at, name) for at, name in found if job in name)
 
 
 def holders(headgate: Headgate, shard: str) -> set[str]:

@@ -340,9 +340,10 @@ def _joining(up_now: set[str], expected: set[str]) -> str:
 
 
 def _joined(state: Path) -> set[str]:
+    """Return the nodes that this controller has seen; without a report, they are of the journal."""
     try:
         with client_of(state) as client:
-            return {node["id"] for node in client.nodes() if node["state"] == "up"}
+            return {n["id"] for n in client.nodes() if n["state"] == "up" and n["report"]}
     except WorldError:
         return set()  # it does not respond yet
 
