@@ -132,6 +132,9 @@ def test_nothing_of_a_program_remains_when_a_process_of_it_is_killed_or_it_is_ca
     view = headgate.ends(job, "failed" if reason else "cancelled")
     assert reason in (view["message"] or "")
     nothing_remains(headgate, directory)
+    if not kind:  # what has left its session got no notice, and is not waited for
+        (task,) = headgate.client.tasks(job)
+        assert task["stops"][-1]["end"] == "it ended after the notice"
 
 
 def test_program_ends_when_its_ray_node_on_another_node_is_lost(
