@@ -66,14 +66,14 @@ class Occupancy:
 def as_text(occupancy: Occupancy, load: Floats | None = None) -> str:
     """Return the drawing as lines of text, with a legend; large subtrees in one line each.
 
-    `load` is the use of every link, 0 to 1: lines of trees show that of links in use.
+    `load` is the use of every link, 0 to 1: lines of trees show that of the links upwards that are
+    in use, meshes have a grid of the links that leave each node.
     """
     topology = occupancy.topology
     if isinstance(topology, Mesh):
-        lines = _mesh_lines(topology, occupancy)
+        lines = _mesh_lines(topology, occupancy, load)
     else:
-        tree = _tree_of(topology)
-        lines = _tree_lines(tree, occupancy, load if tree is topology else None)
+        lines = _tree_lines(_tree_of(topology), occupancy, _uses(topology, load))
     used = {occupancy.symbol(leaf) for leaf in range(topology.leaves)}
     legend = [
         f"{letter} {job}" for job, letter in occupancy.letters.items() if letter in used - {MORE}
@@ -92,7 +92,26 @@ def _tree_of(topology: Topology) -> Tree:
     return topology
 
 
-def _tree_lines(tree: Tree, occupancy: Occupancy, load: Floats | None) -> list[str]:
+def _uses(topology: Topology, load: Floats | None) -> Floats | None:
+    """Return the use of the most used link upwards by vertex of `_tree_of`, None without a load.
+
+    Above a subtree of a fat tree there are as many links, in each direction, as it has leaves.
+    """
+    if load is None:
+        return None
+    tree = _tree_of(topology)
+    if isinstance(topology, FatTree):
+        first = np.concatenate(
+            [
+                2 * (topology.leaves * (tree.depth.max() - tree.depth) + leaf)
+                for leaf in (tree.first_leaf, tree.end_leaf)
+            ]
+        ).reshape(2, -1)
+        return np.array([0.0, *(load[a:b].max() for a, b in first[:, 1:].T)])
+    return np.array([0.0, *load.reshape(-1, 2).max(axis=1)])
+
+
+def _tree_lines(tree: Tree, occupancy: Occupancy, uses: Floats | None) -> list[str]:
     """Return a line per vertex, down to the level whose vertices are rows of symbols."""
     level = _row_level(tree)
     shown = [
@@ -113,15 +132,10 @@ def _tree_lines(tree: Tree, occupancy: Occupancy, load: Floats | None) -> list[s
             facts.append(occupancy.free(first, end))
         if v and not is_row:
             facts.append(f"{format_size(tree.uplink[v])}/s")
-        if load is not None and v and (use := _use(load, v)):
+        if uses is not None and (use := uses[v]):
             facts.append(f"link {use:.0%}")
         lines.append("  ".join(facts).rstrip())
     return lines
-
-
-def _use(load: Floats, vertex: int) -> float:
-    """Return the use of a vertex's link upwards, in the direction that is used more."""
-    return float(load[2 * (vertex - 1) : 2 * vertex].max())
 
 
 def _row_level(tree: Tree) -> int:
@@ -148,15 +162,26 @@ def _symbols(tree: Tree, vertex: int, occupancy: Occupancy) -> str:
     return text
 
 
-def _mesh_lines(mesh: Mesh, occupancy: Occupancy) -> list[str]:
+def _mesh_lines(mesh: Mesh, occupancy: Occupancy, load: Floats | None) -> list[str]:
     """Return a line per row of the mesh, in planes where it has three dimensions."""
     lines = [f"{' x '.join(map(str, mesh.shape))} mesh, {occupancy.free(0, mesh.leaves)}"]
-    symbols = np.array([occupancy.symbol(leaf) for leaf in range(mesh.leaves)])
-    planes = symbols.reshape(-1, *([1, *mesh.shape][-2:]))
+    lines += _grid(mesh, [occupancy.symbol(leaf) for leaf in range(mesh.leaves)])
+    if load is not None:
+        most = np.zeros(mesh.leaves)
+        np.maximum.at(most, mesh.tail, load)
+        lines += ["", "Use of the links that leave each node, the most used one in tenths:"]
+        lines += _grid(mesh, [f"{use * 10:.0f}" if use else FREE for use in most])
+    return lines
+
+
+def _grid(mesh: Mesh, symbols: Sequence[str]) -> list[str]:
+    lines = []
+    planes = np.array(symbols).reshape(-1, *([1, *mesh.shape][-2:]))
+    width = max(map(len, symbols))
     for number, plane in enumerate(planes):
         if len(planes) > 1:
             lines.append(f"plane {number}")
-        lines += [" ".join(row) for row in plane.tolist()]
+        lines += [" ".join(symbol.rjust(width) for symbol in row) for row in plane.tolist()]
     return lines
 
 
@@ -169,9 +194,7 @@ def as_svg(occupancy: Occupancy, load: Floats | None = None) -> str:
     if isinstance(topology, Mesh):
         height, parts = _mesh_svg(topology, occupancy, load)
     else:
-        tree = _tree_of(topology)
-        loads = load if tree is topology else None  # a fat tree has several links for one of these
-        height, parts = _tree_svg(tree, occupancy, loads)
+        height, parts = _tree_svg(_tree_of(topology), occupancy, _uses(topology, load))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {height:g}" '
         'font-family="sans-serif" font-size="11">'
@@ -179,7 +202,7 @@ def as_svg(occupancy: Occupancy, load: Floats | None = None) -> str:
     )
 
 
-def _tree_svg(tree: Tree, occupancy: Occupancy, load: Floats | None) -> tuple[float, list[str]]:
+def _tree_svg(tree: Tree, occupancy: Occupancy, uses: Floats | None) -> tuple[float, list[str]]:
     """Return the height and the parts: a box per vertex, above those of its children."""
     cell = _WIDTH / tree.leaves
     parts = []
@@ -191,10 +214,9 @@ def _tree_svg(tree: Tree, occupancy: Occupancy, load: Floats | None) -> tuple[fl
         fill = _fill(occupancy, first) if is_leaf else "#e8ecf1"
         title = tree.label(v)
         title += f": {occupancy.words(first)}" if is_leaf else f", {occupancy.free(first, end)}"
-        if load is not None and v:
-            use = _use(load, v)
-            title += f", link {use:.0%}"
-            parts.append(_box(x, y, width, 4, _heat(use), title))
+        if uses is not None and v:
+            title += f", link {uses[v]:.0%}"
+            parts.append(_box(x, y, width, 4, _heat(float(uses[v])), title))
             y += 4
         parts.append(_box(x, y, width, _LEVEL - 6, fill, title))
         if not is_leaf and width > 60:
