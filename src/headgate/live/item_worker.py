@@ -11,7 +11,6 @@ import os
 import pickle
 import socket
 import struct
-import subprocess
 import sys
 import time
 import traceback
@@ -117,12 +116,12 @@ def _pickled_error(error: BaseException) -> bytes:
 
 def _command(code: bytes) -> Callable[[bytes], bytes]:
     """Return a function that executes a command of a shell with the number of the item."""
-    command = code.decode()
+    arguments = ["/bin/sh", "-c", code.decode()]
 
     def call(payload: bytes) -> bytes:
         environment = {**os.environ, "HEADGATE_ITEM": payload.decode()}
-        child = subprocess.run(["/bin/sh", "-c", command], env=environment, check=False)
-        return pickle.dumps(child.returncode)
+        child = os.posix_spawn(arguments[0], arguments, environment)
+        return pickle.dumps(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
     return call
 
