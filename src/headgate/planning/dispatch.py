@@ -113,6 +113,21 @@ class Dispatcher:
             first = self._pending.pop()[0]
         self._pending.append((first, end))
 
+    def clear(self) -> tuple[int, ...]:
+        """Remove all items, and return them; what slots have been sent may still end."""
+        found = [item for first, end in self._pending for item in range(first, end)]
+        found += self._suspects
+        for slot in self._slots.values():
+            found += slot.items
+            slot.items.clear()
+        for lease in self._leases.values():
+            lease.sent = 0
+        self._pending.clear()
+        self._suspects.clear()
+        self._crashes.clear()
+        self._unsent = 0
+        return tuple(found)
+
     def join(self, slot: int, lease: int) -> None:
         """Add a slot of a lease; its number has never been used."""
         self._slots[slot] = _Slot(lease)
@@ -155,7 +170,7 @@ class Dispatcher:
             found.items.popleft()
             self._crashes.pop(item, None)
         lease = self._leases[found.lease]
-        lease.sent -= count
+        lease.sent -= len(items)
         item_s = seconds / count
         lease.item_s = (
             item_s if math.isnan(lease.item_s) else lease.item_s + _NEW * (item_s - lease.item_s)
@@ -169,7 +184,7 @@ class Dispatcher:
         """
         while self._suspects and (slot := self._idle()) is not None:
             yield self._send(slot, [self._suspects.popleft()])
-        while self._unsent:
+        while self._unsent and self._slots:
             ahead = {n: self._ahead(lease) for n, lease in self._leases.items()}
             needy = {
                 number: slot
