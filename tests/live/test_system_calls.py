@@ -1,0 +1,94 @@
+"""`headgate.Executor` and `headgate.map`: calls in processes on real Ray nodes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.live.system import Headgate
+
+from headgate import Executor
+from headgate import map as map_calls
+from headgate.base.errors import SpecError, WorldError
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def headgate() -> Iterator[Headgate]:
+    with Headgate(nodes=2, gpus=1, up=("--probe-period=0",)) as headgate:
+        yield headgate
+
+
+def test_calls_run_on_granted_gpus_and_their_processes_end_after_them(headgate: Headgate) -> None:
+    def call(number: int) -> tuple[int, int, str]:
+        return number, os.getpid(), os.environ["CUDA_VISIBLE_DEVICES"]
+
+    with Executor(client=headgate.client, resources={"gpus": 1}, name="calls") as executor:
+        found = list(executor.map(call, range(2000)))
+        assert [number for number, _, _ in found] == list(range(2000))
+        processes = {pid for _, pid, _ in found}
+        assert 1 <= len(processes) <= 2, "there are two GPUs"
+        assert {gpus for _, _, gpus in found} == {"0"}
+    (job, *_) = headgate.client.jobs()["jobs"]
+    assert job["state"] in ("finished", "cancelled")
+    headgate.until(
+        lambda: all(node["free_gpus"] == 1 for node in headgate.client.nodes()), "GPUs are free"
+    )
+
+
+def test_error_of_a_call_and_its_traceback_reach_the_caller(headgate: Headgate) -> None:
+    def fails(number: int) -> float:
+        return 1 / (number - 5)
+
+    results = map_calls(fails, range(10), client=headgate.client, slots=1)
+    assert [next(results) for _ in range(5)] == [1 / (n - 5) for n in range(5)]
+    with pytest.raises(ZeroDivisionError) as error:
+        next(results)
+    assert "in fails" in str(error.value.__cause__)
+
+
+def test_calls_of_a_lost_node_run_again(headgate: Headgate, tmp_path: Path) -> None:
+    def slow(number: int) -> int:
+        (tmp_path / f"{number}.{os.getpid()}").touch()
+        time.sleep(0.2)
+        return number
+
+    results = map_calls(
+        slow, range(60), client=headgate.client, resources={"gpus": 1}, ordered=False
+    )
+    found = [next(results) for _ in range(10)]
+    headgate.kill_node("n1")
+    found += results
+    assert sorted(found) == list(range(60))
+    headgate.restart_node("n1")
+    headgate.until(lambda: len(headgate.up_nodes()) == 2, "the node is back")
+
+
+def test_calls_fail_when_their_job_is_cancelled_and_others_can_follow(headgate: Headgate) -> None:
+    with Executor(client=headgate.client, slots=1, name="ends") as executor:
+        call = executor.submit(time.sleep, 600)
+        (job, *_) = headgate.until(
+            lambda: [j for j in headgate.client.jobs()["jobs"] if j["name"] == "ends"], "it runs"
+        )
+        headgate.until(call.running, "the call is executed")
+        headgate.client.cancel(job["id"], now=True)
+        with pytest.raises(WorldError, match=f"{job['id']}, whose processes execute the calls"):
+            call.result(60)
+        assert executor.submit(abs, -3).result(60) == 3
+
+
+def test_invalid_settings_and_functions_are_rejected_with_the_reason(headgate: Headgate) -> None:
+    with pytest.raises(SpecError, match="resources"):
+        Executor(client=headgate.client, resources={"gpus": "many"})
+    with pytest.raises(SpecError, match="at least 1"):
+        Executor(client=headgate.client, slots=0)
+    with (
+        Executor(client=headgate.client, slots=1) as executor,
+        (headgate.state / "job.yaml").open("w") as file,
+        pytest.raises(SpecError, match="cannot be pickled"),
+    ):
+        executor.submit(print, file)
