@@ -1,9 +1,9 @@
 """Wide units under policies that allocate single GPUs: placed whole, within shares.
 
-By first fit or a placer, the units of jobs in the policy's order before it allocates other GPUs,
-each job up to its entitlement, and once more after it, without that limit. A job that holds nothing
-may place one unit, however wide: none waits only because it is wider than its share. Ceilings of
-queues always hold.
+Such a policy places the wide units of its jobs, by first fit or a placer, in its own order before
+it allocates the other GPUs, each job up to its entitlement, and once more after it, without that
+limit. A job that holds nothing may place one unit, however wide: none waits only because it is
+wider than its share. Ceilings of queues always hold.
 """
 
 from __future__ import annotations
