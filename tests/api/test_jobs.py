@@ -292,6 +292,12 @@ def test_errors_keep_their_codes(client: Client, call: Any, code: str) -> None:
     assert wrong.value.code == code
 
 
+def test_message_names_the_kind_of_file_that_is_too_large(client: Client) -> None:
+    for send, what in ((client.submit, "job"), (client.set_topology, "topology")):
+        with pytest.raises(SpecError, match=f"a {what} file has at most 4 MiB"):
+            send("x" * (5 << 20))
+
+
 def test_an_unknown_task_is_not_found(client: Client) -> None:
     job = client.submit(TWO_TASKS)
     for unknown in ((job, 2), ("job-9", 0)):

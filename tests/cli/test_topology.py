@@ -40,6 +40,32 @@ def test_simulation_with_a_topology_gives_the_engine_its_event(tmp_path: Path) -
     assert json.loads(with_it.stdout)["jobs_finished"] == 2
 
 
+def scenario_with(tmp_path: Path, topology: str) -> Path:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(f"{THREE_TASKS.read_text()}\ntopology:{topology}\n")
+    return file
+
+
+def test_topology_of_a_scenario_is_a_file_beside_it_or_a_mapping(tmp_path: Path) -> None:
+    file = written(tmp_path, TREE)
+    expected = run("simulate", THREE_TASKS, "--topology", file, "-o", "json").stdout
+    inline = "".join(f"\n  {line}" for line in TREE.splitlines())
+    for topology in (f" {file.name}", inline):
+        scenario = scenario_with(tmp_path, topology)
+        assert run("simulate", scenario, "-o", "json").stdout == expected
+    twice = run("simulate", scenario, "--topology", file)
+    assert twice.returncode == 2
+    assert "--topology: the scenario has the key 'topology' already" in twice.stderr
+
+
+def test_problems_of_a_topology_file_are_those_of_the_scenario(tmp_path: Path) -> None:
+    file = written(tmp_path, TREE.replace("2e8", "0").replace("[node2]", "[node2, node1]"))
+    result = run("simulate", scenario_with(tmp_path, f" {file.name}"))
+    assert result.returncode == 2
+    for problem in ("levels[1].bandwidth (line 1): must be", "tree.r2[1] (line 2): 'node1' is in"):
+        assert f"topology.yaml: {problem}" in result.stderr
+
+
 def test_simulation_rejects_a_topology_of_another_cluster(tmp_path: Path) -> None:
     file = written(tmp_path, TREE.replace("node", "host").replace("name: host", "name: node"))
     result = run("simulate", THREE_TASKS, "--topology", file)

@@ -31,10 +31,19 @@ UNITS: dict[str, tuple[tuple[int, ...], bool]] = {  # GPUs by task, and whether 
 
 
 @EACH
-@pytest.mark.parametrize("user", ["another user", "the same user"])
+@pytest.mark.parametrize(
+    ("user", "setting"),
+    [
+        ("another user", {}),
+        ("the same user", {}),
+        ("another user", {"place": "closed-minimum", "otherwise": "wait"}),
+        ("another user", {"place": "headgate"}),
+    ],
+    ids=["another user", "the same user", "closed-minimum", "headgate"],
+)
 @pytest.mark.parametrize("kind", UNITS)
 def test_wide_unit_starts_when_the_runs_on_its_nodes_have_ended(
-    name: str, user: str, kind: str
+    name: str, user: str, setting: dict[str, float | str], kind: str
 ) -> None:
     """Small tasks of at most `RUN_S` keep arriving and would take each free GPU."""
     rng, gpus = stream(0, "stream of small tasks"), (Gpu(memory_bytes=1),) * 4
@@ -58,7 +67,7 @@ def test_wide_unit_starts_when_the_runs_on_its_nodes_have_ended(
     facts.sort(key=lambda event: event.at)
     weather = Storm(seed=0, calm=True, facts=tuple(facts), decision_latency_s=0.0)
     engine = Engine()
-    drive(engine, world_of(weather, make_policy(POLICIES, name)))
+    drive(engine, world_of(weather, make_policy(POLICIES, name, setting)))
     state = engine.state
     assert set(state.jobs.state.array().tolist()) == {JobState.FINISHED}
     started_at = state.jobs.started_at[state.names.job_rows["wide"]]
@@ -70,12 +79,13 @@ def test_wide_unit_starts_when_the_runs_on_its_nodes_have_ended(
 class Stage:
     """Nodes by the number of their GPUs, and jobs whose tasks all wait or run."""
 
-    def __init__(self, *gpus: int) -> None:
+    def __init__(self, *gpus: int, racks: int = 1) -> None:
         self.state = State()
         self.state.set_queue(Queue(name="default"))
         for number, count in enumerate(gpus):
             devices = (Gpu(memory_bytes=1),) * count
-            self.state.add_node(Node(id=f"n{number}", rack="r", gpus=devices, cpus=4))
+            rack = f"r{number * racks // len(gpus)}"
+            self.state.add_node(Node(id=f"n{number}", rack=rack, gpus=devices, cpus=4))
 
     def job(self, name: str, *tasks: Task, gang: bool = False) -> int:
         job = Job(id=name, name=name, user=name, queue="default", tasks=tasks, gang=gang)
@@ -89,9 +99,9 @@ class Stage:
         self.state.launch(task, node, gpus, attempt=1)
         self.state.move_task(task, TaskState.RUNNING)
 
-    def plan(self, name: str) -> Plan:
+    def plan(self, name: str, **setting: float | str) -> Plan:
         check(self.state)
-        return make_policy(POLICIES, name).decide(self.state.freeze(), stream(1))
+        return make_policy(POLICIES, name, setting).decide(self.state.freeze(), stream(1))
 
 
 @EACH
@@ -124,6 +134,32 @@ def test_gang_of_different_demands_that_the_idle_cluster_does_not_hold_keeps_no_
     stage.job("gang", Task(gpus=2), Task(gpus=2), Task(gpus=1), Task(gpus=2), gang=True)
     stage.job("new", *(Task(),) * 9)
     assert len(stage.plan(name).starts) == 6
+
+
+@EACH
+@pytest.mark.parametrize("otherwise", ["wait", "enlarge"])
+def test_nodes_kept_for_a_gang_that_waits_for_a_closed_set_are_one(
+    name: str, otherwise: str
+) -> None:
+    stage = Stage(1, 1, 1, 1, racks=2)
+    stage.job("old", Task(), Task())
+    stage.run(0, 0, 0)
+    stage.run(1, 3, 0)
+    gang = stage.job("gang", Task(), Task(), gang=True)
+    stage.job("new", *(Task(),) * 9)
+    plan = stage.plan(name, place="closed-minimum", otherwise=otherwise)
+    assert plan.memo["in_line_since"] == {gang: 0.0}
+    assert [start.node for start in plan.starts] == [2], "the nodes of the first rack are kept"
+
+
+@EACH
+def test_gang_of_different_tasks_starts_under_a_placer_that_lets_jobs_wait(
+    name: str,
+) -> None:
+    stage = Stage(3, 3)
+    stage.job("gang", Task(gpus=2), Task(gpus=1), Task(gpus=3), gang=True)
+    plan = stage.plan(name, place="closed-minimum", otherwise="wait")
+    assert len(plan.starts) == 3
 
 
 def test_first_fit_fills_an_idle_node_in_order_and_leaves_the_rest() -> None:

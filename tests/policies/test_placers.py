@@ -17,7 +17,8 @@ from headgate.model.topology import (
     GroupLevel,
     NodeShape,
 )
-from headgate.planning.placers.setting import PLACES
+from headgate.planning.placers import Sequential
+from headgate.planning.placers.setting import PLACE, PLACES, PlacingPolicy
 from headgate.ports import Policy, make_policy
 from headgate.protocol import TopologyChanged
 from headgate.protocol.reasons import GangSpread, PolicyRefuses
@@ -115,6 +116,26 @@ class TestFlowSharingBestFit(Placing):
     policy, setting = "fs", SETTINGS[1]
 
 
+class TestGreedySharingClosedMinimum(Placing):
+    policy, setting = "gs", SETTINGS[2]
+
+
+class TestGreedyPreemptionBestFit(Placing):
+    policy, setting = "gsp", SETTINGS[1]
+
+
+class TestGreedyDelayByLinks(Placing):
+    policy, setting = "gsd", SETTINGS[0]
+
+
+class TestCapacityClosedMinimum(Placing):
+    policy, setting = "capacity", SETTINGS[3]
+
+
+class TestFairCyclic(Placing):
+    policy, setting = "fair", SETTINGS[7]
+
+
 del Placing  # it is no policy by itself
 
 
@@ -122,7 +143,8 @@ del Placing  # it is no policy by itself
     "setting", SETTINGS, ids=lambda setting: "-".join(map(str, setting.values()))
 )
 @pytest.mark.parametrize(
-    "order", ["fifo", "conservative-backfill", "least-attained-service", "headgate", "fs"]
+    "order",
+    ["fifo", "conservative-backfill", "least-attained-service", "headgate", "fs", "gsp", "fair"],
 )
 def test_every_job_ends_in_a_storm(order: str, setting: dict[str, float | str]) -> None:
     for seed in (1, 2):
@@ -150,7 +172,19 @@ def racks(*gangs: int) -> Snapshot:
 
 
 @pytest.mark.parametrize(
-    "order", ["fifo", "easy-backfill", "least-attained-service", "headgate", "fs"]
+    "order",
+    [
+        "fifo",
+        "easy-backfill",
+        "least-attained-service",
+        "headgate",
+        "fs",
+        "gs",
+        "gsp",
+        "gsd",
+        "capacity",
+        "fair",
+    ],
 )
 def test_gang_waits_for_a_closed_set_with_a_reason_or_is_spread(order: str) -> None:
     snapshot = racks(3, 3, 2)
@@ -184,6 +218,14 @@ def test_every_job_ends_in_a_storm_on_links(order: str) -> None:
         with named(f"storm({seed}) under {order} on links"):
             watch = ride(seed, policy, calm=seed % 3 == 2, limits=seed % 2 == 1, links=True)
             assert ends_all(watch.engine, held_back=order in HELD_BACK)
+
+
+def test_every_policy_has_placers() -> None:
+    for name, info in POLICIES.items():
+        assert {each.name for each in PLACE} <= {each.name for each in info.parameters}, name
+        policy = make_policy(POLICIES, name, {"place": "sequential"})
+        assert isinstance(policy, PlacingPolicy)
+        assert isinstance(policy.placer, Sequential)
 
 
 def test_every_placer_is_tried() -> None:

@@ -20,6 +20,7 @@ from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import (
     BandwidthMeasured,
     Event,
+    JobCancelled,
     LaunchTask,
     NodeJoined,
     NodeLost,
@@ -150,6 +151,21 @@ def test_gangs_that_share_links_slow_each_other_while_both_run() -> None:
     assert rows["a -> core"]["load_bytes_per_s"] == pytest.approx(10 * 80 / 1.2 / ends.at["j"])
     mean = (ends.at["j"] / 60 + both) / 2
     assert figures["slowdown"]["mean"] == pytest.approx(mean)
+
+
+def test_gang_is_as_fast_as_alone_once_its_neighbour_is_stopped() -> None:
+    shared = replace(TREE, bytes_per_s=(float("inf"), 10.0, 10.0, 50.0, 50.0, 50.0, 50.0))
+    across = Communication(pattern=Pattern.RING, bytes_per_step=10, step_s=1.0)
+    ends, world, _ = play(
+        (0.0, filler("x", 10)), (0.0, gang("j", communication=across)),
+        (20.0, gang("k", 20.0, communication=across)),
+        faults=(JobCancelled(at=30.0, job="j", by="ada"),), topology=shared,
+    )  # fmt: skip
+    both, alone = (3 + 5**0.5) / 2 / 1.2, 2 / 1.2  # seconds for one of work, as above
+    assert ends.at["j"] == 30.0
+    assert ends.at["k"] == pytest.approx(30 + (20 - 10 / both) * alone)
+    rows = {row["link"]: row for row in world.communicating.figures(world.now(), 0)["links"]}
+    assert rows["a -> core"]["shared_s"] == pytest.approx(10.0)
 
 
 def test_run_that_is_not_a_gangs_member_communicates_among_its_own_gpus() -> None:

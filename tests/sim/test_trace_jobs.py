@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import UserList
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from headgate.model import Gpu, Job, Node, Queue
+from headgate.model import Communication, Gpu, Job, Node, Pattern, Queue
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import Plan, Start, Steps, Stop
 from headgate.sim import run as sim
@@ -32,6 +33,19 @@ def history(*rows: tuple[float, float, int], **columns: Any) -> Trace:
         gpus=np.array(gpus),
         **texts,
     )
+
+
+def test_jobs_on_several_gpus_communicate_as_the_model_says() -> None:
+    ring = Communication(pattern=Pattern.RING, bytes_per_step=10, step_s=1.0)
+    node = Node(id="a", rack="r", gpus=(Gpu(memory_bytes=1),) * 4)
+    jobs = TraceJobs(
+        history((0.0, 1.0, 1), (1.0, 1.0, 2), (2.0, 1.0, 8)),
+        queues=(),
+        nodes=(node, replace(node, id="b")),
+        policy=FirstInFirstOut(),
+        model=TraceModel(communication=ring),
+    )
+    assert [job.communication for _, job in jobs] == [None, ring, ring]
 
 
 def trace_jobs(

@@ -11,7 +11,7 @@ from fastapi import Request
 from headgate.base.errors import SpecError
 
 TEXT_S = 60.0
-"""Seconds within which a job file must be received."""
+"""Seconds within which a job or topology file must be received."""
 PIECE_S = 60.0
 """Seconds within which each MiB of a shard must be received."""
 
@@ -19,8 +19,8 @@ _TEXT_BYTES = 4 << 20
 _PIECE_BYTES = 1 << 20
 
 
-async def text_of(request: Request) -> str:
-    """Return the body as text.
+async def text_of(request: Request, what: str = "job file") -> str:
+    """Return the body as text; messages call it `what`.
 
     Raises SpecError: `too_large` above 4 MiB, `timeout` after `TEXT_S`, `bad_spec` if not UTF-8.
     """
@@ -30,13 +30,13 @@ async def text_of(request: Request) -> str:
             async for piece in request.stream():
                 body += piece
                 if len(body) > _TEXT_BYTES:
-                    raise SpecError("a job file has at most 4 MiB", code="too_large")
+                    raise SpecError(f"a {what} has at most 4 MiB", code="too_large")
     except TimeoutError:
-        raise _late(f"the job file was not received within {TEXT_S:g} s") from None
+        raise _late(f"the {what} was not received within {TEXT_S:g} s") from None
     try:
         return body.decode()
     except UnicodeDecodeError:
-        raise SpecError("the job file is not text in UTF-8") from None
+        raise SpecError(f"the {what} is not text in UTF-8") from None
 
 
 def pieces_of(request: Request) -> Iterator[bytes]:

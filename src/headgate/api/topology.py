@@ -30,7 +30,7 @@ async def set_topology(
     request: Request, controller: ControllerDep, pools: Pools, user: User, dry_run: DryRun = False
 ) -> Body:
     """Put the topology file in force that is the body; an empty body: the tree of racks."""
-    text = await text_of(request)
+    text = await text_of(request, "topology file")
     found = load_topology(text) if text.strip() else None
     await in_pool(pools.journal, controller.set_topology, found, user=user, dry_run=dry_run)
     return {"dry_run": dry_run}

@@ -281,6 +281,9 @@ def _connected(simulation: sim.Simulation, topology: Path | None) -> sim.Simulat
     """Return the simulation with the topology of a file."""
     if topology is None:
         return simulation
+    if simulation.topology is not None:
+        problem, hint = "the scenario has the key 'topology' already", "leave out one of them"
+        raise SpecError([Problem(path="--topology", problem=problem, hint=hint)], code="usage")
     from headgate.spec import load_topology
 
     return replace(simulation, topology=load_topology(topology, nodes=simulation.nodes))

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.model import WHOLE
-from headgate.planning.fit import beside_first_fit, runs_that_fit
 from headgate.planning.standing import Standing
 from headgate.planning.units import Unit
 from headgate.planning.wide import WideUnits
@@ -99,21 +98,6 @@ class Line:
 
     def _nodes_for(self, unit: Unit) -> list[int]:
         """Return the nodes to keep for a unit, none if the idle cluster does not hold it."""
-        snapshot, free = self._scratch.snapshot, self._scratch.ledger.nodes.free_gpus
-        nodes = sorted(snapshot.live_nodes(), key=lambda row: (-free[row], row))
-        demands = unit.largest_first(snapshot).demands
-        chosen, left = [], [snapshot.names.demands[demand] for demand in demands]
-        # How first fit divides GPUs among runs on parts of several of them, only a trial shows.
-        equal = len(set(demands)) == 1 and not (left[0].in_part and left[0].gpus > 1)
-        for node in nodes:
-            spec, most = snapshot.node(node), 1 if unit.distinct_nodes else len(left)
-            if equal:
-                rest = left[min(most, runs_that_fit(spec, left[0])) :]
-            else:
-                rest = beside_first_fit(spec, left, most)
-            if len(rest) < len(left):
-                chosen.append(node)
-                left = rest
-            if not left:
-                return chosen
-        return []
+        free = self._scratch.ledger.nodes.free_gpus
+        nodes = sorted(self._scratch.snapshot.live_nodes(), key=lambda row: (-free[row], row))
+        return self._wide.nodes_for(unit, nodes)

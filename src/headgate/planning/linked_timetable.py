@@ -71,11 +71,8 @@ class LinkedTimetable(Timetable):
             best = self._best_now(unit, run_s, run_s)
         if best is None:  # tasks of several demands may fit on all nodes
             return len(set(unit.demands)) > 1 and super().start(unit, run_s)
-        self._among = best.nodes
-        try:
+        with self.only(best.nodes):
             started = super().start(unit, run_s * best.slowdown)
-        finally:
-            self._among = None
         if started:
             self._links.add(unit, best.leaves, best.ends_at)
         return started
@@ -150,14 +147,10 @@ class LinkedTimetable(Timetable):
 
     def _tried(self, unit: Unit, run_s: float, work_s: float, nodes: Bools) -> _Choice | None:
         """Return the choice of a unit that starts now on some nodes, if it fits."""
-        self._among = nodes
-        try:
-            with self._scratch.trial():
-                before = len(self._scratch.starts)
-                rows = self._place(unit, run_s)
-                leaves = self._links.leaves_of(self._scratch.starts[before:])
-        finally:
-            self._among = None
+        with self.only(nodes), self._scratch.trial():
+            before = len(self._scratch.starts)
+            rows = self._place(unit, run_s)
+            leaves = self._links.leaves_of(self._scratch.starts[before:])
         if rows is None:
             return None
         end, slowdown = self._links.ends_at(unit, leaves, self.now, work_s)
@@ -201,11 +194,8 @@ class LinkedTimetable(Timetable):
         return best
 
     def _earliest_on(self, unit: Unit, run_s: float, nodes: Bools) -> Reservation | None:
-        self._among = nodes
-        try:
+        with self.only(nodes):
             return super().earliest(unit, run_s)
-        finally:
-            self._among = None
 
     def _rooms(
         self, unit: Unit, demand: int, count: int, run_s: float, before: float

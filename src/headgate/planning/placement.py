@@ -11,6 +11,7 @@ import numpy as np
 from headgate.planning.linked_timetable import LinkedTimetable
 from headgate.planning.placed_timetable import PlacedTimetable
 from headgate.planning.placers import ByLinks, Placer
+from headgate.planning.placers.on_cluster import ClusterPlacer
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import EndAt, Timetable
 from headgate.planning.units import FirstFit, Unit
@@ -33,19 +34,32 @@ class PlacedFit:
         """Place on a scratch."""
         self._scratch, self._placer = scratch, placer
         self._table: Timetable | None = None
+        self._first_fit = FirstFit(scratch)
 
     def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
         """Place all tasks of a unit, as one group of steps, or none; with `among` on these nodes.
 
         O(GPUs x log) and that of a search.
         """
+        if _is_in_part(self._scratch, unit):
+            return self._first_fit.place(unit, among)
         if self._table is None:
             self._table = timetable(self._scratch, _never, self._placer)
         return self._table.start_among(unit, among)
 
     def most(self, unit: Unit) -> int:
         """Return how many tasks of a unit fit together; nothing is placed."""
-        return FirstFit(self._scratch).most(unit)
+        return self._first_fit.most(unit)
+
+    def nodes_for(self, unit: Unit, nodes: Sequence[int]) -> list[int]:
+        """Return the first of these nodes on which a unit starts once they are idle, or none."""
+        equal = len(set(unit.demands)) == 1 and not _is_in_part(self._scratch, unit)
+        if equal and self._placer.may_wait:
+            placer, count = ClusterPlacer(self._scratch.snapshot, self._placer), len(unit.tasks)
+            found = placer.nodes_for(unit.demands[0], count, nodes, distinct=unit.distinct_nodes)
+            if found is not None:
+                return found
+        return self._first_fit.nodes_for(unit, nodes)
 
 
 class Fit(Protocol):
@@ -59,10 +73,19 @@ class Fit(Protocol):
         """Return how many tasks of a unit fit together; nothing is placed."""
         ...
 
+    def nodes_for(self, unit: Unit, nodes: Sequence[int]) -> list[int]:
+        """Return the first of these nodes on which a unit starts once they are idle, or none."""
+        ...
+
 
 def fit(scratch: Scratch, placer: Placer | None) -> Fit:
     """Return what places units now: a placer, or first fit."""
     return FirstFit(scratch) if placer is None else PlacedFit(scratch, placer)
+
+
+def _is_in_part(scratch: Scratch, unit: Unit) -> bool:
+    """Return whether all tasks of a unit are on parts of GPUs, which first fit places."""
+    return all(scratch.snapshot.names.demands[demand].in_part for demand in set(unit.demands))
 
 
 def _never(tasks: Ints) -> Floats:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import repeat
 
 import numpy as np
@@ -145,13 +146,25 @@ class Timetable:
 
     def start_among(self, unit: Unit, nodes: Sequence[int] | None) -> bool:
         """Place a unit now if it fits on these nodes, on all by default."""
-        if nodes is not None:
-            self._among = np.zeros(len(self._scratch.snapshot.nodes.alive), bool)
-            self._among[list(nodes)] = True
-        try:
+        if nodes is None:
             return self.start(unit, math.inf)
+        among = np.zeros(len(self._scratch.snapshot.nodes.alive), bool)
+        among[list(nodes)] = True
+        with self.only(among):
+            if self.start(unit, math.inf):
+                return True
+        several = len(set(unit.demands)) > 1  # the nodes are those that hold it by first fit
+        return several and FirstFit(self._scratch).place(unit, nodes)
+
+    @contextmanager
+    def only(self, among: Bools) -> Iterator[None]:
+        """Use no other nodes than these, `[nodes]`, in a block."""
+        before = self._among
+        self._among = among if before is None else among & before
+        try:
+            yield
         finally:
-            self._among = None
+            self._among = before
 
     def _place_by_first_fit(self, unit: Unit, run_s: float) -> list[int] | None:
         """Place a unit of several demands by first fit, if that is on usable GPUs.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headgate.planning.census import is_wide
-from headgate.planning.fit import by_size
+from headgate.planning.fit import beside_first_fit, by_size, runs_that_fit
 from headgate.planning.shares import Ints
 from headgate.state import Scratch, Snapshot, TaskState
 
@@ -180,6 +180,26 @@ class FirstFit:
             before = len(self.scratch.starts)
             self._place_all(unit)
             return len(self.scratch.starts) - before
+
+    def nodes_for(self, unit: Unit, nodes: Sequence[int]) -> list[int]:
+        """Return the first of these nodes, in order, that hold a unit while idle, or none."""
+        snapshot = self.scratch.snapshot
+        demands = unit.largest_first(snapshot).demands
+        chosen, left = list[int](), [snapshot.names.demands[demand] for demand in demands]
+        # How first fit divides GPUs among runs on parts of several of them, only a trial shows.
+        equal = len(set(demands)) == 1 and not (left[0].in_part and left[0].gpus > 1)
+        for node in nodes:
+            spec, most = snapshot.node(node), 1 if unit.distinct_nodes else len(left)
+            if equal:
+                rest = left[min(most, runs_that_fit(spec, left[0])) :]
+            else:
+                rest = beside_first_fit(spec, left, most)
+            if len(rest) < len(left):
+                chosen.append(node)
+                left = rest
+            if not left:
+                return chosen
+        return []
 
     def _place_all(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
         used: set[int] = set()

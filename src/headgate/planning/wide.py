@@ -1,9 +1,9 @@
-"""Wide units under policies that allocate single GPUs: placed by first fit, within shares.
+"""Wide units under policies that allocate single GPUs: placed whole, within shares.
 
-Such a policy places the wide units of its jobs in its own order before it allocates the other GPUs,
-each job up to its entitlement, and once more after it, without that limit. A job that holds nothing
-may place one unit, however wide: none waits only because it is wider than its share. Ceilings of
-queues always hold.
+Such a policy places the wide units of its jobs, by first fit or a placer, in its own order before
+it allocates the other GPUs, each job up to its entitlement, and once more after it, without that
+limit. A job that holds nothing may place one unit, however wide: none waits only because it is
+wider than its share. Ceilings of queues always hold.
 """
 
 from __future__ import annotations
@@ -124,6 +124,10 @@ class WideUnits:
     def next_unit(self, job: int) -> Unit | None:
         """Return the first unit of a job that is not placed."""
         return next((line.head for line in self._lines_of(job) if line.head), None)
+
+    def nodes_for(self, unit: Unit, nodes: Sequence[int]) -> list[int]:
+        """Return the first of these nodes on which a unit fits while they are idle, or none."""
+        return self._fit.nodes_for(unit, nodes)
 
     def _lines_of(self, job: int) -> list[_Line]:
         if job not in self._lines:

@@ -123,7 +123,11 @@ def from_scenario(
     rejected = Counter[str]()
     if trace is not None:
         jobs = TraceJobs(
-            trace, queues=scenario.queues, nodes=scenario.nodes, policy=policy, model=model
+            trace,
+            queues=scenario.queues,
+            nodes=scenario.nodes,
+            policy=policy,
+            model=replace(model, communication=scenario.communication),
         )
         submissions, rejected = jobs, jobs.rejected
         queues = {queue.name: queue for queue in jobs.queues}
@@ -147,6 +151,7 @@ def from_scenario(
         seed=scenario.seed,
         decision_latency_s=scenario.decision_latency_s,
         resume_s=model.resume_s or 0.0,
+        topology=scenario.topology,
     )
 
 

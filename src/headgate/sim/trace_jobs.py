@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headgate.metrics.fluid_sharing import Floats, Ints
-from headgate.model import Job, Node, Queue, Task
+from headgate.model import Communication, Job, Node, Queue, Task
 from headgate.planning.submission_check import never_fits
 from headgate.ports import Policy
 from headgate.protocol import Reason
@@ -39,11 +39,12 @@ class TraceModel:
     """How the jobs of a trace are simulated.
 
     A preempted job continues where it was, `resume_s` seconds after each start but its first; with
-    None, it starts from the beginning.
+    None, it starts from the beginning. Those on several GPUs communicate as `communication` says.
     """
 
     estimated: Estimated = Estimated.LEARNT
     resume_s: float | None = None
+    communication: Communication | None = None
 
 
 class History(NamedTuple):
@@ -82,6 +83,7 @@ class TraceJobs:
         known = {queue.name: queue for queue in queues}
         self.rejected: Counter[str] = Counter()
         self._trace, self._estimated = trace, model.estimated
+        self._communication = model.communication
         self._checkpoint_s = 0.0 if model.resume_s is None else _ALWAYS_S
         self._most_gpus = max((len(node.gpus) for node in nodes), default=1) or 1
         self._accepted = bytearray()
@@ -140,6 +142,7 @@ class TraceJobs:
             gang=True,
             runtime_class=row.kind,
             estimated_s=self._declared_s(row),
+            communication=self._communication if gpus > 1 else None,
         )
 
     def _declared_s(self, row: TraceJob) -> float | None:

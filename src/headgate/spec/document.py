@@ -150,6 +150,16 @@ class Document:
         """Return whether no problem was added at a place or inside it."""
         return place not in self._unclean
 
+    def part(self, key: str) -> Document:
+        """Return the mapping at a top-level key as a document of its own."""
+        assert isinstance(self.root, yaml.MappingNode), "it was read as one"
+        return Document(name=self.name, root=self._keys_of(self.root)[key][1], data=self.data[key])
+
+    def add_from(self, part: Document, key: str) -> None:
+        """Add the problems of the part at a key."""
+        for place, problem, hint in part._found:
+            self.add((key, *place), problem, hint)
+
     def raise_problems(self) -> None:
         """Raise SpecError with every problem, in the order of the file, if there is any."""
         if not self._found:

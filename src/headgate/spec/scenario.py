@@ -11,13 +11,16 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from headgate.base.errors import nearest
-from headgate.model import Bandwidth, Job, Node, Queue, Shard
+from headgate.base.errors import SpecError, nearest
+from headgate.model import Bandwidth, Communication, Job, Node, Queue, Shard
+from headgate.model.topology import ClusterTopology
 from headgate.protocol import NodeJoined, NodeLost
 from headgate.spec.cluster import Links, build_cluster
+from headgate.spec.communication import CommunicationShape, check_communication, communication_of
 from headgate.spec.document import Document, read_document
 from headgate.spec.scenario_jobs import JobsBuilder
 from headgate.spec.shape import Name, Positive, Seconds, Shape, parse, shown
+from headgate.spec.topology import load_topology, mismatches, topology_in
 
 Parameter = bool | int | float | str
 
@@ -45,6 +48,9 @@ class Scenario:
     task_names: Mapping[str, tuple[str, ...]]
     replicas: tuple[tuple[Shard, str], ...]
     trace: Path | None
+    topology: ClusterTopology | None = None
+    communication: Communication | None = None
+    """That of every job of the trace on several GPUs."""
 
 
 class QueueShape(Shape):
@@ -66,6 +72,8 @@ class ScenarioShape(Shape):
     cluster: Any = None
     jobs: list[Any] | None = None
     trace: str | None = None
+    communication: CommunicationShape | None = None
+    topology: Any = None
     policy: Any = None
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     queues: list[Any] = Field(default_factory=list)
@@ -86,11 +94,11 @@ def load_scenario(
 ) -> Scenario:
     """Return the scenario of a file; raise SpecError with every problem of it.
 
-    `known_policies` gives the parameters that every policy takes. A relative `trace` is looked for
-    beside the file. `policy` and `seed` replace the file's where given; the policy then has
-    `parameters`, without any those of the file where it is the file's, else its defaults. `parts`
-    gives, by name, the parts of each policy that the file may describe by its parts, `places` all
-    values of its part `place`, which is a parameter of the policy, too.
+    `known_policies` gives the parameters that every policy takes. A relative `trace` or `topology`
+    is looked for beside the file. `policy` and `seed` replace the file's where given; the policy
+    then has `parameters`, without any those of the file where it is the file's, else its defaults.
+    `parts` gives, by name, the parts of each policy that the file may describe by its parts,
+    `places` all values of its part `place`, which is a parameter of the policy, too.
     """
     path = Path(path)
     document = read_document(path)
@@ -105,14 +113,12 @@ def load_scenario(
         chosen, set_there = policy, dict(parameters or {})
     seed = shape.seed if seed is None else seed
     queues = _queues(document, shape.queues)
-    faults = _faults(document, shape.faults, cluster.nodes if cluster else ())
+    nodes = cluster.nodes if cluster else ()
+    faults = _faults(document, shape.faults, nodes)
     trace = _trace(document, shape, path)
-    builder = JobsBuilder(
-        document=document, nodes=cluster.nodes if cluster else (), queues=queues, seed=seed
-    )
-    for number, job in enumerate(shape.jobs or ()):
-        builder.add(job, ("jobs", number))
-    builder.check_order()
+    _check_communication(document, shape)
+    topology = _topology(document, shape.topology, path, nodes)
+    builder = _jobs(document, shape, nodes, queues, seed)
     document.raise_problems()
     if cluster is None:
         raise AssertionError("unreachable: a scenario without a cluster has a problem")
@@ -130,6 +136,8 @@ def load_scenario(
         task_names=builder.task_names,
         replicas=tuple((shard, node) for (_, node), shard in builder.replicas.items()),
         trace=trace,
+        topology=topology,
+        communication=communication_of(shape.communication, compute_s=None),
     )
 
 
@@ -259,6 +267,20 @@ def _faults(
     return tuple(faults)
 
 
+def _jobs(
+    document: Document,
+    shape: ScenarioShape,
+    nodes: tuple[Node, ...],
+    queues: Mapping[str, Queue],
+    seed: int,
+) -> JobsBuilder:
+    builder = JobsBuilder(document=document, nodes=nodes, queues=queues, seed=seed)
+    for number, job in enumerate(shape.jobs or ()):
+        builder.add(job, ("jobs", number))
+    builder.check_order()
+    return builder
+
+
 def _trace(document: Document, shape: ScenarioShape, path: Path) -> Path | None:
     given = [key for key in ("jobs", "trace") if key in document.data]
     if len(given) == 2:
@@ -271,11 +293,57 @@ def _trace(document: Document, shape: ScenarioShape, path: Path) -> Path | None:
         if "trace" in given and document.is_clean(("trace",)):
             document.add(("trace",), "must be the path of a file, not nothing")
         return None
-    trace = path.parent / shape.trace
+    return _file(document, "trace", shape.trace, path)
+
+
+def _file(document: Document, key: str, name: str, path: Path) -> Path:
+    """Return the file that a key names, relative to the scenario file."""
+    file = path.parent / name
     try:
-        there = trace.is_file()
+        there = file.is_file()
     except (OSError, ValueError):
         there = False
     if not there:
-        document.add(("trace",), f"there is no file {shown(shape.trace)}")
-    return trace
+        document.add((key,), f"there is no file {shown(name)}")
+    return file
+
+
+def _topology(
+    document: Document, raw: Any, path: Path, nodes: tuple[Node, ...]
+) -> ClusterTopology | None:
+    """Return the topology: that of a file beside the scenario, or the mapping that is given."""
+    key = "topology"
+    if key not in document.data or not document.is_clean((key,)):
+        return None
+    topology: ClusterTopology | None = None
+    if isinstance(raw, dict):
+        topology = topology_in(document, key)
+    elif isinstance(raw, str):
+        file = _file(document, key, raw, path)
+        try:
+            topology = load_topology(file) if document.is_clean((key,)) else None
+        except SpecError as error:
+            for each in error.problems:
+                document.add((key,), f"{raw}: {each}")
+    else:
+        hint = "tree, switches, mesh or fat_tree"
+        document.add((key,), f"must be the path of a file, or a topology, not {shown(raw)}", hint)
+    if topology is not None and document.is_clean(("cluster",)):
+        for problem, hint in mismatches(topology, nodes):
+            document.add((key,), problem, hint)
+    return topology
+
+
+def _check_communication(document: Document, shape: ScenarioShape) -> None:
+    """Check the communication of all jobs of a trace."""
+    key = "communication"
+    if key not in document.data:
+        return
+    if "trace" not in document.data:
+        document.add((key,), "is for the jobs of a trace", "give each job its own")
+    if shape.communication is not None and shape.communication.kernel is not None:
+        problem = "runs on a fixed number of processes, the jobs of a trace on their GPUs"
+        document.add((key, "kernel"), problem, "give 'pattern' or 'model'")
+        return
+    raw = document.data[key]
+    check_communication(document, raw, (key,), communicates=True, compute_s=None)

@@ -60,6 +60,15 @@ def load_topology(source: Path | str, *, nodes: Sequence[Node] | None = None) ->
     return topology
 
 
+def topology_in(document: Document, key: str) -> ClusterTopology | None:
+    """Return the topology that the mapping at a key describes, or None and add its problems."""
+    part = document.part(key)
+    shape = parse(part, TopologyShape, part.data, ())
+    topology = None if shape is None else _topology(part, shape)
+    document.add_from(part, key)
+    return topology if document.is_clean((key,)) else None
+
+
 def mismatches(topology: ClusterTopology, nodes: Sequence[Node]) -> list[tuple[str, str]]:
     """Return the problems, with hints, of a topology for a cluster of these nodes.
 

@@ -9,7 +9,9 @@ start in any such set.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -136,6 +138,32 @@ class ClusterPlacer:
             until = _closed_until(layouts.of_nodes, job[some], site[some], np.zeros(len(some)))
             kept[layouts.node] = np.isfinite(until)
         return kept
+
+    def nodes_for(
+        self, demand: int, count: int, order: Sequence[int], *, distinct: bool
+    ) -> list[int] | None:
+        """Return the first of some nodes (rows), in order, in which tasks that may wait start.
+
+        Once those are idle, that is, and not in the closed set of another job. None if there is no
+        such set. O(log nodes) searches.
+        """
+        capacity, nodes = self._capacity_of(demand, distinct=distinct), self._layouts.node
+        whole = [node for node in order if capacity[node] >= count]
+        if whole and not distinct and self.placer.stays_on_node:
+            return whole[:1]
+        site = self._site_of_node[np.array(order, np.int64)]
+        site = site[site >= 0]
+
+        def found(first: int) -> Ints | None:
+            idle = np.zeros(len(nodes), bool)
+            idle[site[:first]] = True
+            room = np.where(idle, capacity[nodes], 0)
+            request = Request(count=count, room=room, idle=idle, capacity=capacity[nodes])
+            return self.placer.closed_set(self._layouts.of_nodes, request)
+
+        least = bisect_left(range(len(site)), True, key=lambda first: found(first) is not None)
+        closed = found(least)
+        return None if closed is None else nodes[closed].tolist()
 
     # --- choice --------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headgate.base.order import nth_of_equals
-from headgate.model.topology import Bools
+from headgate.model.topology import Bools, Ints
 from headgate.planning.placers.layout import Layout, Places, Request, filled
 
 
@@ -33,6 +33,11 @@ class Placer(ABC):
     @abstractmethod
     def choose(self, layout: Layout, request: Request) -> Places | None:
         """Return the sites for the tasks; None if they are to wait, or there is no room."""
+
+    def closed_set(self, layout: Layout, request: Request) -> Ints | None:
+        """Return the idle closed set in which the tasks start, None if this needs none."""
+        del layout, request
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +67,7 @@ class ClosedMinimum(Placer):
 
     def choose(self, layout: Layout, request: Request) -> Places | None:
         """Return sites in the template, or as `otherwise` says."""
-        found = layout.template(request)
-        if found is None and self.otherwise == "enlarge":
-            found = layout.smallest_closed(request)
+        found = self.closed_set(layout, request)
         if found is not None:
             sites = filled(found, request.room, request.count)
             assert sites is not None, "a closed set is chosen that has room"
@@ -73,6 +76,13 @@ class ClosedMinimum(Placer):
         if self.may_wait and layout.may_be_closed(request):
             return None
         return spread(layout, request)
+
+    def closed_set(self, layout: Layout, request: Request) -> Ints | None:
+        """Return the template, or a larger closed set, if `otherwise` says so."""
+        found = layout.template(request)
+        if found is None and self.otherwise == "enlarge":
+            found = layout.smallest_closed(request)
+        return found
 
 
 def spread(layout: Layout, request: Request) -> Places | None:

@@ -2,7 +2,8 @@
 
 Jobs below their share come first. When none of them has a task that fits a free GPU, or all of
 them have declined, the other jobs share the remaining GPUs evenly. Jobs whose queue is at its
-ceiling get no offer. A job to which a GPU is offered first places a wide unit, by first fit.
+ceiling get no offer. A job to which a GPU is offered first places a wide unit, by first fit or a
+placer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from headgate.model import WHOLE
 from headgate.planning.feasible_starts import place_elsewhere
 from headgate.planning.line import Line
+from headgate.planning.placers import Placer
 from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing
 from headgate.planning.wide import WideUnits
@@ -34,12 +36,13 @@ class GreedyRound:
         target: Ints,
         free_gpus: FreeGpus,
         counters: SkipCounters | None = None,
+        placer: Placer | None = None,
     ) -> None:
         """Start from the GPUs held now; without `counters` no job declines."""
         self.now, self.target = now, target
         self.held = now.held.copy()
         self.waiting = now.waiting.copy()  # [jobs, classes] tasks on one whole GPU
-        self.wide = WideUnits(scratch, now)
+        self.wide = WideUnits(scratch, now, placer)
         self.line = Line(scratch, now, self.wide)
         self.free_gpus = free_gpus
         self.declined: list[int] = []

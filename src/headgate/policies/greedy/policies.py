@@ -8,6 +8,7 @@ from headgate.base.errors import Problem
 from headgate.base.rng import Random
 from headgate.planning.costs import DISTANCE, FLOW_PAPER, SLACK
 from headgate.planning.cpu_tasks import place_cpu_tasks
+from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing, standing
 from headgate.policies.greedy.candidates import FreeGpus
@@ -15,12 +16,12 @@ from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.policies.greedy.preemption import victims
 from headgate.policies.greedy.refusals import refusals
-from headgate.ports import Parameter, Policy, PolicyInfo
+from headgate.ports import Parameter, PolicyInfo
 from headgate.protocol import NO_STEPS, Plan, Steps
 from headgate.state import Scratch, Snapshot
 
 
-class GreedySharing(Policy):
+class GreedySharing(PlacingPolicy):
     """The policy `gs`: flow paper, section 6.
 
     Free GPUs are offered one at a time to the job that holds fewest (ties: the earliest), to jobs
@@ -41,12 +42,12 @@ class GreedySharing(Policy):
         """Allocate the free GPUs; O(GPUs placed x (jobs + nodes) + candidates of their jobs)."""
         del rng
         scratch = Scratch(snapshot)
-        waiting_for_cpus = place_cpu_tasks(scratch)
+        waiting_for_cpus = place_cpu_tasks(scratch, self.placer)
         now = standing(snapshot)
         target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
         free_gpus = FreeGpus(snapshot, now, alpha1=self._alpha1, alpha2=self._alpha2)
         counters = self._skip_counters(snapshot, now)
-        greedy = GreedyRound(scratch, now, target, free_gpus, counters)
+        greedy = GreedyRound(scratch, now, target, free_gpus, counters, self.placer)
         no_room = greedy.run(fill=self.fills_gpus)
         return Plan(
             steps=scratch.steps() + self._preemptions(snapshot, greedy),
@@ -130,16 +131,16 @@ GS = PolicyInfo(
     name="gs",
     idea="each free GPU to the job that has the fewest; for its cheapest task",
     source=FLOW_PAPER,
-    parameters=DISTANCE,
-    make=GreedySharing,
+    parameters=(*DISTANCE, *PLACE),
+    make=with_place(GreedySharing),
 )
 
 GSP = PolicyInfo(
     name="gsp",
     idea="gs with preemption; runs of jobs far above their share, for jobs below theirs",
     source=FLOW_PAPER,
-    parameters=(*DISTANCE, SLACK),
-    make=GreedyPreemption,
+    parameters=(*DISTANCE, SLACK, *PLACE),
+    make=with_place(GreedyPreemption),
 )
 
 GSD = PolicyInfo(
@@ -162,7 +163,8 @@ GSD = PolicyInfo(
             meaning="skip counter beyond which a job accepts any GPU",
             least=0.0,
         ),
+        *PLACE,
     ),
-    make=GreedyDelay,
+    make=with_place(GreedyDelay),
     check=_thresholds_in_order,
 )

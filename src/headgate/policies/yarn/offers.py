@@ -5,9 +5,9 @@ holds fewest, of that user to one job: under `capacity` the first to arrive, und
 that holds fewest; under both, higher priority goes first. Ties go to the earliest job. The job then
 takes the best GPU for any of its tasks: on a node with the task's data, else in such a node's rack,
 else anywhere. No job declines a GPU to wait for a nearer one. A job with wide units places one of
-these first, by first fit; GPUs are kept free for the first one in line, see `planning.line`. For
-that, a user's share of the GPUs is divided among the user's jobs: in order under `capacity`, evenly
-under `fair`.
+these first, by first fit or a placer; GPUs are kept free for the first one in line, see
+`planning.line`. For that, a user's share of the GPUs is divided among the user's jobs: in order
+under `capacity`, evenly under `fair`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from headgate.model import WHOLE
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.feasible_starts import feasible_starts, place_elsewhere
 from headgate.planning.line import Line
+from headgate.planning.placers import Placer
+from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
 from headgate.planning.shares import NO_CEILING, Ints, fair_shares
 from headgate.planning.standing import Standing, standing
 from headgate.planning.wide import WideUnits
 from headgate.policies.yarn.places import FreeGpus, places_of
 from headgate.policies.yarn.refusals import UserQueue, refusals
-from headgate.ports import Policy, PolicyInfo
+from headgate.ports import PolicyInfo
 from headgate.protocol import NO_STEPS, Plan, Refusal, Start, Steps
 from headgate.state import Scratch, Snapshot
 
@@ -35,7 +37,7 @@ _Rank = tuple[int, int, int]
 """The order of a user's jobs, the lowest first: -priority, GPUs held under `fair`, row."""
 
 
-class _Offers(Policy):
+class _Offers(PlacingPolicy):
     """The common part of both policies."""
 
     name: str
@@ -45,7 +47,7 @@ class _Offers(Policy):
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Offer every free GPU; O(waiting tasks x replicas + GPUs placed x users)."""
         del rng
-        return _Round(snapshot, evenly=self.evenly).run()
+        return _Round(snapshot, self.placer, evenly=self.evenly).run()
 
 
 class Capacity(_Offers):
@@ -65,15 +67,15 @@ class Fair(_Offers):
 class _Round:
     """One round: the GPUs held, tentative ones included, and the users with waiting jobs."""
 
-    def __init__(self, snapshot: Snapshot, *, evenly: bool) -> None:
-        self._snapshot, self._evenly = snapshot, evenly
+    def __init__(self, snapshot: Snapshot, placer: Placer | None, *, evenly: bool) -> None:
+        self._snapshot, self._evenly, self._placer = snapshot, evenly, placer
         self._gpus = FreeGpus(snapshot)
         self._scratch = Scratch(snapshot)
         self._starts: list[Start] = []  # of tasks on one whole GPU
         self._lacking: list[int] = []  # of these, tasks whose node lacks another resource
         self._now = standing(snapshot)
         self._index = {row: index for index, row in enumerate(self._now.jobs.tolist())}
-        self._wide = WideUnits(self._scratch, self._now)
+        self._wide = WideUnits(self._scratch, self._now, placer)
         self._line = Line(self._scratch, self._now, self._wide)
         self._wide_open = set(self._now.jobs[self._now.wide_jobs].tolist())  # units may fit
         self._has_wide = bool(self._wide_open)
@@ -101,7 +103,7 @@ class _Round:
     def run(self) -> Plan:
         """Offer all free GPUs and return the plan, with the refusals of the tasks left."""
         scratch = self._scratch
-        waiting_for_cpus = place_cpu_tasks(scratch)
+        waiting_for_cpus = place_cpu_tasks(scratch, self._placer)
         self._serve_line()
         for ranks in self._user_queues.values():
             ranks[:] = [self._rank(rank[-1]) for rank in ranks]
@@ -255,13 +257,13 @@ CAPACITY = PolicyInfo(
     name="capacity",
     idea="equal shares for users, order of arrival in each; near the data where free",
     source="Apache Hadoop YARN: Capacity Scheduler",
-    parameters=(),
-    make=Capacity,
+    parameters=PLACE,
+    make=with_place(Capacity),
 )
 FAIR = PolicyInfo(
     name="fair",
     idea="equal shares for users, then for their jobs; near the data where free",
     source="Apache Hadoop YARN: Fair Scheduler",
-    parameters=(),
-    make=Fair,
+    parameters=PLACE,
+    make=with_place(Fair),
 )
