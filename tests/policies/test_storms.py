@@ -25,13 +25,8 @@ waiting for GPUs near their data beyond their share, of which it keeps a part.""
 PREEMPTING = {"headgate", "fsp", "gsp", "least-attained-service", "srtf"}
 RESERVING = {"headgate", *(name for name in POLICIES if name.endswith("backfill"))}
 PARAMETERS = {"least-attained-service": {"threshold_gpu_s": 5.0}}
-MOVING = ("headgate", "fifo", "fair-order", "easy-backfill")
 MAKERS: dict[str, Callable[[], Policy]] = {
     **{name: lambda n=name: make_policy(POLICIES, n, PARAMETERS.get(n, {})) for name in POLICIES},
-    **{
-        f"{name}, moves": lambda n=name: make_policy(POLICIES, n, {"migrate": "when-cheaper"})
-        for name in MOVING
-    },
     "gsp, no slack": lambda: GreedyPreemption(slack=0.0),
     "gsd, thresholds never reached": lambda: GreedyDelay(threshold1=1e6, threshold2=1e9),
     "fsp, no slack": lambda: PreemptiveFlowSharing(slack=0.0),
