@@ -51,14 +51,17 @@ def test_why_names_the_moves_that_make_room(up: Any, controller: Any, job_file: 
         up("submit", job_file("{run: x}"))
     controller.end("job-1", 0, b"")  # a GPU is free on each node
     up("submit", job_file("{run: x, resources: {gpus: 2}}"))
-    room = up("why", "job-4", "-o", "json").json["room_by_moves"]
+    view = up("why", "job-4", "-o", "json").json
+    room = view["room_by_moves"]
+    assert view["reason"]["numbers"]["after_moves"] == room
+    assert not room["on"], "the policy moves nothing by default"
     assert room["tasks"] in (["job-2/0"], ["job-3/0"])
     (task,) = room["tasks"]
     assert room["lost_s"] >= 30.0, "the time to resume"
-    assert (
-        f"Room by moves: it would fit after moving 1 task ({task}); it loses at most"
-        in " ".join(up("why", "job-4").out.split())
-    )
+    text = " ".join(up("why", "job-4").out.split())
+    assert "needed there, fits after moving 1 task, " in text
+    assert "s, were moves on; starts when enough are free together" in text
+    assert f"Moves: {task}" in text
     controller.end(task.split("/")[0], 0, b"")
     assert up("why", "job-4", "-o", "json").json["room_by_moves"] is None
 

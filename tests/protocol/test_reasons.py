@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.protocol import Reason
+from headgate.protocol.after_moves import AfterMoves
 from headgate.protocol.reasons import (
     GPU_MEMORY,
     GPU_SHARE,
@@ -67,6 +68,22 @@ SHORT = GangShort(placeable_tasks=3, tasks=4, free_gpus=14, needed_gpus=16)
         (
             GangShort(placeable_tasks=3, tasks=4, free_gpus=0, needed_gpus=0),
             "3 of 4 tasks fit now; starts when all its tasks fit together",
+        ),
+        (
+            GangShort(
+                placeable_tasks=14, tasks=16, free_gpus=16, needed_gpus=16,
+                after_moves=AfterMoves(tasks=("a/0", "b/3"), lost_s=40.0),
+            ),
+            ("16 GPUs free, but 14 of 16 tasks fit now, 16 after moving 2 tasks, 40 s; starts "
+            "when all its tasks fit together"),
+        ),
+        (
+            Fragmented(
+                free_gpus=33, most_on_one_node=3, needed_gpus=2, tasks=16, placeable_tasks=14,
+                after_moves=AfterMoves(tasks=("a/0",), lost_s=40.0, on=False),
+            ),
+            ("33 free GPUs, at most 3 on one node, 14 of 16 tasks with 2 GPUs fit now, 16 after "
+            "moving 1 task, 40 s, were moves on; starts when enough are free together"),
         ),
         (
             GangSpread(tasks=4, gpus=16),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -218,9 +218,11 @@ def ride(
     limits: bool = False,
     links: bool = False,
     kind: type[SimulatedWorld] = SimulatedWorld,
+    change: Callable[[Storm], Storm] = lambda weather: weather,
 ) -> Watch:
     """Let a storm pass; return what was seen, with every check that holds for any storm made."""
     weather = storm(seed, calm=calm, accepts=lambda job: policy.refuses(job) is None)
+    weather = change(weather)
     if limits:
         weather = replace(weather, facts=tuple(limited(seed, fact) for fact in weather.facts))
     if links:

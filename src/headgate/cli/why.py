@@ -111,7 +111,7 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
         if freed is not None:
             yield f"If {freed['ends']} ended now", _freed(explanation, freed)
     if explanation["room_by_moves"] is not None:
-        yield "Room by moves", _room(explanation["room_by_moves"])
+        yield "Moves", _moves(explanation["room_by_moves"])
     if explanation["start"] is not None:
         yield "Expected start", expected_start(explanation, explanation["start"])
 
@@ -154,14 +154,9 @@ def _freed(explanation: View, freed: View) -> str:
     return f"{text}; the GPU would be worth {format_seconds(price)}" if price else text
 
 
-def _room(room: View) -> str:
-    tasks, more = room["tasks"][:_MOVES_SHOWN], len(room["tasks"]) - _MOVES_SHOWN
-    names = ", ".join(tasks) + (f" and {more} more" if more > 0 else "")
-    each = "each loses" if len(room["tasks"]) > 1 else "it loses"
-    return (
-        f"it would fit after moving {output.counted(len(room['tasks']), 'task')} ({names}); "
-        f"{each} at most {format_seconds(room['lost_s'])}"
-    )
+def _moves(room: View) -> str:
+    more = len(room["tasks"]) - _MOVES_SHOWN
+    return ", ".join(room["tasks"][:_MOVES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def expected_start(explanation: View, start: View) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headgate.foresight.explain import Explanation, explain
 from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
@@ -16,9 +16,11 @@ from headgate.foresight.outlook import ReadBytes, read_bytes
 from headgate.foresight.whatif import WhatIf
 from headgate.planning.job_prices import JobPrices, Priced
 from headgate.planning.migration import room_by_moves
+from headgate.planning.placers.setting import PlacingPolicy
 from headgate.planning.units import waiting_units
 from headgate.ports import Policy
 from headgate.protocol import RunStop
+from headgate.protocol.after_moves import AfterMoves
 from headgate.protocol.reasons import Fragmented, GangShort, PolicyBroke
 from headgate.state import JobState, Scratch, Snapshot, TaskState
 from headgate.state.ledger import Ledger
@@ -77,17 +79,6 @@ class IfFreed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoomByMoves:
-    """Tasks whose runs could move to other GPUs so that the gang, or the task, fits now.
-
-    Each loses at most `lost_s` seconds: work since its last checkpoint, and the time to resume.
-    """
-
-    tasks: tuple[str, ...]
-    lost_s: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """A run under way, and what it reads, in bytes by locality."""
 
@@ -119,7 +110,7 @@ class Why:
     cheapest_now: CandidateNode | None
     cheapest: CandidateNode | None
     if_freed: IfFreed | None
-    room_by_moves: RoomByMoves | None
+    room_by_moves: AfterMoves | None
     start: Forecast | None
 
 
@@ -150,12 +141,12 @@ class _Explainer:
         """Return the explanation."""
         snapshot, task = self._snapshot, self._task
         at = None if task is None else TaskState(snapshot.tasks.state[task])
-        accounts = self._accounts()
+        accounts, room = self._accounts(), self._room_by_moves()
         places = self._places(task) if task is not None and at is TaskState.WAITING else []
         cheapest = min(places, key=_Candidate.order, default=None)
         now = min((p for p in places if p.free), key=_Candidate.order, default=None)
         return Why(
-            explanation=self._explanation,
+            explanation=_with_moves(self._explanation, room),
             task=None if task is None else snapshot.ordinal(task),
             task_state=None if at is None else at.name.lower(),
             run=self._run(task) if task is not None and at in RUNS else None,
@@ -167,7 +158,7 @@ class _Explainer:
             cheapest_now=None if now is None else self._place(now),
             cheapest=None if cheapest is None else self._place(cheapest),
             if_freed=None if cheapest is None else self._if_freed(cheapest),
-            room_by_moves=self._room_by_moves(),
+            room_by_moves=room,
             start=self._start(),
         )
 
@@ -236,16 +227,21 @@ class _Explainer:
             return None
         return forecast(self._snapshot, self._policy, tasks, self._now)
 
-    def _room_by_moves(self) -> RoomByMoves | None:
+    def _room_by_moves(self) -> AfterMoves | None:
         """Return the moves that make room for what waits for GPUs that are near each other."""
-        if not isinstance(self._explanation.reason, GangShort | Fragmented):
-            return None
+        reason = self._explanation.reason
+        if not isinstance(reason, GangShort | Fragmented) or (
+            isinstance(reason, GangShort) and reason.free_gpus < reason.needed_gpus
+        ):
+            return None  # no moves help, or what is free is reserved for others
         units = (each for some in waiting_units(self._snapshot, self._job) for each in some)
         unit = next((each for each in units if self._task in each.tasks), None)
         room = None if unit is None else room_by_moves(Scratch(self._snapshot), unit)
         if room is None:
             return None
-        return RoomByMoves(tasks=tuple(map(self._snapshot.task_id, room.tasks)), lost_s=room.lost_s)
+        tasks = tuple(map(self._snapshot.task_id, room.tasks))
+        on = isinstance(self._policy, PlacingPolicy) and self._policy.migrates
+        return AfterMoves(tasks=tasks, lost_s=room.lost_s, on=on)
 
     # --- candidate nodes -------------------------------------------------------------------------
 
@@ -325,6 +321,13 @@ class _Explainer:
             taken_by=self._snapshot.task_id(takers[0]) if takers else None,
             price_s=price_s,
         )
+
+
+def _with_moves(explanation: Explanation, room: AfterMoves | None) -> Explanation:
+    reason = explanation.reason
+    if room is None or not isinstance(reason, GangShort | Fragmented):
+        return explanation
+    return replace(explanation, reason=replace(reason, after_moves=room))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

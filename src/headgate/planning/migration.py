@@ -3,13 +3,17 @@
 `planning.defrag` finds the moves of least cost; here runs become what holds its leaves, and its
 leaves places of tasks. Runs that can move are tasks, and gangs on one node or of tasks with one GPU
 each, on whole GPUs that suit the unit, too; all others stay.
+
+Two accounts, in the memo of jobs, bound what moves cost. The price of a run includes what its job
+has lost by earlier moves, per task: so no job loses more than one of these moves has saved another
+one. And all moves for a job together cost less than the wait that they save its units.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -20,13 +24,28 @@ from headgate.planning.defrag_order import Relocation
 from headgate.planning.fabric import Fabric
 from headgate.planning.move_price import MovePrice, pays
 from headgate.planning.ranked_tree import Bools, RankedTree
+from headgate.planning.reservations import UNKNOWN_AT
 from headgate.planning.shares import Ints
 from headgate.planning.units import Unit
-from headgate.protocol import NO_STEPS, Group, Move, Steps
+from headgate.ports import Parameter
+from headgate.protocol import NO_STEPS, Group, Memo, Move, Steps
 from headgate.protocol.reasons import MovedFor
-from headgate.state import Scratch, TaskState
+from headgate.state import Scratch, Snapshot, TaskState
 from headgate.state.moves import grants_of_moves, unit_of
 from headgate.state.tables import GPU_FREE
+
+MIGRATE = Parameter(
+    name="migrate",
+    default="never",
+    unit="1",
+    meaning="whether runs move to make room for the first task or gang that does not fit: never, "
+    "or when that costs fewer GPU seconds than its expected wait",
+    choices=("never", "when-cheaper"),
+)
+WHEN_CHEAPER = "when-cheaper"
+
+MOVED_FOR, MOVED = "moved_for_gpu_s", "moved_gpu_s"
+"""Columns of the memo: what moves for the units of a job have cost, and those of its own runs."""
 
 _WORK = 500  # steps of the search: some tenths of a second on 2,000 GPUs
 
@@ -37,6 +56,7 @@ class _Runs:
 
     tasks: range
     held: Held
+    cost_gpu_s: float  # of this move alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,41 +79,69 @@ def room_by_moves(scratch: Scratch, unit: Unit) -> Room | None:
     moved = [runs[move.unit] for move in moves.moves]
     return Room(
         tasks=tuple(task for each in moved for task in each.tasks),
-        lost_s=max(each.held.cost / 1e3 / len(each.held.leaves) for each in moved),
+        lost_s=max(each.cost_gpu_s / len(each.held.leaves) for each in moved),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """Moves that begin in a round, and the changes of the memo that account for them."""
+
+    steps: Steps = NO_STEPS
+    memo: Memo = field(default_factory=dict)
 
 
 def defragment(
     scratch: Scratch, unit: Unit, *, wait_s: float, price: MovePrice | None = None
-) -> Steps:
+) -> Migration:
     """Return moves that cost less than the wait of a unit that does not fit; none if none do.
 
-    `wait_s` is how long it is expected to wait else. The moves are those that can be made now, all
-    in one group, and their targets are taken in the scratch; when their runs have ended, the rest
-    follow from the state then. While others are under way, there are none. O(GPUs) for each of 500
-    steps.
+    `wait_s` is how long it is expected to wait else, inf if unknown. The moves are those that can
+    be made now, all in one group, and their targets are taken in the scratch; when their runs have
+    ended, the rest follow from the state then. While others are under way, there are none. O(GPUs)
+    for each of 500 steps.
     """
-    found = _moves_for(scratch, unit, price or MovePrice()) if math.isfinite(wait_s) else None
+    found = _moves_for(scratch, unit, price or MovePrice()) if wait_s < UNKNOWN_AT else None
     if found is None:
-        return NO_STEPS
+        return Migration()
     snapshot, (view, runs, least) = scratch.snapshot, found
-    if not pays(least.cost / 1e3, wait_s=wait_s, gpus=len(least.leaves)):
-        return NO_STEPS
-    steps = [
-        step
-        for move in least.moves
-        if move.phase == 1
-        for step in view.steps(runs[move.unit], move)
-    ]
+    spent = float(snapshot.memo(MOVED_FOR)[unit.job])
+    spent = 0.0 if math.isnan(spent) else spent
+    saved_s = wait_s * (1 + _begun_units(snapshot, unit.job))
+    if not pays(least.cost / 1e3 + spent, wait_s=saved_s, gpus=len(least.leaves)):
+        return Migration()
+    first = [move for move in least.moves if move.phase == 1]
+    steps = [step for move in first for step in view.steps(runs[move.unit], move)]
     with scratch.ledger.trial() as attempt:
         for task, node, gpus in steps:
             demand = snapshot.tasks.demand[task]
             if scratch.ledger.infeasibility(demand, node, gpus):
-                return NO_STEPS  # other resources than GPUs are short there
+                return Migration()  # other resources than GPUs are short there
             scratch.ledger.take(task, demand, node, gpus)
         attempt.keep()
     reason = MovedFor(job=snapshot.job(unit.job).id)
-    return Steps.of((Group(tuple(steps), reason),))
+    return Migration(
+        steps=Steps.of((Group(tuple(steps), reason),)),
+        memo=_accounts(snapshot, unit.job, [runs[move.unit] for move in first], spent),
+    )
+
+
+def _begun_units(snapshot: Snapshot, job: int) -> int:
+    """Return how many units of a job have started at least once, besides a gang."""
+    if snapshot.jobs.gang[job]:
+        return 0
+    tasks = snapshot.tasks_of(job)
+    return int(np.count_nonzero(snapshot.tasks.attempts.span(tasks.start, tasks.stop)))
+
+
+def _accounts(snapshot: Snapshot, job: int, moved: list[_Runs], spent: float) -> Memo:
+    lost = dict[int, float]()
+    before = snapshot.memo(MOVED)
+    for runs in moved:
+        row = snapshot.tasks.job[runs.tasks.start]
+        lost.setdefault(row, float(np.nan_to_num(before[row])))
+        lost[row] += runs.cost_gpu_s
+    return {MOVED_FOR: {job: spent + sum(runs.cost_gpu_s for runs in moved)}, MOVED: lost}
 
 
 def _moves_for(
@@ -127,7 +175,7 @@ class _View:
 
     def __init__(self, scratch: Scratch, memory_bytes: int, price: MovePrice) -> None:
         self._snapshot, self._memory, self._price = scratch.snapshot, memory_bytes, price
-        self._ledger = scratch.ledger
+        self._ledger, self._moved = scratch.ledger, scratch.snapshot.memo(MOVED)
         snapshot, fabric = scratch.snapshot, Fabric.of(scratch.snapshot)
         self._leaf, self._gpu = fabric.gpu_leaf, fabric.leaf_gpu
         self._node = snapshot.gpus.node.array().astype(np.int64)
@@ -163,11 +211,19 @@ class _View:
                 [self._rows(tasks.node[t], self._snapshot.held_gpus(t)) for t in unit]
             )
             if self._suits[rows].all() and (self._leaf[rows] >= 0).all():
-                found.append(_Runs(unit, Held(np.sort(self._leaf[rows]), self._cost(unit))))
+                cost = self._cost(unit)
+                price = round(1e3 * (cost + self._lost(unit)))
+                found.append(_Runs(unit, Held(np.sort(self._leaf[rows]), price), cost))
         return found
 
-    def _cost(self, unit: range) -> int:
-        """Return the thousandths of GPU seconds that a move of runs takes."""
+    def _lost(self, unit: range) -> float:
+        """Return the GPU seconds that runs have lost by earlier moves, on average of their job."""
+        job = self._snapshot.tasks.job[unit.start]
+        lost = float(np.nan_to_num(self._moved[job]))
+        return lost * len(unit) / len(self._snapshot.tasks_of(job))
+
+    def _cost(self, unit: range) -> float:
+        """Return the GPU seconds that a move of runs takes."""
         snapshot, cost = self._snapshot, 0.0
         for task in unit:
             ran_s = snapshot.now - snapshot.tasks.started_at[task] - snapshot.tasks.read_s[task]
@@ -175,7 +231,7 @@ class _View:
             cost += self._price.move_cost_s(
                 snapshot.demand(task).gpus, max(float(ran_s) - saved_s, 0.0)
             )
-        return round(1e3 * cost)
+        return cost
 
     def holds(self, unit: Unit, gpus: int, leaves: Ints, left: list[int]) -> bool:
         """Return whether leaves hold the tasks of a unit, each on one node, once tasks have left.

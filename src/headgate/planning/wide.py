@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from headgate.model import WHOLE
+from headgate.planning.migration import Migration
 from headgate.planning.placement import fit
 from headgate.planning.placers import Placer
 from headgate.planning.shares import Ints, entitle, fair_shares
@@ -139,6 +140,10 @@ class WideUnits:
     def planned(self) -> Iterator[Reserved]:
         """Yield nothing: first fit reserves nothing."""
         return iter(())
+
+    def migration(self) -> Migration:
+        """Return no moves."""
+        return Migration()
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why the others still wait, one refusal per reason."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from headgate.base.text import enumerated
 from headgate.base.units import format_clock, format_ratio, format_seconds, format_size
 from headgate.model import amount_of
+from headgate.protocol.after_moves import AfterMoves, fits_after
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +107,17 @@ class Fragmented(Short):
     tasks: int = 1
     placeable_tasks: int = 0
     distinct_nodes: bool = False
+    after_moves: AfterMoves | None = None
 
     def cause(self) -> str:
         free = f"{self.free_gpus} free GPUs, at most {self.most_on_one_node} on one node"
         if self.tasks == 1:
-            return f"{free}, {self.needed_gpus} needed there"
+            return f"{free}, {self.needed_gpus} needed there{fits_after(self.after_moves)}"
         each = "a GPU" if self.needed_gpus == 1 else f"{self.needed_gpus} GPUs"
         apart = ", each on another node" if self.distinct_nodes else ""
         fit = f"{self.placeable_tasks} of {self.tasks} tasks"
-        return f"{free}, {fit} with {each} fit now{apart}"
+        moves = fits_after(self.after_moves, self.tasks)
+        return f"{free}, {fit} with {each} fit now{apart}{moves}"
 
     def _without(self) -> str:
         return "starts when enough are free together"
@@ -179,6 +182,7 @@ class GangShort(Short):
     needed_gpus: int
     lacking: str = ""
     stopping_tasks: int = 0
+    after_moves: AfterMoves | None = None
 
     def cause(self) -> str:
         if self.stopping_tasks:
@@ -187,7 +191,8 @@ class GangShort(Short):
             return f"{self.free_gpus} of {self.needed_gpus} needed GPUs are free"
         free = f"{self.free_gpus} GPUs free, but " if self.needed_gpus else ""
         lacking = f", the others lack {_resource(self.lacking)}" if self.lacking else ""
-        return f"{free}{self.placeable_tasks} of {self.tasks} tasks fit now{lacking}"
+        moves = fits_after(self.after_moves, self.tasks)
+        return f"{free}{self.placeable_tasks} of {self.tasks} tasks fit now{lacking}{moves}"
 
     def _without(self) -> str:
         return "starts when all its tasks fit together"

@@ -110,6 +110,8 @@ class PlacingPolicy(Policy):
     """A policy whose wide units may be placed by a placer; None for its own choice."""
 
     placer: Placer | None = None
+    migrates: bool = False
+    """Whether runs move to make room for others."""
 
     def refuses(self, job: Job) -> Reason | None:
         """Return why the placer never places a job, or None."""

@@ -7,13 +7,16 @@ are filled in the order in which they joined (first fit), smallest sufficient GP
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from headgate.base.rng import Random
 from headgate.model import WHOLE
-from headgate.planning.placement import Fit, fit
+from headgate.planning.estimates import Estimates
+from headgate.planning.migration import MIGRATE, WHEN_CHEAPER, Migration, defragment
+from headgate.planning.placement import Fit, fit, timetable
 from headgate.planning.placers import Placer
 from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
 from headgate.planning.units import Unit
@@ -29,10 +32,13 @@ class FirstInFirstOut(PlacingPolicy):
 
     name = "fifo"
 
+    def __init__(self, *, migrate: str = "never") -> None:
+        self.migrates = migrate == WHEN_CHEAPER
+
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Start jobs in order of arrival until one does not fit; O(tasks placed + nodes)."""
         del rng
-        return _Round(snapshot, self.placer).run()
+        return _Round(snapshot, self.placer).run(migrate=self.migrates)
 
 
 class _Round:
@@ -44,12 +50,13 @@ class _Round:
         self.placer = placer
         self._fit: Fit | None = None
         self.refusals: list[Refusal] = []
+        self._head: Unit | None = None  # the first that does not fit
         self.full_queues: dict[int, list[int]] = {}
         # By row of a demand: nodes still to be tried, and the current one. GPUs are only taken
         # during a round, so a node that lacks room is not tried again.
         self.candidates: dict[int, tuple[Iterator[int], list[int]]] = {}
 
-    def run(self) -> Plan:
+    def run(self, *, migrate: bool) -> Plan:
         for job in self.snapshot.waiting_jobs():
             queue = self.snapshot.jobs.queue[job]
             if queue in self.full_queues:
@@ -67,7 +74,22 @@ class _Round:
             if behind:
                 reason = BehindHead(head=self.snapshot.job(head).id)
                 self.refusals.append(Refusal(reason=reason, jobs=tuple(behind)))
-        return Plan(steps=self.scratch.steps(), refusals=tuple(self.refusals))
+        moved = self._moves() if migrate else Migration()
+        return Plan(
+            steps=self.scratch.steps() + moved.steps,
+            memo=moved.memo,
+            refusals=tuple(self.refusals),
+        )
+
+    def _moves(self) -> Migration:
+        """Return the moves that make room for the unit that blocks all others, where they pay."""
+        if self._head is None or not self._head.gpus_milli(self.snapshot):
+            return Migration()
+        estimates = Estimates(self.snapshot)
+        table = timetable(self.scratch, estimates.end_at, self.placer)
+        first = table.earliest(self._head, math.inf)
+        wait_s = math.inf if first is None else first.at - self.snapshot.now
+        return defragment(self.scratch, self._head, wait_s=wait_s)
 
     def _start(self, job: int) -> Reason | None:
         """Place a job's waiting tasks in order; return why the first one left waits, or None."""
@@ -82,6 +104,7 @@ class _Round:
         unit, placing = self._unit(tasks), self._placing()
         if placing.place(unit):
             return None
+        self._head = unit
         return self._gang_short(unit, placing.most(unit))
 
     def _placing(self) -> Fit:
@@ -96,10 +119,11 @@ class _Round:
         limit = self._queue_limit(tasks.job[task], demand.gpus_milli)
         if limit is not None:
             return limit
+        unit = self._unit([task])
         if self.placer is not None and demand.gpus:
-            unit = self._unit([task])
             if self._placing().place(unit):
                 return None
+            self._head = unit
             return WhyWaits(self.scratch, placer=self.placer).reason(unit) or Undecided()
         if row not in self.candidates:
             least = 0 if demand.in_part else demand.gpus
@@ -112,7 +136,8 @@ class _Round:
             current.clear()
             node = next(rest, None)
             if node is None:
-                reason = WhyWaits(self.scratch).reason(self._unit([task]))
+                self._head = unit
+                reason = WhyWaits(self.scratch).reason(unit)
                 assert reason is not None, "one task fits by counting where it fits a node"
                 return reason
             current.append(node)
@@ -148,7 +173,7 @@ INFO = PolicyInfo(
     name="fifo",
     idea="strict order of arrival; the first job that does not fit blocks all later ones",
     source="the simplest baseline of every batch system",
-    parameters=PLACE,
+    parameters=(MIGRATE, *PLACE),
     make=with_place(FirstInFirstOut),
     parts={"order": "arrival", "place": "first-fit", "backfill": "none"},
 )

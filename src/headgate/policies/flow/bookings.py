@@ -24,6 +24,7 @@ from headgate.model import WHOLE
 from headgate.planning.census import Bools
 from headgate.planning.debts import FairFinish
 from headgate.planning.job_traffic import communicates
+from headgate.planning.migration import Migration, defragment
 from headgate.planning.placement import timetable
 from headgate.planning.placers import Placer
 from headgate.planning.reservations import UNKNOWN_AT, Reservation, first_reservations
@@ -55,10 +56,11 @@ class Bookings:
         *,
         reservations: int,
         placer: Placer | None = None,
+        migrate: bool = False,
     ) -> None:
-        """Start without any; at most `reservations` units get one."""
+        """Start without any; at most `reservations` units get one, and runs may move for it."""
         self._scratch, self._now, self._times, self.finish = scratch, now, times, finish
-        self._most, self._placer = reservations, placer
+        self._most, self._placer, self._migrates = reservations, placer, migrate
         self._order: Ints = now.wide_jobs
         self._too_long: dict[object, float] = {}  # by shape: runs as long as this do not fit
         self._won_milli = np.zeros(len(now.jobs), np.int64)
@@ -389,6 +391,17 @@ class Bookings:
         if not self.reservations:
             return np.ones(len(gpus), bool)
         return ~self._table.is_kept(gpus)
+
+    def migration(self) -> Migration:
+        """Return the moves that make room for the unit reserved first, where they pay.
+
+        None in a round that preempts units.
+        """
+        preempts = self.preempted is not None and self.preempted.groups
+        if not self._migrates or not self.reservations or preempts:
+            return Migration()
+        first = self.reservations[0]
+        return defragment(self._scratch, first.unit, wait_s=first.at - self._table.now)
 
     def memo(self) -> Memo:
         """Return the times of reservations of jobs that had none before."""

@@ -12,6 +12,7 @@ from headgate.base.order import in_order, ranks
 from headgate.planning.census import Bools
 from headgate.planning.costs import FLOW_PAPER, SLACK
 from headgate.planning.debts import FairFinish, debts_gpu_s, updated_debts
+from headgate.planning.migration import MIGRATE, WHEN_CHEAPER
 from headgate.planning.placers import ByLinks
 from headgate.planning.placers.setting import BY_LINKS, PLACE_BY_LINKS, with_place
 from headgate.planning.shares import Floats, Ints, fair_shares
@@ -47,6 +48,7 @@ PARAMETERS = (
         meaning="gangs and other wide units that keep GPUs reserved while they wait, at most",
         least=0.0,
     ),
+    MIGRATE,
 )
 
 
@@ -82,9 +84,15 @@ class TimelyFlow(FlowPolicy):
     placer = ByLinks()
 
     def __init__(
-        self, *, memory_s: float = 600.0, slack: float = 0.25, reservations: float = 16.0
+        self,
+        *,
+        memory_s: float = 600.0,
+        slack: float = 0.25,
+        reservations: float = 16.0,
+        migrate: str = MIGRATE.default_text,
     ) -> None:
         super().__init__(alpha1=1.0, alpha2=1.0, alpha3=None)
+        self.migrates = migrate == WHEN_CHEAPER
         self._memory_s, self._slack, self._reservations = memory_s, slack, reservations
 
     def place_wide(
@@ -114,6 +122,7 @@ class TimelyFlow(FlowPolicy):
             finish,
             reservations=int(self._reservations),
             placer=self.placer,
+            migrate=self.migrates,
         )
         booked.book(order, flow, most)
         booked.preempt(ahead, Bargain.of(now, ahead, target, owed, slack=self._slack))

@@ -10,6 +10,7 @@ import numpy as np
 from headgate.base.order import in_order, nth_of_equals
 from headgate.flow import Ints
 from headgate.planning.feasible_starts import feasible_starts
+from headgate.planning.migration import Migration
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.placed import Placed
@@ -81,6 +82,8 @@ def plan(
     starts, no_room = feasible_starts(scratch, steps, others, place=bool(wide))
     started = np.array([start.task for start in scratch.starts[before:]], np.int64)
     wide.place_rest()
+    # A task that moves must not be one that is stopped for another.
+    moved = Migration() if choice.stops else wide.migration()
 
     def why() -> Iterator[Refusal]:
         yield from waiting_for_cpus
@@ -89,8 +92,8 @@ def plan(
         yield from refusals(round_, choice.starts, choice.wait_price, choice.backfilled, started)
 
     return Plan(
-        steps=scratch.steps() + starts + choice.stops,
-        memo=choice.memo,
+        steps=scratch.steps() + starts + choice.stops + moved.steps,
+        memo={**choice.memo, **moved.memo},
         again_at=choice.again_at,
         refusals=OnDemand(why),
         reservations=Lazy(wide.planned),

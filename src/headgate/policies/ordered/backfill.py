@@ -88,6 +88,17 @@ class Backfill:
         """Return the times of reservations of jobs that had none."""
         return first_reservations(self._snapshot, self.reservations)
 
+    def first_left(self, jobs: Ints) -> Reservation | None:
+        """Return the first unit of served jobs that has not started, with its earliest start.
+
+        None if all have, or no more is known of that start than that it comes.
+        """
+        if self.reservations:
+            return self.reservations[0]
+        units = (unit for job in jobs.tolist() for unit in self._units(job) if self._has_room(unit))
+        unit = None if self._most else next(units, None)
+        return None if unit is None else self.table.earliest(unit, math.inf)
+
     def _has_no_time(self, job: int) -> bool:
         return self._reserved_at is None or math.isnan(self._reserved_at[job])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 
@@ -11,7 +10,7 @@ import numpy as np
 from headgate.base.rng import Random
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.estimates import Estimates
-from headgate.planning.migration import defragment
+from headgate.planning.migration import MIGRATE, WHEN_CHEAPER, Migration, defragment
 from headgate.planning.orders import (
     Arrival,
     FairFinish,
@@ -20,13 +19,12 @@ from headgate.planning.orders import (
     ShortestRemaining,
 )
 from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
-from headgate.planning.reservations import UNKNOWN_AT
 from headgate.planning.shares import Ints
 from headgate.policies.ordered.backfill import Backfill
 from headgate.policies.ordered.preempt import Preempting
 from headgate.policies.ordered.refusals import Explained, unserved
 from headgate.ports import Parameter, PolicyInfo
-from headgate.protocol import NO_STEPS, Lazy, OnDemand, Plan
+from headgate.protocol import Lazy, OnDemand, Plan
 from headgate.state import JobState, Scratch, Snapshot
 
 
@@ -37,7 +35,7 @@ class Backfilling(PlacingPolicy):
     """
 
     def __init__(self, name: str, order: Order, *, most: int, migrate: bool = False) -> None:
-        self.name, self._order, self._most, self._migrate = name, order, most, migrate
+        self.name, self._order, self._most, self.migrates = name, order, most, migrate
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Start what may start; O(waiting jobs + GPUs x log), and that for each reservation."""
@@ -48,16 +46,15 @@ class Backfilling(PlacingPolicy):
         estimates = Estimates(snapshot)
         jobs = self._order.rank(snapshot, _waiting(snapshot))
         served = Backfill(scratch, estimates, most=self._most, placer=self.placer)
-        served.serve(jobs)
+        served.serve(jobs, always_reserve=self.migrates)
         explained = Explained(snapshot, jobs, estimates, most=self._most, placer=self.placer)
-        moves = NO_STEPS
-        if self._migrate and served.reservations:
-            first = served.reservations[0]
-            wait_s = math.inf if first.at >= UNKNOWN_AT else first.at - snapshot.now
-            moves = defragment(scratch, first.unit, wait_s=wait_s)
+        first = served.first_left(jobs) if self.migrates else None
+        moved = Migration()
+        if first is not None:
+            moved = defragment(scratch, first.unit, wait_s=first.at - snapshot.now)
         return Plan(
-            steps=scratch.steps() + moves,
-            memo=served.memo(),
+            steps=scratch.steps() + moved.steps,
+            memo={**served.memo(), **moved.memo},
             refusals=OnDemand(explained.refusals),
             reservations=Lazy(explained.reservations),
         )
@@ -116,14 +113,6 @@ RESERVATIONS = Parameter(
     meaning="most tasks and gangs that have a reservation at a time, the first in order",
     least=1,
 )
-MIGRATE = Parameter(
-    name="migrate",
-    default="never",
-    unit="1",
-    meaning="whether runs move to make room for the first task or gang that does not fit: never, "
-    "or when that costs fewer GPU seconds than its expected wait",
-    choices=("never", "when-cheaper"),
-)
 _MU_ALEM = (
     "Mu'alem and Feitelson, Utilization, predictability, workloads, and user runtime estimates "
     "in scheduling the IBM SP2 with backfilling, TPDS 2001"
@@ -139,7 +128,7 @@ def _backfilling(name: str, order: Order, backfill: str, *, idea: str, source: s
         source=source,
         parameters=(
             *(() if backfill in _HOW_MANY else (RESERVATIONS,)),
-            *(() if backfill == "none" else (MIGRATE,)),
+            MIGRATE,
             *PLACE,
         ),
         make=with_place(partial(_make_backfilling, name, order, backfill)),
@@ -151,7 +140,7 @@ def _make_backfilling(
     name: str, order: Order, backfill: str, *, reservations: float = 100, migrate: str = "never"
 ) -> PlacingPolicy:
     most = _HOW_MANY.get(backfill, int(reservations))
-    return Backfilling(name, order, most=most, migrate=migrate == "when-cheaper")
+    return Backfilling(name, order, most=most, migrate=migrate == WHEN_CHEAPER)
 
 
 def _parts(order: Order, backfill: str = "none") -> dict[str, str]:
