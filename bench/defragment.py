@@ -9,7 +9,7 @@ import argparse
 import heapq
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -136,12 +136,19 @@ def stream(seed: int, load: float, *, migrate: bool, jobs: int) -> dict[str, flo
     return counts
 
 
-def simulated(seed: int, place: str, migrate: str, jobs: int) -> dict[str, float]:
-    """Return figures of a simulation under easy-backfill: 64 GPUs on 8 nodes in 2 racks."""
+def simulated(
+    seed: int, name: str, migrate: str, jobs: int, *, every_s: int = 60, **setting: str
+) -> dict[str, float]:
+    """Return figures of a simulation under a policy: 64 GPUs on 8 nodes in 2 racks.
+
+    Tasks save a checkpoint every `every_s` seconds, 0 for never; they take 30 s to resume.
+    """
     rng, lines = np.random.default_rng(seed), list[str]()
     for number, at in enumerate(np.cumsum(rng.exponential(60.0, jobs)).round(1).tolist()):
         gpus = int(rng.choice([1, 1, 1, 2, 4, 8]))
-        task = f"{{compute_s: {rng.exponential(1200.0):.1f}, gpus: {gpus}, checkpoint_s: 60}}"
+        task = (
+            f"{{compute_s: {rng.exponential(1200.0):.1f}, gpus: {gpus}, checkpoint_s: {every_s}}}"
+        )
         lines.append(f"  - {{name: j{number}, submit_s: {at}, tasks: [{task}]}}\n")
     node = "nodes: 4, node: {gpus: 8, gpu_memory: 1GB, cpus: 9}"
     text = (
@@ -149,13 +156,21 @@ def simulated(seed: int, place: str, migrate: str, jobs: int) -> dict[str, float
         "  bandwidths: {disk_bytes_per_s: 1e9, node_link_bytes_per_s: 1e9, "
         "rack_uplink_bytes_per_s: 1e9}\npolicy: fifo\njobs:\n" + "".join(lines)
     )
-    policy = make_policy(POLICIES, "easy-backfill", {"place": place, "migrate": migrate})
+    policy = make_policy(POLICIES, name, {"migrate": migrate, **setting})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "scenario.yaml"
         file.write_text(text)
-        seen = run(from_scenario(load_scenario(file, {"fifo": []}), policy), policy)
+        scenario = from_scenario(load_scenario(file, {"fifo": []}), policy)
+        seen = run(replace(scenario, resume_s=PRICE.resume_s), policy)
     wanted = "mean_wait_s", "mean_jct_s", "migrations", "lost_gpu_s", "makespan_s"
     return {name: float(seen.figures[name]) for name in wanted}
+
+
+def report(what: str, rows: list[dict[str, float]]) -> None:
+    """Print the means of some rows, and the mean completion time of each."""
+    means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
+    figures = ", ".join(f"{key} {value:.0f}" for key, value in means.items())
+    print(f"{what}: {figures}; each {[round(row['mean_jct_s']) for row in rows]}", flush=True)
 
 
 def main() -> None:
@@ -174,12 +189,16 @@ def main() -> None:
                 f"{mean['gpu_s'] / max(mean['moves'], 1):.0f} GPU s each, "
                 f"{mean['gpu_s'] / mean['work']:.3%} of the work"
             )
+    seeds = range(1 if quick else 5)
     for place in ("first-fit", "best-fit-subtree"):
         for setting in ("never", "when-cheaper"):
-            rows = [simulated(s, place, setting, 300) for s in range(1 if quick else 5)]
-            means = {key: float(np.mean([row[key] for row in rows])) for key in rows[0]}
-            figures = ", ".join(f"{key} {value:.0f}" for key, value in means.items())
-            print(f"easy-backfill place={place} migrate={setting}: {figures}")
+            rows = [simulated(s, "easy-backfill", setting, 300, place=place) for s in seeds]
+            report(f"easy-backfill place={place} migrate={setting}", rows)
+    for name in ("headgate", "fair-order", "fifo"):
+        report(f"{name} migrate=never", [simulated(s, name, "never", 300) for s in seeds])
+        for every_s in (60, 600, 0):
+            rows = [simulated(s, name, "when-cheaper", 300, every_s=every_s) for s in seeds]
+            report(f"{name} migrate=when-cheaper, checkpoint every {every_s} s", rows)
     shapes = [(4, 8, 2, 2, 2), (4, 4, 16, 8)] + ([] if quick else [(8, 16, 16, 2, 2, 2)])
     for shape in shapes:
         for used in (0.7, 0.9):

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from headgate.app import POLICIES
+from headgate.base.column import Array
+from headgate.planning.migration import MOVED, MOVED_FOR
 from headgate.ports import Policy, make_policy
 from headgate.sim.run import Outcome, from_scenario, run
 from headgate.spec import load_scenario
+from headgate.state.view import View
 from headgate.testing.policy_laws import PolicyLaws
 
 BACKFILLING = [name for name, info in POLICIES.items() if name.endswith("backfill")]
@@ -40,7 +43,7 @@ def simulated(tmp_path: Path, policy: str, *, every: int = 10, **changes: str) -
     return run(from_scenario(load_scenario(file, {"fifo": []}), made), made)
 
 
-@pytest.mark.parametrize("policy", BACKFILLING)
+@pytest.mark.parametrize("policy", [*BACKFILLING, "headgate", "fifo", "fair-order"])
 def test_run_with_the_cheapest_move_makes_room(tmp_path: Path, policy: str) -> None:
     seen = simulated(tmp_path, policy)
     assert seen.figures["migrations"] == 1
@@ -58,6 +61,20 @@ def test_nothing_moves_unless_asked(tmp_path: Path) -> None:
     seen = simulated(tmp_path, "easy-backfill", migrate="never")
     assert seen.figures["migrations"] == 0
     assert seen.jobs.started_at.max() == 4000
+
+
+@pytest.mark.parametrize("name", [MOVED, MOVED_FOR])
+def test_nothing_moves_if_that_would_not_pay_with_what_earlier_moves_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    read = View.memo
+
+    def memo(view: View, column: str) -> Array:
+        found = read(view, column)
+        return np.full(len(found), 1e6) if column == name else found
+
+    monkeypatch.setattr(View, "memo", memo)
+    assert simulated(tmp_path, "easy-backfill").figures["migrations"] == 0
 
 
 def test_nothing_moves_if_the_wait_costs_less(tmp_path: Path) -> None:
@@ -86,6 +103,13 @@ class TestMigrating(PolicyLaws):
 
     def make(self) -> Policy:
         return make_policy(POLICIES, "easy-backfill", {"migrate": "when-cheaper"})
+
+
+class TestDefaultPolicyMigrating(TestMigrating):
+    """Those of the default policy."""
+
+    def make(self) -> Policy:
+        return make_policy(POLICIES, "headgate", {"migrate": "when-cheaper"})
 
 
 def test_moves_shorten_the_waits_of_large_tasks_in_a_stream(tmp_path: Path) -> None:
