@@ -21,6 +21,7 @@ from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.migrate import requested_move
+from headgate.planning.placers.setting import size_warnings
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy, choose_policy
 from headgate.ports.world import decide
@@ -209,10 +210,13 @@ class ScriptedController:
             self.handle(JobSubmitted(at=self.clock, job=job))
             return job.id
 
-    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> str:
+    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> Job:
         del after
         with self.lock:
-            return self._made(text, user).id
+            return self._made(text, user)
+
+    def warnings(self, job: Job) -> Sequence[Problem]:
+        return size_warnings(self.policy(None), job)
 
     def cancel(self, job: str, *, user: str, now: bool = False, dry_run: bool = False) -> None:
         with self.lock:

@@ -15,7 +15,9 @@ import pytest
 from tests.cli.program import ME, PROGRAM, until
 
 from headgate.api.client import Client
+from headgate.app import POLICIES
 from headgate.model import LogPiece
+from headgate.ports import make_policy
 from headgate.protocol import ResultsExpired
 
 PAIR = "{name: pair, tasks: {run: 'true', count: 2}}"
@@ -518,3 +520,25 @@ def test_archived_jobs_are_listed_with_all_and_shown_by_every_verb(
     )
     refused = up("cancel", jobs[0], "-y", "-o", "json")
     assert refused.error["code"] == "already_ended"
+
+
+GANG_OF_3 = "{gang: true, tasks: {run: train, count: 3}}"
+
+
+@pytest.mark.parametrize("more", [["--dry-run"], []])
+def test_submit_warns_of_a_number_of_gpus_that_the_placer_rounds_up(
+    up: Any, controller: Any, job_file: Any, monkeypatch: pytest.MonkeyPatch, more: list[str]
+) -> None:
+    for setting, code in (({}, 0), ({"sizes": "refuse"}, 105)):
+        policy = make_policy(POLICIES, "fifo", {"place": "best-fit-subtree", **setting})
+        monkeypatch.setattr(controller, "policy", lambda _, policy=policy: policy)
+        output = up("submit", job_file(GANG_OF_3), *more)
+        assert output.code == code
+        if code:
+            assert "3 GPUs with sizes=refuse, as that is no power of two" in output.err
+        else:
+            assert output.err.startswith("warning: resources: 3 GPUs are no power of two: they")
+            (warning,) = up("submit", job_file(GANG_OF_3), *more, "-o", "json").json["warnings"]
+            assert "where 4 are free" in warning["problem"]
+    monkeypatch.setattr(controller, "policy", lambda _: make_policy(POLICIES, "fifo", {}))
+    assert up("submit", job_file(GANG_OF_3), *more).err == ""

@@ -41,9 +41,9 @@ def test_parameters_have_default_bound_unit_and_meaning(listed: list[dict[str, A
         "meaning": "price of a second spent reading within the rack",
         "choices": [],
     }
-    assert next(policy for policy in listed if policy["name"] == "gs")["parameters"][2:] == []
-    fifo = next(policy for policy in listed if policy["name"] == "fifo")
-    place = fifo["parameters"][0]
+    fifo = next(policy for policy in listed if policy["name"] == "fifo")["parameters"]
+    assert next(policy for policy in listed if policy["name"] == "gs")["parameters"][2:] == fifo
+    place = fifo[0]
     assert (place["name"], place["default"]) == ("place", "first-fit")
     assert {"closed-minimum", "best-fit-subtree", "sequential"} < set(place["choices"])
 
@@ -88,8 +88,8 @@ def test_one_policy_is_shown_with_its_parameters(headgate: Any) -> None:
 def test_up_names_a_placer_beside_a_policy_or_the_default_one() -> None:
     assert placed_by(None, None) is None
     assert placed_by("fsp,slack=0", None) == "fsp,slack=0"
-    for text, policy in ((None, "headgate"), ("fsp,slack=0", "fsp")):
+    for text, policy in ((None, "headgate"), ("fsp,slack=0", "fsp"), ("gs", "gs")):
         name, parameters = read_live_policy(POLICIES, placed_by(text, "closed-minimum") or "")
         assert (name, parameters["place"]) == (policy, "closed-minimum")
-    with pytest.raises(SpecError, match="policy gs has no parameter 'place'"):
-        read_live_policy(POLICIES, placed_by("gs", "cyclic") or "")
+    with pytest.raises(SpecError, match="'cubic' is no value of 'place'"):
+        read_live_policy(POLICIES, placed_by("gs", "cubic") or "")

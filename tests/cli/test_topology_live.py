@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headgate.cli import main
+import pytest
+
+from headgate.cli import lifecycle, main
 
 GANG = """\
 num_nodes: 2
@@ -36,3 +38,26 @@ def test_drawing_shows_jobs_and_the_use_of_links(up: Any, controller: Any, tmp_p
     assert f": {job}" in svg.read_text()
     assert up("topology", "--reset").code == main.errors.OK
     assert up("topology", "-o", "json").json["source"] == "racks"
+
+
+def test_up_puts_a_topology_file_in_force_once_the_controller_runs(
+    up: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = []
+
+    def start(state: Path, **options: Any) -> dict[str, Any]:
+        """Stand for the start of nodes: the controller of the test runs already."""
+        started.append(options["policy"])
+        return {"already_running": False, "nodes": 2, "policy": "fifo", "notes": []}
+
+    monkeypatch.setattr(lifecycle, "start_cluster", start)
+    file = tmp_path / "tree.yaml"
+    file.write_text(TREE.replace("1e8", "0"))
+    assert "levels[1].bandwidth (line 1): must be" in up("up", "--topology", str(file)).err
+    assert not started, "a wrong file starts nothing"
+    file.write_text(TREE)
+    assert up("up", "--topology", str(file), "--place", "sequential").code == main.errors.OK
+    assert started == ["headgate,place=sequential"]
+    shown = up("topology", "-o", "json").json
+    assert shown["source"] == "file"
+    assert shown["level_names"][:3] == ["core", "rack", "node"]

@@ -263,7 +263,7 @@ def test_key_is_known_and_numbers_continue_after_a_restart(tmp_path: Path) -> No
         controller.submit(JOB, user=ME, key=None)
     with running(tmp_path) as controller:
         assert controller.submit("not even read", user=ME, key="k") == kept
-        assert controller.check(JOB, user=ME) == "work-3"
+        assert controller.check(JOB, user=ME).id == "work-3"
         assert controller.submit(JOB, user=ME, key=None) == "work-3"
 
 
@@ -280,7 +280,7 @@ def test_number_of_a_failed_submission_is_used_again(tmp_path: Path) -> None:
         for failed in (numbers[1], numbers[0]):
             assert not failed.__exit__(ValueError, ValueError(), None)
         numbers[2].__exit__(None, None, None)
-        assert controller.check(JOB, user=ME) == "work-1"
+        assert controller.check(JOB, user=ME).id == "work-1"
         ids = [controller.submit(JOB, user=ME, key=None) for _ in range(3)]
     assert ids == ["work-1", "work-2", "work-4"]
     with running(tmp_path) as controller:

@@ -131,13 +131,25 @@ class Client:
         connection breaks, the request is repeated once under the same key: never two jobs.
         """
         text = job if isinstance(job, str) else self._with_files(job, dry_run=dry_run)
+        answer = self.submission(text, key=key, dry_run=dry_run, public=public, after=after)
+        return str(answer["id"])
+
+    def submission(
+        self,
+        text: str,
+        *,
+        key: str | None = None,
+        dry_run: bool = False,
+        public: bool = False,
+        after: Sequence[str] = (),
+    ) -> Body:
+        """Submit the text of a job file as `submit` does; return the job's `id`, and `warnings`."""
         headers = {"Idempotency-Key": key or str(uuid.uuid4())}
         query = {"dry_run": dry_run, "public": public, "after": [*after]}
         try:
-            response = self._call("POST", "/jobs", query, text.encode(), headers)
+            return self._call("POST", "/jobs", query, text.encode(), headers)
         except ConnectionLost:
-            response = self._call("POST", "/jobs", query, text.encode(), headers)
-        return str(response["id"])
+            return self._call("POST", "/jobs", query, text.encode(), headers)
 
     def _with_files(self, job: Path | Mapping[str, Any], *, dry_run: bool) -> str:
         """Send the files of a job, and return the text to submit; warnings are logged."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+from headgate.base.errors import Problem
 from headgate.journal import Archive
 from headgate.model import Dataset, Job, LogPiece
 from headgate.model.topology import ClusterTopology
@@ -78,8 +79,12 @@ class Controller(Protocol):
         """
         ...
 
-    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> str:
-        """Do all checks of `submit` without submitting; return the id that the job would get."""
+    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> Job:
+        """Do all checks of `submit` without submitting; return the job as it would be."""
+        ...
+
+    def warnings(self, job: Job) -> Sequence[Problem]:
+        """Return what the policy in force does with a job that its user may not expect."""
         ...
 
     def cancel(self, job: str, *, user: str, now: bool = False, dry_run: bool = False) -> None:

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from headgate.api import archived, views
 from headgate.api.bodies import text_of
+from headgate.api.controller import Controller
 from headgate.api.deps import (
     VERSION,
     ControllerDep,
@@ -29,7 +30,7 @@ from headgate.api.status import archived_status, known_status
 from headgate.journal import ArchivedJob
 from headgate.model import Job, LogPiece
 from headgate.state import JobState, Snapshot
-from headgate.state.lookup import job_row, task_row
+from headgate.state.lookup import job_row, known_row, task_row
 
 router = APIRouter()
 
@@ -115,10 +116,23 @@ async def submit(
     text = await text_of(request)
     if dry_run:
         job = await in_pool(pools.journal, controller.check, text, user=user, after=after)
-        return EscapedJSON({"id": job, "dry_run": True})
+        return EscapedJSON(_submitted(controller, job, dry_run=True))
     add, key = controller.submit, idempotency_key
-    job = await in_pool(pools.journal, add, text, user=user, key=key, public=public, after=after)
-    return EscapedJSON({"id": job, "dry_run": False}, 201)
+    name = await in_pool(pools.journal, add, text, user=user, key=key, public=public, after=after)
+    snapshot = controller.snapshot()
+    row = known_row(snapshot, name)
+    if row is None:  # it has ended, and left the state
+        return EscapedJSON({"id": name, "dry_run": False, "warnings": []}, 201)
+    return EscapedJSON(_submitted(controller, snapshot.job(row), dry_run=False), 201)
+
+
+def _submitted(controller: Controller, job: Job, *, dry_run: bool) -> Body:
+    """Return the id of a job, and the warnings of the policy in force."""
+    warnings = [
+        {"path": each.path, "problem": each.problem, "hint": each.hint}
+        for each in controller.warnings(job)
+    ]
+    return {"id": job.id, "dry_run": dry_run, "warnings": warnings}
 
 
 @router.get("/jobs/{job}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,11 +92,11 @@ def submit(
     with settings.client() as client:
         text, unsent = send_files(client, text, base=base_of(Path(name)), dry_run=dry_run)
         warnings = (*warnings, *unsent)
-        if not settings.as_json:
-            for warning in warnings:
-                output.warn(warning)
-        shown_warnings = {"warnings": [_warning(warning) for warning in warnings]}
-        job = client.submit(text, dry_run=dry_run, public=public, after=after or ())
+        _show(warnings, settings)  # before errors of the submission
+        answer = client.submission(text, dry_run=dry_run, public=public, after=after or ())
+        job, more = answer["id"], [Problem(**each) for each in answer.get("warnings", ())]
+        _show(more, settings)
+        shown_warnings = {"warnings": [_warning(warning) for warning in (*warnings, *more)]}
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"
             now = None if dry_run or not settings.as_json else client.job(job)["state"]
@@ -136,6 +136,11 @@ def _job_text(
     if arguments[0] == "-":
         return decoded(sys.stdin.buffer.read(), "stdin"), "stdin"
     return read_text(Path(arguments[0])), arguments[0]
+
+
+def _show(warnings: Iterable[Problem], settings: Settings) -> None:
+    for warning in () if settings.as_json else warnings:
+        output.warn(warning)
 
 
 def _warning(warning: Problem) -> dict[str, str]:

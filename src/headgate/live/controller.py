@@ -44,6 +44,7 @@ from headgate.model import Dataset, Job, LogPiece, Node, Queue
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats, HasCertificates
 from headgate.planning.migrate import not_admitted, requested_move, was_admitted
+from headgate.planning.placers.setting import size_warnings
 from headgate.ports import Policy
 from headgate.protocol import (
     Command,
@@ -322,9 +323,13 @@ class Controller:
         """Submit a job file and return the job's id, once it is durable and handled."""
         return self._submissions.submit(text, user=user, key=key, public=public, after=after)
 
-    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> str:
-        """Return the id that the job would get; errors as of `submit`. Nothing is submitted."""
+    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> Job:
+        """Return the job as it would be; errors as of `submit`. Nothing is submitted."""
         return self._submissions.check(text, user=user, after=after)
+
+    def warnings(self, job: Job) -> Sequence[Problem]:
+        """Return a warning of a number of GPUs that the placer in force rounds up."""
+        return size_warnings(self.world.policy, job)
 
     def may_read(self, owned: Job | Dataset, user: str) -> bool:
         """Return whether a user may read a job's results and logs, or a dataset."""

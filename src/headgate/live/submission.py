@@ -122,13 +122,13 @@ class Submissions:
             for job in jobs:
                 self._known.pop((job.user, job.submission_key), None)
 
-    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> str:
-        """Return the id that the job would get; errors as of `submit`. Nothing is submitted."""
+    def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> Job:
+        """Return the job as it would be; errors as of `submit`. Nothing is submitted."""
         job_file = self._reader.read(text)
         with self._lock:
             number = self._free_numbers[0] if self._free_numbers else self._last_number + 1
         with self._claims.using(_datasets(job_file)):
-            return self._job(job_file, number, user=user, after=after).id
+            return self._job(job_file, number, user=user, after=after)
 
     def close(self) -> None:
         """End the processes that read job files."""

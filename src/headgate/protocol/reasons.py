@@ -561,16 +561,17 @@ class UsedElsewhere(Reason):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRefuses(Reason):
-    """The policy in force does not support the job."""
+    """The policy in force does not support the job; `instead` is what to use."""
 
     policy: str
     what: str
+    instead: str = "a policy that does, such as fifo"
 
     def cause(self) -> str:
         return f"rejected: policy {self.policy} does not support {self.what}"
 
     def way_out(self) -> str:
-        return "use a policy that does, such as fifo"
+        return f"use {self.instead}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -248,6 +248,41 @@ def test_power_of_two_jobs_fill_a_binary_tree_each_in_a_subtree(
         assert len(set(taken)) == len(taken) == sum(sizes)
 
 
+@given(st.integers(0, 5), st.data())
+def test_jobs_of_any_size_with_their_surplus_fill_a_binary_tree_each_in_a_subtree(
+    levels: int, data: st.DataObject
+) -> None:
+    """The guarantee of buddies for sizes rounded up, where the surplus is taken, too."""
+    tree = Tree.k_ary(2, levels)
+    sizes, left = list[int](), tree.leaves
+    for size in data.draw(st.lists(st.integers(1, tree.leaves), max_size=20)):
+        rounded = 1 << (size - 1).bit_length()
+        if rounded <= left:
+            sizes.append(size)
+            left -= rounded
+    taken = np.zeros(tree.leaves, bool)
+    found = place_all(layout_of(tree), sizes, BestFitSubtree())
+    for size, places in zip(sizes, found, strict=True):
+        assert places is not None
+        assert len(places.taken) == 1 << (size - 1).bit_length()
+        assert tree.diameter(places.taken) == tree.least_diameter(len(places.taken))
+        assert not taken[places.taken].any()
+        taken[places.taken] = True
+    assert (~taken).sum() == left
+
+
+def test_jobs_without_their_surplus_may_fill_a_tree_but_not_each_in_a_subtree() -> None:
+    """Jobs of 3, 3 and 2 have 8 leaves: one of them is in both halves, wherever they are."""
+    tree, every = Tree.k_ary(2, 3), set(range(8))
+
+    def is_compact(leaves: set[int]) -> bool:
+        return tree.diameter(sorted(leaves)) == tree.least_diameter(len(leaves))
+
+    for first in map(set, itertools.combinations(sorted(every), 3)):
+        for second in map(set, itertools.combinations(sorted(every - first), 3)):
+            assert not all(map(is_compact, (first, second, every - first - second)))
+
+
 @settings(max_examples=200)
 @given(st.data(), topologies(), st.sampled_from(ALL))
 def test_places_are_free_and_as_many_as_requested(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from headgate.base.errors import Problem
 from headgate.model import WHOLE, Job
 from headgate.planning.placers.rules import (
     BestFitSubtree,
@@ -118,8 +119,11 @@ class PlacingPolicy(Policy):
         gpus = self.rounded_up(job)
         if not gpus or not isinstance(self.placer, BestFitSubtree):
             return None
+        if not self.placer.refuses_others:
+            return None
         what = f"{gpus} GPUs with sizes=refuse, as that is no power of two"
-        return PolicyRefuses(policy=self.name, what=what) if self.placer.refuses_others else None
+        instead = f"{1 << gpus.bit_length()} GPUs, or {1 << gpus.bit_length() - 1}"
+        return PolicyRefuses(policy=self.name, what=what, instead=instead)
 
     def rounded_up(self, job: Job) -> int:
         """Return how many GPUs a job needs together that the placer rounds up, 0 for none."""
@@ -128,6 +132,17 @@ class PlacingPolicy(Policy):
         needs = [task.demand.gpus_milli for task in job.tasks if not task.demand.in_part]
         together = {sum(needs)} if job.gang else set(needs)
         return max((n for n in (milli // WHOLE for milli in together) if n & (n - 1)), default=0)
+
+
+def size_warnings(policy: Policy, job: Job) -> tuple[Problem, ...]:
+    """Return a warning if the placer of a policy rounds up a job's number of GPUs, else none."""
+    gpus = policy.rounded_up(job) if isinstance(policy, PlacingPolicy) else 0
+    if not gpus:
+        return ()
+    rounded = 1 << gpus.bit_length()
+    problem = f"{gpus} GPUs are no power of two: they are placed where {rounded} are free, if any"
+    hint = "the others stay free for all jobs; sizes that are powers of two fit together"
+    return (Problem(path="resources", problem=problem, hint=hint),)
 
 
 def with_place(
