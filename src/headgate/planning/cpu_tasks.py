@@ -6,7 +6,7 @@ They compete for no GPU, so all policies that consider locality place them first
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, takewhile
+from itertools import takewhile
 
 import numpy as np
 
@@ -15,12 +15,12 @@ from headgate.planning.fit import no_room
 from headgate.planning.job_traffic import communicates
 from headgate.planning.placement import PlacedFit
 from headgate.planning.placers import ByLinks, Placer
-from headgate.planning.shares import Floats, Ints
+from headgate.planning.reading import read_s_by_node
 from headgate.planning.units import FirstFit, waiting_gang
 from headgate.planning.why_waits import being_stopped
 from headgate.protocol import Refusal
 from headgate.protocol.reasons import GangShort
-from headgate.state import Scratch, Snapshot
+from headgate.state import Scratch
 
 
 def place_cpu_tasks(scratch: Scratch, placer: Placer | None = None) -> tuple[Refusal, ...]:
@@ -119,25 +119,3 @@ class _CpuTasks:
         if used is not None:
             used.add(node)
         return self._scratch.place(task, node)
-
-
-def read_s_by_node(snapshot: Snapshot, task: int, rack: Ints, size_bytes: Ints) -> Floats:
-    """Return the seconds of reading on each node, `[nodes]`, as `View.expected_read_s`."""
-    shards = snapshot.reads(task)
-    holders = [snapshot.replicas(shard) for shard in shards]
-    size = size_bytes[list(shards)] if shards else np.zeros(0, np.int64)
-    read = np.repeat(np.arange(len(shards)), [len(nodes) for nodes in holders])
-    node = np.fromiter(chain.from_iterable(holders), np.int64)
-    racks = int(rack.max(initial=0)) + 1
-    nearby, where = np.divmod(
-        np.unique(read * racks + rack[node]), racks
-    )  # each rack with a replica, once per shard
-    on_node = np.bincount(node, size[read], len(rack))  # sums of bytes are exact below 2^53
-    in_rack = np.bincount(where, size[nearby], racks)[rack]
-    bandwidth = snapshot.bandwidth
-    seconds: Floats = (
-        on_node / bandwidth.disk_bytes_per_s
-        + (in_rack - on_node) / bandwidth.rack_bytes_per_s
-        + (size.sum() - in_rack) / bandwidth.cluster_bytes_per_s
-    )
-    return seconds

@@ -188,6 +188,10 @@ class Timetable:
     ) -> bool:
         """Place tasks of one demand, none on nodes `used`; return whether all are placed."""
         nodes = self._nodes_now(demand, len(tasks), run_s, used, distinct=distinct)
+        return self._place_on(nodes, demand, tasks, run_s)
+
+    def _place_on(self, nodes: list[int], demand: int, tasks: list[int], run_s: float) -> bool:
+        """Place tasks on nodes, one entry per task; return whether all are placed."""
         if len(nodes) < len(tasks):
             return False
         left = iter(tasks)
