@@ -13,6 +13,7 @@ import numpy as np
 from headgate.model import CPUS
 from headgate.planning.fit import no_room
 from headgate.planning.job_traffic import communicates
+from headgate.planning.packing.cluster import ClusterPacking
 from headgate.planning.placement import PlacedFit
 from headgate.planning.placers import ByLinks, Placer
 from headgate.planning.reading import read_s_by_node
@@ -26,9 +27,10 @@ from headgate.state import Scratch
 def place_cpu_tasks(scratch: Scratch, placer: Placer | None = None) -> tuple[Refusal, ...]:
     """Place WAITING tasks without a GPU, jobs in order of arrival, each on its cheapest node.
 
-    Ties go to the node with most free CPU slots, then to the first. Returns the refusals of jobs
-    with tasks that fit no node. Gangs are placed by a placer, where given. O(tasks x (nodes +
-    replicas of a task's shards)).
+    With the placer by links, ties go to the node that GPU tasks to come miss least
+    (`packing.cluster`); then to that with most free CPU slots, then to the first. Returns the
+    refusals of jobs with tasks that fit no node. Gangs are placed by a placer, where given.
+    O(tasks x (nodes + replicas of a task's shards)).
     """
     jobs = list(scratch.snapshot.waiting_cpu_jobs())
     return tuple(_CpuTasks(scratch, placer).refusals(jobs)) if jobs else ()
@@ -43,6 +45,8 @@ class _CpuTasks:
         self._nodes = np.array(snapshot.live_nodes(), np.int64)
         self._rack = snapshot.nodes.rack.array().astype(np.int64)
         self._size_bytes = snapshot.shards.size_bytes.array()
+        self._packing = ClusterPacking(scratch) if isinstance(placer, ByLinks) else None
+        self._all_gpus = np.ones(len(snapshot.gpus.node), bool)
 
     def refusals(self, jobs: Sequence[int]) -> Iterator[Refusal]:
         """Place tasks of these jobs; yield a refusal for each job with a task that fits no node."""
@@ -114,6 +118,9 @@ class _CpuTasks:
             self._nodes[room]
         ]
         cheapest = room[read_s == read_s.min()]
+        if self._packing is not None and len(cheapest) > 1:
+            loss, _ = self._packing.losses(demand, self._nodes[cheapest], self._all_gpus)
+            cheapest = cheapest[loss == loss.min()]
         best = cheapest[free[cheapest].argmax()]
         node = int(self._nodes[best])
         if used is not None:

@@ -61,13 +61,12 @@ class ClusterPacking:
     def _future(self) -> Future | None:
         """What nodes are worth; None if all of their GPUs are worth the same for all tasks."""
         mix = mix_of(self._snapshot, self._sizes)
-        if not any(d.gpus for d, _ in mix):
-            return None
-        if all(d.gpus <= 1 and d.milli in (0, WHOLE) and d.models is None for d, _ in mix) and not (
-            any(d.cpu_milli or d.memory_bytes for d, _ in mix)
-        ):
-            return None
-        return future_of(mix)
+        return future_of(mix) if any(map(_is_particular, mix)) else None
+
+    @property
+    def matters(self) -> bool:
+        """Whether some node may lose more than another one."""
+        return self._future is not None
 
     @cached_property
     def in_use(self) -> float:
@@ -178,6 +177,12 @@ def _part_milli(spec: Needs, memory: Ints) -> Ints:
     """Return the thousandths that a part is of GPUs, or of their memory, the greater of the two."""
     of_memory = -(-spec.gpu_memory_bytes * WHOLE // np.maximum(memory, 1))
     return np.maximum(np.where(memory > 0, of_memory, 0), max(spec.gpu_milli, 1))
+
+
+def _is_particular(each: tuple[Demand, int]) -> bool:
+    """Return whether a demand is for GPUs, and not for any one whole GPU and nothing else."""
+    demand, _ = each
+    return demand.gpus > 0 and demand != Demand(gpus=1, milli=WHOLE)
 
 
 class Sizes:
