@@ -78,15 +78,16 @@ class PackedTimetable(Timetable):
         self, demand: int, tasks: list[int], nodes: Ints, is_open: Bools, run_s: float
     ) -> tuple[int, int] | None:
         """Return the node of least price for tasks, and the GPU of a part; None if none fits."""
-        if not len(nodes):
-            return None
         loss, gpu = self._packing.losses(demand, nodes, is_open, len(tasks))
-        price = self._read_s(tasks, nodes)
+        some = np.flatnonzero(np.isfinite(loss))
+        if not len(some):
+            return None
+        price = self._read_s(tasks, nodes)[some]
         if math.isfinite(run_s):
-            specs = self._demands[demand]
-            price = price + self._packing.price_s(loss, specs, run_s) / len(tasks)
-        best = int(np.lexsort((loss, np.where(np.isfinite(loss), price, math.inf)))[0])
-        return (int(nodes[best]), int(gpu[best])) if math.isfinite(loss[best]) else None
+            own = self._demands[demand].gpus_milli * len(tasks)
+            price = price + self._packing.price_s(loss[some], own, run_s)
+        best = some[np.lexsort((loss[some], price))[0]]
+        return int(nodes[best]), int(gpu[best])
 
     def _read_s(self, tasks: list[int], nodes: Ints) -> Floats:
         """Return the seconds that one task reads on nodes; 0 for several, or without inputs."""

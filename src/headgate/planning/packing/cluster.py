@@ -77,13 +77,12 @@ class ClusterPacking:
         free &= gpus.task.array() < 0
         return 1.0 - int(gpus.free_milli.array()[free].sum()) / total if total else 0.0
 
-    def price_s(self, loss: Floats, spec: Needs, run_s: float) -> Floats:
-        """Return the wait that losses of GPUs are expected to cause, per GPU of a task, seconds.
+    def price_s(self, loss: Floats, own_milli: int, run_s: float) -> Floats:
+        """Return the wait that losses of GPUs for `run_s` seconds are expected to cause, seconds.
 
-        That of tasks without GPUs is per task. `run_s` must be finite.
+        Per GPU of the tasks that cause it, which have `own_milli` thousandths.
         """
-        own = max(spec.gpus_milli / WHOLE, 1e-3) if spec.gpus else 1.0
-        return loss * (self.in_use * run_s / own)
+        return loss * (self.in_use * run_s * WHOLE / max(own_milli, 1))
 
     def losses(
         self, demand: int, nodes: Ints, is_open: Bools, count: int = 1
