@@ -14,11 +14,14 @@ from functools import cached_property
 import numpy as np
 
 from headgate.planning.census import Bools
-from headgate.planning.packing.cluster import ClusterPacking
+from headgate.planning.packing.cluster import ClusterPacking, Ends, Freed
 from headgate.planning.reading import read_s_by_node
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import Timetable
 from headgate.state.tables import GPU_FREE, GPU_IN_PART
+
+_TIMES = 3  # in the course of a run, at which nodes are compared
+_NODES = 64  # compared, at most: those of least reading, then with least room
 
 
 class PackedTimetable(Timetable):
@@ -49,6 +52,12 @@ class PackedTimetable(Timetable):
                 return self._place_on([best[0]] * len(tasks), demand, tasks, run_s)
         return self._place_on(self._pick(room, len(tasks)), demand, tasks, run_s)
 
+    def _claimed_first(self, rows: Ints, at: Floats) -> Ints:
+        """Return the order in which GPUs are claimed: of equal times, where fewest are free."""
+        node = self._scratch.snapshot.gpus.node.take(rows).astype(np.int64)
+        free = np.bincount(node[at <= self.now], minlength=int(node.max(initial=0)) + 1)
+        return np.lexsort((free[node], at))
+
     def _place_parts(
         self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool
     ) -> bool:
@@ -78,16 +87,33 @@ class PackedTimetable(Timetable):
         self, demand: int, tasks: list[int], nodes: Ints, is_open: Bools, run_s: float
     ) -> tuple[int, int] | None:
         """Return the node of least price for tasks, and the GPU of a part; None if none fits."""
-        loss, gpu = self._packing.losses(demand, nodes, is_open, len(tasks))
+        read_s, freed = self._read_s(tasks, nodes), list[Freed]()
+        if self._packing.matters:
+            freed = self._freed_in(run_s)
+            if len(nodes) > _NODES:
+                tight = np.lexsort((self._packing.free_milli(nodes, is_open), read_s))[:_NODES]
+                nodes, read_s = nodes[tight], read_s[tight]
+        loss, gpu = self._packing.losses(demand, nodes, is_open, len(tasks), freed)
         some = np.flatnonzero(np.isfinite(loss))
         if not len(some):
             return None
-        price = self._read_s(tasks, nodes)[some]
+        price = read_s[some]
         if math.isfinite(run_s):
             own = self._demands[demand].gpus_milli * len(tasks)
             price = price + self._packing.price_s(loss[some], own, run_s)
         best = some[np.lexsort((loss[some], price))[0]]
         return int(nodes[best]), int(gpu[best])
+
+    def _freed_in(self, run_s: float) -> list[Freed]:
+        """Return what is freed in the course of a run of `run_s` seconds, nothing if unknown."""
+        if not math.isfinite(run_s):
+            return []
+        at = [self.now + run_s * part / _TIMES for part in range(1, _TIMES)]
+        return [self._ends.freed(by) for by in at] if self._ends.first <= at[-1] else []
+
+    @cached_property
+    def _ends(self) -> Ends:
+        return Ends(self._scratch.snapshot, self._end_at)
 
     def _read_s(self, tasks: list[int], nodes: Ints) -> Floats:
         """Return the seconds that one task reads on nodes; 0 for several, or without inputs."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -85,13 +87,19 @@ class ClusterPacking:
         return loss * (self.in_use * run_s * WHOLE / max(own_milli, 1))
 
     def losses(
-        self, demand: int, nodes: Ints, is_open: Bools, count: int = 1
+        self,
+        demand: int,
+        nodes: Ints,
+        is_open: Bools,
+        count: int = 1,
+        freed: Sequence[Freed] = (),
     ) -> tuple[Floats, Ints]:
         """Return by node (rows) what others miss, in GPUs, where `count` tasks of a demand run.
 
         inf where they do not fit. Also the index of the GPU of each node for a task on part of
-        one, else -1. `is_open`, `[GPU rows]`, are the GPUs that may be used. O(nodes x their GPUs
-        x demands in flight).
+        one, else -1. `is_open`, `[GPU rows]`, are the GPUs that may be used. `freed` is what runs
+        have freed at later times: the result is the mean of these and now. O(nodes x their GPUs x
+        demands in flight x times).
         """
         if self._future is None:
             return np.zeros(len(nodes)), np.full(len(nodes), -1)
@@ -101,9 +109,16 @@ class ClusterPacking:
         model = self._sizes.model[nodes]
         at, slot, after = self._ways(spec, nodes, gpu, count)
         asked = np.array([spec.cpus_milli, spec.memory_bytes]) * count
-        left = self._future.worth_of(free[at] - asked, after, model[at])
-        loss = (self._future.worth_of(free, gpu, model)[at] - left) / WHOLE
-        loss = np.round(loss, _DIGITS)
+        loss = self._future.worth_of(free, gpu, model)[at]
+        loss -= self._future.worth_of(free[at] - asked, after, model[at])
+        row, there = self._gpus_of(nodes)
+        for each in freed:
+            more, milli = each.amounts[nodes], np.where(there, each.gpu_milli[row], 0)
+            then = np.minimum(gpu + milli, WHOLE)
+            loss += self._future.worth_of(free + more, then, model)[at]
+            then = np.minimum(after + milli[at], WHOLE)
+            loss -= self._future.worth_of((free + more)[at] - asked, then, model[at])
+        loss = np.round(loss / (WHOLE * (1 + len(freed))), _DIGITS)
         if spec.gpus == 1 and spec.in_part:
             loss += _TIE * gpu[at, slot]
         order = np.lexsort((loss, at))
@@ -111,6 +126,11 @@ class ClusterPacking:
         found, gpus = np.full(len(nodes), math.inf), np.full(len(nodes), -1)
         found[at[least]], gpus[at[least]] = loss[least], slot[least]
         return found, gpus
+
+    def free_milli(self, nodes: Ints, is_open: Bools) -> Ints:
+        """Return the free thousandths of the GPUs of nodes (rows) that may be used."""
+        found: Ints = self._free_milli(nodes, is_open).sum(axis=1)
+        return found
 
     def _free(self, nodes: Ints) -> Floats:
         kinds = self._scratch.ledger.nodes.free
@@ -182,6 +202,52 @@ def _is_particular(each: tuple[Demand, int]) -> bool:
     """Return whether a demand is for GPUs, and not for any one whole GPU and nothing else."""
     demand, _ = each
     return demand.gpus > 0 and demand != Demand(gpus=1, milli=WHOLE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Freed:
+    """What runs that end by some time free: thousandths `[GPU rows]`, CPUs and bytes."""
+
+    gpu_milli: Ints
+    amounts: Floats  # [nodes, 2]
+
+
+class Ends:
+    """When the runs of a snapshot are expected to free what they hold."""
+
+    def __init__(self, snapshot: Snapshot, end_at: Callable[[Ints], Floats]) -> None:
+        """`end_at` returns the ends of tasks (rows); O(GPUs + grants)."""
+        self._snapshot, grants, names = snapshot, snapshot.grants, snapshot.names
+        task = grants.task.array().astype(np.int64)
+        held = np.flatnonzero(task >= 0)
+        demand = grants.demand.take(held).astype(np.int64)
+        self._node, self._end = grants.node.take(held).astype(np.int64), end_at(task[held])
+        self.first = float(self._end.min(initial=math.inf))
+        asks = [(spec.cpus_milli, spec.memory_bytes) for spec in names.demands]
+        self._asks = np.array(asks, float).reshape(-1, 2)[demand]
+        gpu, ends, milli = list[int](), list[float](), list[int]()
+        first = snapshot.nodes.first_gpu
+        for number in np.flatnonzero(_has_gpus(names.demands)[demand]).tolist():
+            for index in grants.gpus[int(held[number])]:
+                gpu.append(first[self._node[number]] + index)
+                ends.append(self._end[number])
+                milli.append(max(names.demands[demand[number]].gpu_milli, 1))
+        self._gpu, self._gpu_end = np.array(gpu, np.int64), np.array(ends)
+        self._milli = np.array(milli, np.int64)
+
+    def freed(self, by: float) -> Freed:
+        """Return what is freed by a time."""
+        node = self._node[self._end <= by]
+        asks, nodes = self._asks[self._end <= by], len(self._snapshot.nodes.alive)
+        cpus, memory = (np.bincount(node, asks[:, kind], nodes) for kind in (0, 1))
+        some = self._gpu_end <= by
+        gpus = len(self._snapshot.gpus.node)
+        milli = np.bincount(self._gpu[some], self._milli[some], gpus).astype(np.int64)
+        return Freed(gpu_milli=milli, amounts=np.stack([cpus, memory], axis=1))
+
+
+def _has_gpus(demands: Sequence[Needs]) -> Bools:
+    return np.array([demand.gpus > 0 for demand in demands], bool)
 
 
 class Sizes:
