@@ -122,16 +122,19 @@ def test_share_of_memory_fits_gpus_of_other_sizes() -> None:
     assert _starts(state)[row].node == 1
 
 
-def test_reading_outweighs_a_fraction_of_a_gpu_that_others_miss() -> None:
+@pytest.mark.parametrize(("gigabytes", "node"), [(1, 1), (300, 0)])
+def test_task_leaves_its_data_where_others_would_wait_longer_than_it_reads(
+    gigabytes: int, node: int
+) -> None:
     state = _state([4, 4])
     state.bandwidth = Bandwidth(disk_bytes_per_s=1e9, rack_bytes_per_s=1e8, cluster_bytes_per_s=1e7)
     _run(state, 1, (0,), Task(gpus=1))
-    shard = Shard(id="d", size_bytes=100 * 10**9)
+    shard = Shard(id="d", size_bytes=gigabytes * 10**9)
     task = Task(gpus=1, gpu_milli=500, cpus=1, reads=("d",))
     row = _submit(state, task, shards=(shard,))
     state.add_replica(state.names.shard_rows["d"], 0)
     _submit(state, *(Task(gpus=4),) * 3, gang=True)
-    assert _starts(state)[row].node == 0
+    assert _starts(state)[row].node == node
 
 
 # --- laws --------------------------------------------------------------------------------------
