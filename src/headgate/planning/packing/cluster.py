@@ -1,7 +1,7 @@
 """Packing in a cluster: the node, and the GPU, where a task takes least from the tasks to come.
 
-Those to come are like the tasks of the jobs in flight, which wait or run: long runs count as often
-as they are there. A gang counts as what it needs of each node where it runs on as few as possible.
+Those to come are like the tasks of the jobs in flight, which wait or run: long runs weigh more, as
+they hold GPUs for longer. A gang counts as what it needs of each node if it is on as few as it can.
 What a node loses of its worth for them (`packing.future`), in GPUs, is lost for as long as the task
 runs, and is missed with the probability that a GPU is in use. These GPU seconds are the wait that
 the task is expected to cause; per GPU of its own, they are a price in seconds.
