@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 
 from headgate.app import POLICIES
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Task
+from headgate.planning.packed_timetable import PackedTimetable
 from headgate.planning.packing.cluster import ClusterPacking
 from headgate.planning.packing.future import Future
 from headgate.ports import make_policy
@@ -125,7 +126,11 @@ def choice(name: str) -> Iterator[None]:
     if name != "best-fit":
         yield
         return
-    with patch.object(Future, "worth_of", left_over), patch.object(ClusterPacking, "in_use", 1.0):
+    with (
+        patch.object(Future, "worth_of", left_over),
+        patch.object(ClusterPacking, "in_use", 1.0),
+        patch.object(PackedTimetable, "_freed_in", lambda self, run_s: []),
+    ):
         yield
 
 
