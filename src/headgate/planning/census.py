@@ -31,6 +31,12 @@ _FLAGS = (_UNFINISHED + 2 * (_STATES == TaskState.WAITING)).astype(np.uint8)
 """By state: bit 1 for unfinished, bit 2 for waiting."""
 
 
+def unfinished(states: Ints) -> Bools:
+    """Return which tasks in these states wait, run, or will, if their jobs are in flight."""
+    found: Bools = _UNFINISHED[states]
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DemandSizes:
     """The GPUs of each demand, `[demands]`."""

@@ -6,29 +6,31 @@ They compete for no GPU, so all policies that consider locality place them first
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, takewhile
+from itertools import takewhile
 
 import numpy as np
 
 from headgate.model import CPUS
 from headgate.planning.fit import no_room
 from headgate.planning.job_traffic import communicates
+from headgate.planning.packing.cluster import ClusterPacking
 from headgate.planning.placement import PlacedFit
 from headgate.planning.placers import ByLinks, Placer
-from headgate.planning.shares import Floats, Ints
+from headgate.planning.reading import read_s_by_node
 from headgate.planning.units import FirstFit, waiting_gang
 from headgate.planning.why_waits import being_stopped
 from headgate.protocol import Refusal
 from headgate.protocol.reasons import GangShort
-from headgate.state import Scratch, Snapshot
+from headgate.state import Scratch
 
 
 def place_cpu_tasks(scratch: Scratch, placer: Placer | None = None) -> tuple[Refusal, ...]:
     """Place WAITING tasks without a GPU, jobs in order of arrival, each on its cheapest node.
 
-    Ties go to the node with most free CPU slots, then to the first. Returns the refusals of jobs
-    with tasks that fit no node. Gangs are placed by a placer, where given. O(tasks x (nodes +
-    replicas of a task's shards)).
+    With the placer by links, ties go to the node that GPU tasks to come miss least
+    (`packing.cluster`); then to that with most free CPU slots, then to the first. Returns the
+    refusals of jobs with tasks that fit no node. Gangs are placed by a placer, where given.
+    O(tasks x (nodes + replicas of a task's shards)).
     """
     jobs = list(scratch.snapshot.waiting_cpu_jobs())
     return tuple(_CpuTasks(scratch, placer).refusals(jobs)) if jobs else ()
@@ -43,6 +45,8 @@ class _CpuTasks:
         self._nodes = np.array(snapshot.live_nodes(), np.int64)
         self._rack = snapshot.nodes.rack.array().astype(np.int64)
         self._size_bytes = snapshot.shards.size_bytes.array()
+        self._packing = ClusterPacking(scratch) if isinstance(placer, ByLinks) else None
+        self._all_gpus = np.ones(len(snapshot.gpus.node), bool)
 
     def refusals(self, jobs: Sequence[int]) -> Iterator[Refusal]:
         """Place tasks of these jobs; yield a refusal for each job with a task that fits no node."""
@@ -114,30 +118,11 @@ class _CpuTasks:
             self._nodes[room]
         ]
         cheapest = room[read_s == read_s.min()]
+        if self._packing is not None and len(cheapest) > 1:
+            loss, _ = self._packing.losses(demand, self._nodes[cheapest], self._all_gpus)
+            cheapest = cheapest[loss == loss.min()]
         best = cheapest[free[cheapest].argmax()]
         node = int(self._nodes[best])
         if used is not None:
             used.add(node)
         return self._scratch.place(task, node)
-
-
-def read_s_by_node(snapshot: Snapshot, task: int, rack: Ints, size_bytes: Ints) -> Floats:
-    """Return the seconds of reading on each node, `[nodes]`, as `View.expected_read_s`."""
-    shards = snapshot.reads(task)
-    holders = [snapshot.replicas(shard) for shard in shards]
-    size = size_bytes[list(shards)] if shards else np.zeros(0, np.int64)
-    read = np.repeat(np.arange(len(shards)), [len(nodes) for nodes in holders])
-    node = np.fromiter(chain.from_iterable(holders), np.int64)
-    racks = int(rack.max(initial=0)) + 1
-    nearby, where = np.divmod(
-        np.unique(read * racks + rack[node]), racks
-    )  # each rack with a replica, once per shard
-    on_node = np.bincount(node, size[read], len(rack))  # sums of bytes are exact below 2^53
-    in_rack = np.bincount(where, size[nearby], racks)[rack]
-    bandwidth = snapshot.bandwidth
-    seconds: Floats = (
-        on_node / bandwidth.disk_bytes_per_s
-        + (in_rack - on_node) / bandwidth.rack_bytes_per_s
-        + (size.sum() - in_rack) / bandwidth.cluster_bytes_per_s
-    )
-    return seconds

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from headgate.planning.cpu_tasks import read_s_by_node
 from headgate.planning.fit import no_room
+from headgate.planning.reading import read_s_by_node
 from headgate.protocol import NO_STEPS, Reason, Refusal, Steps
 from headgate.state import Scratch
 

@@ -18,12 +18,13 @@ import numpy as np
 from headgate.base.units import SAME_INSTANT_S
 from headgate.planning.census import Bools
 from headgate.planning.link_costs import LinkCosts
+from headgate.planning.packed_timetable import PackedTimetable
 from headgate.planning.placers import ByLinks
 from headgate.planning.placers.layout import Request
 from headgate.planning.placers.on_cluster import ClusterPlacer, Layouts, Room, layouts_of
 from headgate.planning.reservations import Reservation
 from headgate.planning.shares import Ints
-from headgate.planning.timetable import EndAt, Timetable
+from headgate.planning.timetable import EndAt
 from headgate.planning.units import Unit
 from headgate.state import Scratch
 
@@ -44,7 +45,7 @@ class _Choice:
     slowdown: float
 
 
-class LinkedTimetable(Timetable):
+class LinkedTimetable(PackedTimetable):
     """See above; for a unit that communicates, a query is as many as sets and times are tried."""
 
     def __init__(self, scratch: Scratch, end_at: EndAt, placer: ByLinks) -> None:

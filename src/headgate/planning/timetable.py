@@ -201,6 +201,10 @@ class Timetable:
     ) -> bool:
         """Place tasks of one demand, none on nodes `used`; return whether all are placed."""
         nodes = self._nodes_now(demand, len(tasks), run_s, used, distinct=distinct)
+        return self._place_on(nodes, demand, tasks, run_s)
+
+    def _place_on(self, nodes: list[int], demand: int, tasks: list[int], run_s: float) -> bool:
+        """Place tasks on nodes, one entry per task; return whether all are placed."""
         if len(nodes) < len(tasks):
             return False
         left = iter(tasks)
@@ -389,13 +393,18 @@ class Timetable:
         """
         fits = self._row[self._memory >= memory_bytes]
         at = self._available(fits, self.now, math.inf)
-        soonest = np.argsort(at, kind="stable")[: len(run_s)]
+        soonest = self._claimed_first(fits, at)[: len(run_s)]
         rows, at, run_s = fits[soonest], at[soonest], run_s[: len(soonest)]
         self._reserved = True
         early = at <= self.free_at[rows]
         self._claimed[rows[early]] = True
         self.free_at[rows[early]] = (at + run_s)[early]
         self._free_again_at[rows[~early]] = (at + run_s)[~early]
+
+    def _claimed_first(self, rows: Ints, at: Floats) -> Ints:
+        """Return the order in which GPUs (rows), available at some times, are claimed (indices)."""
+        del rows
+        return np.argsort(at, kind="stable")
 
     def free_soon(self, rows: Ints) -> None:
         """Count GPUs as free as soon as runs that are preempted now have stopped."""

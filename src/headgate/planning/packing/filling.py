@@ -35,17 +35,21 @@ class Filling:
         milli = np.array([d.milli for d in useful], np.int64)
         value = prices.of_share[milli]
         count = np.array([single[d] for d in useful], float)
-        needs, first = np.zeros((WHOLE + 1, 2)), np.zeros((WHOLE + 1, len(useful)))
-        for free in range(int(milli.min(initial=WHOLE + 1)), WHOLE + 1):
-            rest = free - milli
-            best = (rest >= 0) & (value + prices.of_free[rest] >= prices.of_free[free] - _LEAST)
+        step = int(np.gcd.reduce(np.append(milli, WHOLE)))  # between them, no more pods fit
+        levels, size = WHOLE // step + 1, milli // step
+        worth = prices.of_free[::step]
+        needs, first = np.zeros((levels, 2)), np.zeros((levels, len(useful)))
+        for free in range(int(size.min(initial=levels)), levels):
+            rest = free - size
+            best = (rest >= 0) & (value + worth[rest] >= worth[free] - _LEAST)
             if best.any():
                 first[free, best] = count[best] / count[best].sum()
                 needs[free] = first[free, best] @ (asks[best] + needs[rest[best]])
             else:  # it is worth no more than a smaller one
                 needs[free], first[free] = needs[free - 1], first[free - 1]
         kinds, kind = np.unique(first, axis=0, return_inverse=True)
-        return cls(needs, asks, kinds, np.asarray(kind, np.int64).ravel())
+        level = np.arange(WHOLE + 1) // step
+        return cls(needs[level], asks, kinds, np.asarray(kind, np.int64).ravel()[level])
 
     def part(self, free: Floats, gpu: Ints, extra: Floats) -> Floats:
         """Return by node and GPU which part of what fills it the node has room for.
@@ -55,8 +59,15 @@ class Filling:
         and for each the share of pods that fit there by themselves.
         """
         needs = self.needs[gpu].sum(axis=1) * extra
-        together = np.minimum(free / np.maximum(needs, 1.0), 1.0).min(axis=1)
+        together = np.minimum(ratios(free, needs), 1.0).min(axis=1)
         fit = (free[:, :1] >= self.asks[:, 0]) & (free[:, 1:] >= self.asks[:, 1])
         alone = np.take_along_axis(fit.astype(float) @ self.first.T, self.kind[gpu], axis=1)
         found: Floats = np.minimum(together[:, None], alone)
         return found
+
+
+def ratios(free: Floats, needs: Floats) -> Floats:
+    """Return free / needs, inf where nothing is needed."""
+    infinite = np.full(np.broadcast_shapes(free.shape, needs.shape), np.inf)
+    found: Floats = np.divide(free, needs, out=infinite, where=needs > 0)
+    return found

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.planning.packing.cutting import Worth, worth
-from headgate.planning.packing.filling import Filling
+from headgate.planning.packing.filling import Filling, ratios
 from headgate.planning.packing.fragments import first_least, placed
 from headgate.planning.packing.room import Bools, Demand, Floats, Ints, Room, fits
 from headgate.planning.packing.scorers import Options, Scorer
@@ -66,7 +66,7 @@ class Future(Scorer):
 
     def worth(self, room: Room) -> Floats:
         """Return by node what it is worth, in thousandths of a GPU."""
-        return self._worth(room.cpu_milli, room.memory_bytes, room.gpu, room.model)
+        return self.worth_of(_free(room.cpu_milli, room.memory_bytes), room.gpu, room.model)
 
     def options(self, room: Room, demand: Demand) -> Options:
         nodes = len(room)
@@ -77,7 +77,7 @@ class Future(Scorer):
         some = room.rows(rows)
         at, slots, cpu_milli, gpu = placed(some, demand)
         memory_bytes = some.memory_bytes[at] - demand.memory_bytes
-        after = self._worth(cpu_milli, memory_bytes, gpu, some.model[at])
+        after = self.worth_of(_free(cpu_milli, memory_bytes), gpu, some.model[at])
         loss = np.round(self.worth(some)[at] - after, _DIGITS)
         if demand.gpus == 1:
             loss += _TIE * some.gpu[at, slots]
@@ -85,8 +85,8 @@ class Future(Scorer):
         cost[rows], slot[rows] = best, slots[chosen]
         return Options(cost, slot)
 
-    def _worth(self, cpu_milli: Ints, memory_bytes: Ints, gpu: Ints, model: Ints) -> Floats:
-        free = np.stack([cpu_milli, memory_bytes], axis=1).astype(float)
+    def worth_of(self, free: Floats, gpu: Ints, model: Ints) -> Floats:
+        """Return the same of CPUs and bytes `[n, 2]`, free parts of GPUs `[n, g]` and models."""
         accepted = self.accepted[np.minimum(model, len(self.accepted) - 1)]
         part = self.filling.part(free, gpu, self.extra)
         found: Floats = self.single * accepted * (self.of_free[gpu] * part).sum(axis=1)
@@ -98,8 +98,12 @@ class Future(Scorer):
         """Return by node for how many pods that need several GPUs it has room."""
         sets = ((gpu >= demand.milli).sum(axis=1) // demand.gpus).astype(float)
         needs = np.array([demand.cpu_milli, demand.memory_bytes]) * self.extra
-        found: Floats = np.minimum(sets, (free / np.maximum(needs, 1.0)).min(axis=1))
+        found: Floats = np.minimum(sets, ratios(free, needs).min(axis=1))
         return np.where(_accepts(demand, model), found, 0.0)
+
+
+def _free(cpu_milli: Ints, memory_bytes: Ints) -> Floats:
+    return np.stack([cpu_milli, memory_bytes], axis=1).astype(float)
 
 
 def _accepts(demand: Demand, model: Ints) -> Bools:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from headgate.flow import Ints
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.job_prices import JobPrices
+from headgate.planning.placers import ByLinks
 from headgate.planning.placers.setting import PlacingPolicy
 from headgate.planning.standing import Standing, standing
 from headgate.planning.wide import WideUnits, least_served_first
@@ -26,6 +28,7 @@ from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.eligible import Entitled, Round, round_of
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.job_prices import free_gpu_price_s, prices_by_job, run_price_s
+from headgate.policies.flow.packed import packed
 from headgate.policies.flow.placed import NOTHING_PLACED, Placed
 from headgate.policies.flow.prices import Prices
 from headgate.policies.flow.problem import (
@@ -113,6 +116,8 @@ class FlowPolicy(PlacingPolicy, ABC):
             round_ = self._round(now, warm.work, scratch)
             placed, wait_price = self._flow(round_, changes, warm)
         choice = self.choose(round_, placed, wait_price)
+        if isinstance(self.placer, ByLinks):
+            choice = replace(choice, starts=packed(round_.now, scratch, choice.starts))
         return plan(round_, choice, scratch, waiting_for_cpus, fill=self.fills_gpus)
 
     def _flow(self, round_: Round, changes: Changes | None, warm: WarmRound) -> tuple[Placed, Ints]:
