@@ -43,7 +43,7 @@ def test_parameters_have_default_bound_unit_and_meaning(listed: list[dict[str, A
     }
     assert next(policy for policy in listed if policy["name"] == "gs")["parameters"][2:] == []
     fifo = next(policy for policy in listed if policy["name"] == "fifo")
-    place = fifo["parameters"][0]
+    place = next(each for each in fifo["parameters"] if each["name"] == "place")
     assert (place["name"], place["default"]) == ("place", "first-fit")
     assert {"closed-minimum", "best-fit-subtree", "sequential"} < set(place["choices"])
 
