@@ -41,9 +41,12 @@ def test_parameters_have_default_bound_unit_and_meaning(listed: list[dict[str, A
         "meaning": "price of a second spent reading within the rack",
         "choices": [],
     }
-    fifo = next(policy for policy in listed if policy["name"] == "fifo")["parameters"]
-    assert next(policy for policy in listed if policy["name"] == "gs")["parameters"][2:] == fifo
-    place = fifo[0]
+    gs, fifo = (
+        next(policy for policy in listed if policy["name"] == name)["parameters"]
+        for name in ("gs", "fifo")
+    )
+    assert [each for each in fifo if each["name"] != "migrate"] == gs[2:]
+    place = gs[2]
     assert (place["name"], place["default"]) == ("place", "first-fit")
     assert {"closed-minimum", "best-fit-subtree", "sequential"} < set(place["choices"])
 

@@ -107,10 +107,10 @@ def defragment(
     snapshot, (view, runs, least) = scratch.snapshot, found
     spent = float(snapshot.memo(MOVED_FOR)[unit.job])
     spent = 0.0 if math.isnan(spent) else spent
-    cost, gpus, units = least.cost / 1e3, len(least.leaves), 1 + _begun_units(snapshot, unit.job)
-    if not pays(cost, wait_s=wait_s, gpus=gpus):
+    cost, need, units = least.cost / 1e3, len(least.leaves), 1 + _begun_units(snapshot, unit.job)
+    if not pays(cost, wait_s=wait_s, gpus=need):
         return Migration()
-    if not pays(cost + spent, wait_s=wait_s * units, gpus=gpus):
+    if not pays(cost + spent, wait_s=wait_s * units, gpus=need):
         return Migration()
     first = [move for move in least.moves if move.phase == 1]
     steps = [step for move in first for step in view.steps(runs[move.unit], move)]
