@@ -116,7 +116,26 @@ def test_rates_of_jobs_that_always_send_are_those_of_progressive_filling(seed: i
 @pytest.mark.parametrize("seed", range(60))
 def test_rates_solve_the_equations_of_the_model(seed: int) -> None:
     jobs, capacity = random_jobs(seed, always=False)
-    found = rates(*jobs, capacity=capacity)
+    assert_solves(jobs, capacity, rates(*jobs, capacity=capacity))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rates_of_many_jobs_on_many_links_solve_the_equations_on_every_link(seed: int) -> None:
+    random = Random(seed)
+    capacity = [random.choice([1.0, 2.0, 5.0]) for _ in range(80)]
+    jobs = [
+        job(
+            {link: random.randint(1, 9) for link in random.sample(range(80), 20)},
+            size=random.choice([0.1, 1.0, 30.0]),
+            step_s=random.choice([0.1, 1.0, 10.0]),
+        )
+        for _ in range(25)
+    ]
+    assert_solves(jobs, capacity, rates(*jobs, capacity=capacity))
+
+
+def assert_solves(jobs: list[Traffic], capacity: list[float], found: list[float]) -> None:
+    """Check that the tightest link of each job is full, and none is overloaded."""
     sends = [j.flow_bytes / g for j, g in zip(jobs, found, strict=True)]
     busy = [t / (j.step_s + t) for j, t in zip(jobs, sends, strict=True)]
     for number, (mine, rate) in enumerate(zip(jobs, found, strict=True)):

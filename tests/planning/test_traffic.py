@@ -153,6 +153,13 @@ def test_step_in_the_best_set_is_that_of_as_many_ranks_on_few_leaves() -> None:
     assert sets.step_s(ring, 5) == np.inf, "there are four leaves"
 
 
+def test_step_in_the_best_set_follows_bytes_and_computing_of_each_job() -> None:
+    sets = BestSets(Mesh.array(4, 10.0))
+    for size, step_s in ((40, 1.0), (0, 2.0), (80, 0.5)):
+        ring = Communication(pattern=Pattern.RING, bytes_per_step=size, step_s=step_s)
+        assert sets.step_s(ring, 2) == step_s + size / 10
+
+
 def test_four_gpus_on_four_servers_run_at_less_than_half_the_speed_of_one_server() -> None:
     """Spec of the training effect: ResNet50, 25.6 million parameters, 32 images on a V100."""
     nvlink, pcie, ethernet = 25e9, 12e9, 1.25e9  # bytes per second

@@ -21,8 +21,8 @@ depends on the jobs and their places only, not on the past.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,10 @@ from headgate.planning.traffic import Traffic
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 _SAME = 1e-9  # relative difference of rates at which the iteration ends
+_NEAR = 1e-3  # likewise, while links are still missing
 _CHANGED = 1e-8  # likewise, from which on a rate is another one
 _ROUNDS = 2000
 _STEPS = 3  # of Newton in a round
@@ -43,26 +45,58 @@ _FULL = 1 + 1e-9
 def flow_rates(jobs: Sequence[Traffic], capacity: Floats) -> Floats:
     """Return the rate of each job's flows while it sends, in bytes per second; inf without links.
 
-    To 1e-9 of each, or as near as 2,000 rounds come. O(rounds x pairs of job and contended link),
-    in NumPy.
+    To 1e-9 of each, or as near as 2,000 rounds come. Few links hold jobs back: it solves for those
+    that are fullest, adds what links these rates would overload, and solves again until there are
+    none. O(rounds x pairs of job and such link + additions x pairs of job and contended link), in
+    NumPy.
     """
     alone = np.array([job.alone_rate(capacity) for job in jobs])
     pairs = _Pairs.of(jobs, alone, capacity)
     if not len(pairs.job):
         return alone
-    size = np.array([job.flow_bytes for job in jobs])
-    step_s = np.array([job.step_s for job in jobs])
-    rate, level, part = alone.copy(), np.zeros(len(pairs.job)), 0.55
-    new = alone
+    steps = _Steps(
+        np.array([job.flow_bytes for job in jobs]), np.array([job.step_s for job in jobs])
+    )
+    rate, same = alone, _NEAR
+    chosen = np.zeros(len(pairs.job), bool)
+    while True:
+        more = pairs.overloaded(steps.busy(rate), rate, 1 + same) & ~chosen
+        if more.any():
+            chosen |= more
+        elif same == _NEAR:
+            same = _SAME
+        else:
+            return rate
+        rate = _solved(pairs.some(chosen), steps, alone, rate, same)
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """By job: the bytes of a flow, and the seconds of computing before it."""
+
+    flow_bytes: Floats
+    step_s: Floats
+
+    def busy(self, rate: Floats) -> Floats:
+        """Return the part of the time that each job sends at these rates."""
+        send_s = self.flow_bytes / rate
+        part: Floats = np.divide(
+            send_s, self.step_s + send_s, out=np.zeros(len(rate)), where=send_s > 0
+        )
+        return part
+
+
+def _solved(pairs: _Pairs, steps: _Steps, alone: Floats, rate: Floats, same: float) -> Floats:
+    """Return the rates at which no link of the pairs is overloaded, from some rates on."""
+    level, part = np.zeros(len(pairs.job)), 0.55
+    new = rate
     for turn in range(_ROUNDS):
-        send_s = size / rate
-        busy = np.divide(send_s, step_s + send_s, out=np.zeros(len(jobs)), where=send_s > 0)
-        level = pairs.levels(level, busy[pairs.job], rate[pairs.job])
+        level = pairs.levels(level, steps.busy(rate)[pairs.job], rate[pairs.job])
         new = alone.copy()
         np.minimum.at(new, pairs.job, level)
         with np.errstate(invalid="ignore"):  # infinite rates, of jobs without links, are equal
-            same = (new == rate) | (np.abs(new - rate) <= _SAME * rate)
-        if same.all():
+            unchanged = (new == rate) | (np.abs(new - rate) <= same * rate)
+        if unchanged.all():
             return new
         if turn % 200 == 199:
             part /= 2
@@ -77,35 +111,51 @@ class _Pairs:
     def __init__(self, job: Ints, link: Ints, flows: Floats, capacity: Floats) -> None:
         """Take pairs in order of their links."""
         self.job, self.flows, self.capacity = job, flows, capacity
-        links, self._link = np.unique(link, return_inverse=True)
-        bounds = np.searchsorted(self._link, np.arange(len(links) + 1))
+        starts = np.diff(link, prepend=-1) != 0
+        self._link = np.cumsum(starts) - 1
+        bounds = np.append(np.flatnonzero(starts), len(link))
         self._first, self._end = bounds[self._link], bounds[self._link + 1]
 
     @classmethod
     def of(cls, jobs: Sequence[Traffic], alone: Floats, capacity: Floats) -> _Pairs:
-        """Leave out links that could carry all their flows at the rates that these have alone.
-
-        Of links with equal flows of the same jobs and equal capacity, such as the two directions
-        of most, one is kept.
-        """
-        lengths = [len(job.links) for job in jobs]
-        number = np.repeat(np.arange(len(jobs)), lengths)
+        """Leave out links that could carry all their flows at the rates that these have alone."""
+        number = np.repeat(np.arange(len(jobs)), [len(job.links) for job in jobs])
         link = np.concatenate([job.links for job in jobs]) if jobs else np.zeros(0, np.int64)
         flows = np.concatenate([job.flows for job in jobs]) if jobs else np.zeros(0)
         peak = np.bincount(link, flows * alone[number], len(capacity))
         kept = np.flatnonzero((peak > capacity * _FULL)[link])
         kept = kept[np.argsort(link[kept], kind="stable")]
-        number, link, flows = number[kept], link[kept], flows[kept]
-        bounds = [0, *(np.flatnonzero(np.diff(link)) + 1).tolist(), len(link)]
-        different: dict[tuple[float, bytes, bytes], slice] = {}
-        for first, end in itertools.pairwise(bounds if len(link) else ()):
-            key = (float(capacity[link[first]]), number[first:end].tobytes(),
-                   flows[first:end].tobytes())  # fmt: skip
-            different.setdefault(key, slice(first, end))
-        chosen = np.zeros(len(link), bool)
-        for each in different.values():
-            chosen[each] = True
-        return cls(number[chosen], link[chosen], flows[chosen], capacity[link[chosen]])
+        return cls(number[kept], link[kept], flows[kept], capacity[link[kept]])
+
+    def some(self, chosen: Bools) -> _Pairs:
+        """Return the pairs of some links, of which all pairs are chosen."""
+        return _Pairs(
+            self.job[chosen], self._link[chosen], self.flows[chosen], self.capacity[chosen]
+        )
+
+    def overloaded(self, busy: Floats, rate: Floats, most: float) -> Bools:
+        """Choose each job's fullest link, with all pairs, if above a multiple of its capacity.
+
+        By what the job sends on it while the others send now and then, see the module.
+        """
+        own, weight = rate[self.job], busy[self.job] * self.flows
+        rank = np.empty(len(rate), np.int64)
+        rank[np.argsort(rate)] = np.arange(len(rate))
+        order = np.argsort(self._link * len(rate) + rank[self.job])
+        weights = np.concatenate([[0.0], np.cumsum(weight[order])])
+        loads = np.concatenate([[0.0], np.cumsum((weight * own)[order])])
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))  # of each pair: first those with lower rates
+        others = loads[place] - loads[self._first] + own * (weights[self._end] - weights[place + 1])
+        use = (self.flows * own + others) / self.capacity
+        fullest = np.zeros(len(rate))
+        np.maximum.at(fullest, self.job, use)
+        full = np.flatnonzero((use > most) & (use == fullest[self.job]))
+        _, one = np.unique(self.job[full], return_index=True)
+        is_full = np.zeros(len(self._link), bool)
+        is_full[self._link[full[one]]] = True
+        chosen: Bools = is_full[self._link]
+        return chosen
 
     def levels(self, level: Floats, busy: Floats, rate: Floats) -> Floats:
         """Return the f of each pair, see the module, by some steps of Newton's method from a level.

@@ -136,26 +136,40 @@ class BestSets:
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
-        self._known: dict[tuple[Communication, int, int], float] = {}
+        self._fastest: dict[tuple[Pattern, int, int, int], float] = {}
 
     def step_s(self, communication: Communication, ranks: int, per_leaf: int = 1) -> float:
         """Return the least seconds of a step of so many ranks, at most `per_leaf` on a leaf.
 
         Infinite where the topology is too small.
         """
-        key = (communication, ranks, per_leaf)
-        if key not in self._known:
-            block = np.arange(ranks) // per_leaf
-            self._known[key] = min(
-                (
-                    traffic_of(self._topology, leaves[block], communication).step_alone_s(
-                        self._topology.capacity
-                    )
-                    for leaves in best_sets(self._topology, int(block[-1]) + 1)
-                ),
-                default=math.inf,
+        pattern, processes = communication.pattern, communication.processes
+        if not communication.bytes_per_step:
+            return (
+                communication.step_s if -(-ranks // per_leaf) <= self._topology.leaves else math.inf
             )
-        return self._known[key]
+        key = (pattern, processes, ranks, per_leaf)
+        if key not in self._fastest:
+            self._fastest[key] = self._fastest_rate(communication, ranks, per_leaf)
+        rate = self._fastest[key]
+        size = communication.bytes_per_step * _share(pattern, processes or ranks)
+        return communication.step_s + size / rate if rate else math.inf
+
+    def _fastest_rate(self, communication: Communication, ranks: int, per_leaf: int) -> float:
+        """Return the most bytes per second of a flow in any candidate; 0 without any.
+
+        They are the same for all numbers of bytes and all times of computing.
+        """
+        block = np.arange(ranks) // per_leaf
+        return max(
+            (
+                traffic_of(self._topology, leaves[block], communication).alone_rate(
+                    self._topology.capacity
+                )
+                for leaves in best_sets(self._topology, int(block[-1]) + 1)
+            ),
+            default=0.0,
+        )
 
 
 def best_sets(topology: Topology, count: int) -> Iterator[Ints]:
@@ -178,10 +192,10 @@ def _smallest_subtrees(tree: Tree, count: int) -> list[int]:
     holds = tree.end_leaf - tree.first_leaf >= count
     smallest = holds.copy()
     smallest[tree.parent[1:][holds[1:]]] = False
-    narrowest = np.full(tree.vertices, np.inf)
-    for vertex in range(tree.vertices - 1, 0, -1):  # preorder: children come after parents
-        above = tree.parent[vertex]
-        narrowest[above] = min(narrowest[above], narrowest[vertex], tree.uplink[vertex])
+    narrowest = np.full(tree.vertices, np.inf)  # of the links below each vertex
+    for level in range(int(tree.level.max()), 0, -1):
+        here = np.flatnonzero(tree.level == level)
+        np.minimum.at(narrowest, tree.parent[here], np.minimum(narrowest[here], tree.uplink[here]))
     found: dict[int, int] = {}
     for vertex in np.flatnonzero(smallest).tolist():
         level = int(tree.level[vertex])

@@ -21,6 +21,7 @@ _LETTERS = ascii_letters[26:] + ascii_letters[:26] + digits
 _MOST_ROWS = 200
 _MOST_SYMBOLS = 100
 _WIDTH = 960.0
+_LETTER = 7.0  # width of a letter, at most on average
 _LEVEL = 22.0
 _MOST_CELL = 48.0
 _LOWEST_HUE = 210  # of an idle link: blue; a full one is red
@@ -219,8 +220,7 @@ def _tree_svg(tree: Tree, occupancy: Occupancy, uses: Floats | None) -> tuple[fl
             parts.append(_box(x, y, width, 4, _heat(float(uses[v])), title))
             y += 4
         parts.append(_box(x, y, width, _LEVEL - 6, fill, title))
-        if not is_leaf and width > 60:
-            parts.append(f'<text x="{x + 4:.1f}" y="{y + 12:.1f}">{escape(_short(tree, v))}</text>')
+        parts.extend(_name(x, y, width, _short(tree, v)))
     return (float(tree.depth.max()) + 1) * _LEVEL, parts
 
 
@@ -235,6 +235,7 @@ def _mesh_svg(mesh: Mesh, occupancy: Occupancy, load: Floats | None) -> tuple[fl
     for leaf in range(mesh.leaves):
         title = f"{mesh.label(leaf)}: {occupancy.words(leaf)}"
         parts.append(_box(x[leaf], y[leaf], side, side, _fill(occupancy, leaf), title))
+        parts.extend(_name(x[leaf], y[leaf] + side / 2 - 8, side, mesh.label(leaf)))
     for link, (a, b) in enumerate(zip(mesh.tail.tolist(), mesh.head.tolist(), strict=True)):
         near = abs(x[a] - x[b]) + abs(y[a] - y[b]) < 1.5 * step and plane[a] == plane[b]
         if not near or (load is None and a > b):
@@ -261,6 +262,13 @@ def _box(x: float, y: float, width: float, height: float, fill: str, title: str)
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}" fill="{fill}">'
         f"<title>{escape(title)}</title></rect>"
     )
+
+
+def _name(x: float, y: float, width: float, name: str) -> list[str]:
+    """Return a name in a box, where the box is wide enough."""
+    if _LETTER * len(name) + 6 > width:
+        return []
+    return [f'<text x="{x + 4:.1f}" y="{y + 12:.1f}">{escape(name)}</text>']
 
 
 def _fill(occupancy: Occupancy, leaf: int) -> str:

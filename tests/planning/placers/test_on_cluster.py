@@ -159,6 +159,16 @@ def test_best_fit_fills_the_node_with_fewest_free_gpus_that_suffice() -> None:
     assert started(snapshot, BestFitSubtree()) == [[0], [1], [0], [2, 2]]
 
 
+def test_best_fit_uses_few_nodes_rather_than_the_rack_with_fewest_free_gpus() -> None:
+    # free are 2, 2, 2, 2 in the first rack, 4, 3, 2, 0 in the second
+    held = ((6,), (6,), (6,), (6,), (4,), (5,), (6,), (8,))
+    snapshot = cluster(8, *held, (1,) * 8, gpus=8, racks=2)
+    *before, last = started(snapshot, BestFitSubtree())
+    assert before == [[n] for n in range(8)]
+    assert last is not None
+    assert sorted(set(last)) == [4, 5, 6]
+
+
 def test_baselines_follow_the_order_of_leaves() -> None:
     snapshot = cluster(8, (1,) * 4)
     assert started(snapshot, Sequential()) == [[0, 1, 2, 3]]

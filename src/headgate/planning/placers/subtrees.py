@@ -79,12 +79,23 @@ class Subtrees(Layout):
         return None
 
     def best_fit(self, request: Request) -> Ints | None:
-        """Return sites in the subtree whose room is closest to the tasks, the lowest such one."""
-        room = self._sums(request.room, slice(0, len(self._kept)))
+        """Return sites in the subtree whose room is closest to the tasks, the lowest such one.
+
+        Where sites hold several tasks, of the subtrees that hold them on the fewest sites. O(kinds
+        of room x (sites + subtrees)).
+        """
+        every = slice(0, len(self._kept))
+        room = self._sums(request.room, every)
         fits = np.flatnonzero(room >= request.count)
         if not len(fits):
             return None
-        return self._within(int(fits[room[fits].argmin()]), request.room, request.count)
+        usable = np.minimum(request.room, request.count)
+        best = int(
+            fits[np.lexsort((room[fits], self._sites_needed(usable, request.count, fits)))[0]]
+        )
+        roomiest = np.sort(usable[self._sites_of(best)])[::-1]
+        least = roomiest[np.searchsorted(np.cumsum(roomiest), request.count)]
+        return self._within(best, np.where(usable >= least, request.room, 0), request.count)
 
     def sets(self, request: Request, most: int) -> list[Ints]:
         """Return subtrees that hold the tasks and have no part that does; see `Layout.sets`."""
@@ -143,6 +154,21 @@ class Subtrees(Layout):
         sums = self._before(counts)
         result: Ints = sums[self._end[level]] - sums[self._first[level]]
         return result
+
+    def _sites_needed(self, room: Ints, count: int, subtrees: Ints) -> Ints:
+        """Return the least number of sites that hold the tasks in each of some subtrees."""
+        needed = np.zeros(len(subtrees), np.int64)
+        kinds = np.unique(room)[::-1]
+        if kinds[0] <= 1:
+            return needed + count
+        left = np.full(len(subtrees), count)
+        for kind in kinds[kinds > 0].tolist():
+            sums = self._before(room == kind)
+            there = sums[self._end[subtrees]] - sums[self._first[subtrees]]
+            used = np.minimum(there, -(-left // kind))
+            needed += used
+            left = np.maximum(left - used * kind, 0)
+        return needed
 
     def _around(self, sites: Ints) -> int:
         """Return the smallest subtree that contains some sites, at least one."""
