@@ -48,6 +48,34 @@ def test_tree_shows_the_use_of_links() -> None:
     ]  # fmt: skip
 
 
+def test_fat_tree_shows_the_busiest_link_above_each_switch() -> None:
+    tree = FatTree(4)  # two leaves on an edge switch, two of these in a pod
+    load = np.zeros(tree.links)
+    load[tree.route(0, 5)], load[tree.route(0, 2)] = 0.5, 0.75
+    lines = as_text(occupancy(tree, {}), load).splitlines()
+    uses = [line.rpartition("link ")[2] for line in lines if "link " in line]
+    assert uses == ["50%", "75%", "75%", "50%", "50%"], "pod 0, its switches, pod 1, its first"
+    ET.fromstring(as_svg(occupancy(tree, {}), load))
+    assert "link 75%" in as_svg(occupancy(tree, {}), load)
+
+
+def test_mesh_shows_the_use_of_links_between_neighbours() -> None:
+    mesh = Mesh([2, 3], wrap=[False, True])
+    load = np.zeros(mesh.links)
+    load[mesh.route(0, 4)] = 0.58  # down, then right
+    load[mesh.route(1, 2)] = 1.0
+    load[mesh.route(0, 2)] = 0.25  # around the edge
+    assert as_text(occupancy(mesh, {0: ["a"]}), load).splitlines()[:6] == [
+        "2 x 3 mesh, 5 of 6 free",
+        "A .9.",
+        "5",
+        ".5. .",
+        "",
+        "0 to 9 between two: use of their link in tenths, rounded down",
+    ]
+    assert "at most 25%" in as_text(occupancy(mesh, {}), load)
+
+
 def test_mesh_is_drawn_as_a_grid() -> None:
     assert (
         as_text(occupancy(Mesh([2, 3]), {0: ["a"], 1: ["a"], 5: ["b"]}))
@@ -78,6 +106,4 @@ def test_svg_has_a_box_for_every_leaf_and_shows_the_use_of_links(topology: Topol
         root = ET.fromstring(svg)
         titles = [each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}title")]
         assert sum(": free" in t or ": <a>" in t for t in {*titles}) == topology.leaves
-        assert any("75%" in title for title in titles) == (
-            hot and not isinstance(topology, FatTree)
-        )
+        assert any("75%" in title for title in titles) == hot

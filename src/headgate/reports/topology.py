@@ -12,6 +12,7 @@ from html import escape
 from string import ascii_letters, digits
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.base.units import format_size
 from headgate.model.topology import FatTree, Floats, Mesh, Topology, Tree
@@ -66,14 +67,14 @@ class Occupancy:
 def as_text(occupancy: Occupancy, load: Floats | None = None) -> str:
     """Return the drawing as lines of text, with a legend; large subtrees in one line each.
 
-    `load` is the use of every link, 0 to 1: lines of trees show that of links in use.
+    `load` is the use of every link, 0 to 1: lines of trees show that of links in use, meshes have
+    its tenths between the symbols of neighbours.
     """
     topology = occupancy.topology
     if isinstance(topology, Mesh):
-        lines = _mesh_lines(topology, occupancy)
+        lines = _mesh_lines(topology, occupancy, load)
     else:
-        tree = _tree_of(topology)
-        lines = _tree_lines(tree, occupancy, load if tree is topology else None)
+        lines = _tree_lines(_tree_of(topology), occupancy, _uses(topology, load))
     used = {occupancy.symbol(leaf) for leaf in range(topology.leaves)}
     legend = [
         f"{letter} {job}" for job, letter in occupancy.letters.items() if letter in used - {MORE}
@@ -92,7 +93,26 @@ def _tree_of(topology: Topology) -> Tree:
     return topology
 
 
-def _tree_lines(tree: Tree, occupancy: Occupancy, load: Floats | None) -> list[str]:
+def _uses(topology: Topology, load: Floats | None) -> Floats | None:
+    """Return the use of the link above each vertex of a tree, in the direction used more.
+
+    A fat tree has several links above a switch or pod: that of the busiest.
+    """
+    if load is None:
+        return None
+    tree = _tree_of(topology)
+    uses = np.zeros(tree.vertices)
+    if isinstance(topology, FatTree):
+        by_level = load.reshape(3, topology.leaves, 2).max(axis=2)[::-1]  # of pods first
+        for v in range(1, tree.vertices):
+            below = slice(int(tree.first_leaf[v]), int(tree.end_leaf[v]))
+            uses[v] = by_level[int(tree.depth[v]) - 1, below].max()
+    else:
+        uses[1:] = load.reshape(-1, 2).max(axis=1)
+    return uses
+
+
+def _tree_lines(tree: Tree, occupancy: Occupancy, uses: Floats | None) -> list[str]:
     """Return a line per vertex, down to the level whose vertices are rows of symbols."""
     level = _row_level(tree)
     shown = [
@@ -113,15 +133,10 @@ def _tree_lines(tree: Tree, occupancy: Occupancy, load: Floats | None) -> list[s
             facts.append(occupancy.free(first, end))
         if v and not is_row:
             facts.append(f"{format_size(tree.uplink[v])}/s")
-        if load is not None and v and (use := _use(load, v)):
-            facts.append(f"link {use:.0%}")
+        if uses is not None and uses[v]:
+            facts.append(f"link {uses[v]:.0%}")
         lines.append("  ".join(facts).rstrip())
     return lines
-
-
-def _use(load: Floats, vertex: int) -> float:
-    """Return the use of a vertex's link upwards, in the direction that is used more."""
-    return float(load[2 * (vertex - 1) : 2 * vertex].max())
 
 
 def _row_level(tree: Tree) -> int:
@@ -148,16 +163,46 @@ def _symbols(tree: Tree, vertex: int, occupancy: Occupancy) -> str:
     return text
 
 
-def _mesh_lines(mesh: Mesh, occupancy: Occupancy) -> list[str]:
-    """Return a line per row of the mesh, in planes where it has three dimensions."""
+def _mesh_lines(mesh: Mesh, occupancy: Occupancy, load: Floats | None) -> list[str]:
+    """Return a line per row of the mesh, in planes where it has three dimensions.
+
+    With a load, lines between rows are for the links between them.
+    """
     lines = [f"{' x '.join(map(str, mesh.shape))} mesh, {occupancy.free(0, mesh.leaves)}"]
     symbols = np.array([occupancy.symbol(leaf) for leaf in range(mesh.leaves)])
-    planes = symbols.reshape(-1, *([1, *mesh.shape][-2:]))
-    for number, plane in enumerate(planes):
-        if len(planes) > 1:
+    rows, columns = [1, *mesh.shape][-2:]
+    planes = mesh.leaves // (rows * columns)
+    drawn = np.full((planes, 2 * rows - 1, 2 * columns - 1), " ")
+    drawn[:, ::2, ::2] = symbols.reshape(planes, rows, columns)
+    heated = load is not None and bool(load.any())
+    hottest = _draw_uses(mesh, load, drawn) if load is not None and heated else 0.0
+    for number, plane in enumerate(drawn):
+        if planes > 1:
             lines.append(f"plane {number}")
-        lines += [" ".join(row) for row in plane.tolist()]
+        lines += ["".join(row).rstrip() for row in (plane if heated else plane[::2]).tolist()]
+    if heated:
+        lines += ["", "0 to 9 between two: use of their link in tenths, rounded down"]
+    if hottest:
+        lines.append(f"links around the edges or between planes: at most {hottest:.0%}")
     return lines
+
+
+def _draw_uses(mesh: Mesh, load: Floats, drawn: NDArray[np.str_]) -> float:
+    """Draw the tenths of the links in use, and return the most use of those left out.
+
+    The direction used more counts. `drawn` is `[planes, 2 rows - 1, 2 columns - 1]`, with leaves at
+    even places.
+    """
+    planes, height, width = drawn.shape
+    shape = (planes, (height + 1) // 2, (width + 1) // 2)
+    a, b = (np.array(np.unravel_index(each, shape)) for each in (mesh.tail, mesh.head))
+    near = (a[0] == b[0]) & (np.abs(a - b).sum(axis=0) == 1)
+    uses = np.zeros(drawn.shape)
+    at = (a[0][near], (a + b)[1][near], (a + b)[2][near])
+    np.maximum.at(uses, at, load[near])
+    tenths = np.minimum(uses * 10, 9).astype(np.int64).astype(str)
+    drawn[uses > 0] = tenths[uses > 0]
+    return float(load[~near].max(initial=0.0))
 
 
 # --- SVG -----------------------------------------------------------------------------------------
@@ -170,8 +215,7 @@ def as_svg(occupancy: Occupancy, load: Floats | None = None) -> str:
         height, parts = _mesh_svg(topology, occupancy, load)
     else:
         tree = _tree_of(topology)
-        loads = load if tree is topology else None  # a fat tree has several links for one of these
-        height, parts = _tree_svg(tree, occupancy, loads)
+        height, parts = _tree_svg(tree, occupancy, _uses(topology, load))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {height:g}" '
         'font-family="sans-serif" font-size="11">'
@@ -179,7 +223,7 @@ def as_svg(occupancy: Occupancy, load: Floats | None = None) -> str:
     )
 
 
-def _tree_svg(tree: Tree, occupancy: Occupancy, load: Floats | None) -> tuple[float, list[str]]:
+def _tree_svg(tree: Tree, occupancy: Occupancy, uses: Floats | None) -> tuple[float, list[str]]:
     """Return the height and the parts: a box per vertex, above those of its children."""
     cell = _WIDTH / tree.leaves
     parts = []
@@ -191,10 +235,9 @@ def _tree_svg(tree: Tree, occupancy: Occupancy, load: Floats | None) -> tuple[fl
         fill = _fill(occupancy, first) if is_leaf else "#e8ecf1"
         title = tree.label(v)
         title += f": {occupancy.words(first)}" if is_leaf else f", {occupancy.free(first, end)}"
-        if load is not None and v:
-            use = _use(load, v)
-            title += f", link {use:.0%}"
-            parts.append(_box(x, y, width, 4, _heat(use), title))
+        if uses is not None and v:
+            title += f", link {uses[v]:.0%}"
+            parts.append(_box(x, y, width, 4, _heat(float(uses[v])), title))
             y += 4
         parts.append(_box(x, y, width, _LEVEL - 6, fill, title))
         if not is_leaf and width > 60:
