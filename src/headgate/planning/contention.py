@@ -47,7 +47,7 @@ def flow_rates(jobs: Sequence[Traffic], capacity: Floats) -> Floats:
     in NumPy.
     """
     alone = np.array([job.alone_rate(capacity) for job in jobs])
-    pairs = _Pairs.of(jobs, alone, capacity)
+    pairs = Pairs.of(jobs, alone, capacity)
     if not len(pairs.job):
         return alone
     size = np.array([job.flow_bytes for job in jobs])
@@ -71,7 +71,7 @@ def flow_rates(jobs: Sequence[Traffic], capacity: Floats) -> Floats:
     return new  # a round of a policy must not fail for the last digits of a model
 
 
-class _Pairs:
+class Pairs:
     """The pairs of a job and a link on which jobs can slow each other down, by link."""
 
     def __init__(self, job: Ints, link: Ints, flows: Floats, capacity: Floats) -> None:
@@ -82,7 +82,7 @@ class _Pairs:
         self._first, self._end = bounds[self._link], bounds[self._link + 1]
 
     @classmethod
-    def of(cls, jobs: Sequence[Traffic], alone: Floats, capacity: Floats) -> _Pairs:
+    def of(cls, jobs: Sequence[Traffic], alone: Floats, capacity: Floats) -> Pairs:
         """Leave out links that could carry all their flows at the rates that these have alone.
 
         Of links with equal flows of the same jobs and equal capacity, such as the two directions
@@ -130,6 +130,17 @@ class _Pairs:
             above = total - weights[place] - ~own * weight
             level = np.maximum((self.capacity - load) / (self.flows + above), least)
         return level
+
+
+def levels_of(pairs: Pairs, busy: Floats, rate: Floats) -> Floats:
+    """Return the f of each pair, see the module, to 1e-9, for what each job does now."""
+    level = np.zeros(len(pairs.job))
+    for _ in range(len(level) + 1):
+        new = pairs.levels(level, busy[pairs.job], rate[pairs.job])
+        if (new <= level * _FULL).all():
+            return new
+        level = new
+    return level
 
 
 class Contention:
