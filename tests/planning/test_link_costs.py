@@ -57,3 +57,52 @@ def test_job_without_links_leaves_the_rates_of_others() -> None:
     rates = flow_rates([apart, apart, alone], TREE.capacity)
     assert rates[2] == math.inf
     assert rates[:2].tolist() == flow_rates([apart, apart], TREE.capacity).tolist()
+
+
+def lost_ranks(own: Traffic, others: list[Traffic], until: float = 1.0) -> float:
+    """Return the mean ranks that others lose to some traffic; each has 4 and ends at 1."""
+    four = np.zeros(4, np.int64)
+    senders = [_Sender(each, 1.0, four) for each in others]
+    rates = flow_rates(others, TREE.capacity)
+    beside = _Senders(senders, rates, TREE.capacity)
+    rate = beside.near(own, own.alone_rate(TREE.capacity), 0.0).rate(0.0)
+    return beside.lost(own, rate, 0.0, until)
+
+
+def lost_exactly(own: Traffic, others: list[Traffic]) -> float:
+    before = flow_rates(others, TREE.capacity)
+    after = flow_rates([own, *others], TREE.capacity)[1:]
+    lost = 0.0
+    for each, first, then in zip(others, before, after, strict=True):
+        first_s, then_s = (
+            each.step_s + each.flow_bytes / first,
+            each.step_s + each.flow_bytes / then,
+        )
+        lost += 4 * (1 - first_s / then_s) if then_s else 0.0
+    return lost
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_loss_of_one_job_that_sends_without_pause_is_exact(seed: int) -> None:
+    rng = Random(seed)
+    own, other = traffic(rng, 0.0), traffic(rng, 0.0)
+    exact = lost_exactly(own, [other])
+    assert lost_ranks(own, [other]) == pytest.approx(exact, abs=1e-6)
+    assert lost_ranks(own, [other], 0.25) == pytest.approx(exact / 4, abs=1e-6), "while both run"
+    assert lost_ranks(own, [other], 9.0) == pytest.approx(exact, abs=1e-6), "until it ends"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_loss_of_many_jobs_is_near_the_exact_one(seed: int) -> None:
+    rng = Random(seed)
+    own, *others = [traffic(rng, rng.choice((0.0, 1.0, 10.0))) for _ in range(rng.randint(2, 7))]
+    exact, found = lost_exactly(own, others), lost_ranks(own, others)
+    assert -1e-6 <= found <= 4 * len(others)
+    assert abs(found - exact) <= 0.3 * 4 * len(others)
+
+
+def test_job_loses_nothing_to_one_on_other_links() -> None:
+    sends = Communication(pattern=Pattern.RING, bytes_per_step=10)
+    here, there = (traffic_of(TREE, np.arange(first, first + 4), sends) for first in (0, 12))
+    assert lost_ranks(here, [there]) == 0
+    assert lost_ranks(here, [here]) == pytest.approx(2), "it has half of each link"

@@ -48,24 +48,32 @@ def test_tree_shows_the_use_of_links() -> None:
     ]  # fmt: skip
 
 
-def test_fat_tree_shows_the_use_of_the_most_used_link_above_each_subtree() -> None:
-    tree = FatTree(4)
+def test_fat_tree_shows_the_busiest_link_above_each_switch() -> None:
+    tree = FatTree(4)  # two leaves on an edge switch, two of these in a pod
     load = np.zeros(tree.links)
-    load[tree.route(0, 15)] = 0.5
-    load[tree.route(2, 3)] = 0.25
-    found = as_text(occupancy(tree, {}), load).splitlines()
-    used = {line.split()[0] + line.split()[1]: line[-3:] for line in found if "link" in line}
-    assert used == dict.fromkeys(("pod0", "edge0", "pod3", "edge7"), "50%")
-    assert "leaf 2: free, link 25%" in as_svg(occupancy(tree, {}), load)
+    load[tree.route(0, 5)], load[tree.route(0, 2)] = 0.5, 0.75
+    lines = as_text(occupancy(tree, {}), load).splitlines()
+    uses = [line.rpartition("link ")[2] for line in lines if "link " in line]
+    assert uses == ["50%", "75%", "75%", "50%", "50%"], "pod 0, its switches, pod 1, its first"
+    ET.fromstring(as_svg(occupancy(tree, {}), load))
+    assert "link 75%" in as_svg(occupancy(tree, {}), load)
 
 
-def test_mesh_shows_the_use_of_the_links_that_leave_each_node() -> None:
-    mesh = Mesh([2, 3])
+def test_mesh_shows_the_use_of_links_between_neighbours() -> None:
+    mesh = Mesh([2, 3], wrap=[False, True])
     load = np.zeros(mesh.links)
-    load[mesh.route(0, 2)] = 0.72
-    load[mesh.route(5, 2)] = 1.0
-    found = as_text(occupancy(mesh, {}), load).splitlines()
-    assert found[5:7] == [" 7  7  .", " .  . 10"]
+    load[mesh.route(0, 4)] = 0.58  # down, then right
+    load[mesh.route(1, 2)] = 1.0
+    load[mesh.route(0, 2)] = 0.25  # around the edge
+    assert as_text(occupancy(mesh, {0: ["a"]}), load).splitlines()[:6] == [
+        "2 x 3 mesh, 5 of 6 free",
+        "A .9.",
+        "5",
+        ".5. .",
+        "",
+        "0 to 9 between two: use of their link in tenths, rounded down",
+    ]
+    assert "at most 25%" in as_text(occupancy(mesh, {}), load)
 
 
 def test_mesh_is_drawn_as_a_grid() -> None:

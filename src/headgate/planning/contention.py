@@ -51,7 +51,7 @@ def flow_rates(jobs: Sequence[Traffic], capacity: Floats) -> Floats:
     NumPy.
     """
     alone = np.array([job.alone_rate(capacity) for job in jobs])
-    pairs = _Pairs.of(jobs, alone, capacity)
+    pairs = Pairs.of(jobs, alone, capacity)
     if not len(pairs.job):
         return alone
     steps = _Steps(
@@ -86,7 +86,7 @@ class _Steps:
         return part
 
 
-def _solved(pairs: _Pairs, steps: _Steps, alone: Floats, rate: Floats, same: float) -> Floats:
+def _solved(pairs: Pairs, steps: _Steps, alone: Floats, rate: Floats, same: float) -> Floats:
     """Return the rates at which no link of the pairs is overloaded, from some rates on."""
     level, part = np.zeros(len(pairs.job)), 0.55
     new = rate
@@ -105,7 +105,7 @@ def _solved(pairs: _Pairs, steps: _Steps, alone: Floats, rate: Floats, same: flo
     return new  # a round of a policy must not fail for the last digits of a model
 
 
-class _Pairs:
+class Pairs:
     """The pairs of a job and a link on which jobs can slow each other down, by link."""
 
     def __init__(self, job: Ints, link: Ints, flows: Floats, capacity: Floats) -> None:
@@ -117,7 +117,7 @@ class _Pairs:
         self._first, self._end = bounds[self._link], bounds[self._link + 1]
 
     @classmethod
-    def of(cls, jobs: Sequence[Traffic], alone: Floats, capacity: Floats) -> _Pairs:
+    def of(cls, jobs: Sequence[Traffic], alone: Floats, capacity: Floats) -> Pairs:
         """Leave out links that could carry all their flows at the rates that these have alone."""
         number = np.repeat(np.arange(len(jobs)), [len(job.links) for job in jobs])
         link = np.concatenate([job.links for job in jobs]) if jobs else np.zeros(0, np.int64)
@@ -127,9 +127,9 @@ class _Pairs:
         kept = kept[np.argsort(link[kept], kind="stable")]
         return cls(number[kept], link[kept], flows[kept], capacity[link[kept]])
 
-    def some(self, chosen: Bools) -> _Pairs:
+    def some(self, chosen: Bools) -> Pairs:
         """Return the pairs of some links, of which all pairs are chosen."""
-        return _Pairs(
+        return Pairs(
             self.job[chosen], self._link[chosen], self.flows[chosen], self.capacity[chosen]
         )
 
@@ -180,6 +180,17 @@ class _Pairs:
             above = total - weights[place] - ~own * weight
             level = np.maximum((self.capacity - load) / (self.flows + above), least)
         return level
+
+
+def levels_of(pairs: Pairs, busy: Floats, rate: Floats) -> Floats:
+    """Return the f of each pair, see the module, to 1e-9, for what each job does now."""
+    level = np.zeros(len(pairs.job))
+    for _ in range(len(level) + 1):
+        new = pairs.levels(level, busy[pairs.job], rate[pairs.job])
+        if (new <= level * _FULL).all():
+            return new
+        level = new
+    return level
 
 
 class Contention:

@@ -4,7 +4,7 @@ A unit on a set advances at 1 / slowdown: the seconds of a step in its best poss
 divided by those of a step there. Its rate is that of `headgate.planning.contention`, to first
 order: each neighbour sends for the part of the time, and at the rate, that it would without the
 unit. For two jobs that send without pause, that is exact. Neighbours slow it down until they are
-expected to end. What it does to them is not counted.
+expected to end, and it slows them down: what they lose is its *harm*, to first order, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from headgate.base.order import nth_of_equals
 from headgate.model import Job
 from headgate.model.topology import FatTree, Tree
-from headgate.planning.contention import flow_rates
+from headgate.planning.contention import Pairs, flow_rates, levels_of
 from headgate.planning.fabric import Fabric
 from headgate.planning.job_traffic import JobTraffic, communicates
 from headgate.planning.reservations import Spread
@@ -31,10 +31,39 @@ from headgate.state import Scratch, Snapshot
 
 _KEPT = 8
 _SAME = 1 + 1e-9
+NO_SLOWER = 1 + 1e-9
 
 
 Placed = tuple[int, int, Sequence[int]]
 """A task (row), its node (row), and the indices of its GPUs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCost:
+    """What a set costs a unit that starts there at a time, and what the unit costs its neighbours.
+
+    `harm` is how many seconds x GPUs they lose for each second and GPU of the unit.
+    """
+
+    at: float
+    ends_at: float
+    slowdown: float
+    harm: float
+
+    @property
+    def is_least(self) -> bool:
+        """Whether no set could cost less from the same time on."""
+        return self.slowdown <= NO_SLOWER and self.harm <= NO_SLOWER - 1
+
+    @property
+    def rate(self) -> float:
+        """The slowdown, and the harm beside it."""
+        return self.slowdown + self.harm
+
+    @property
+    def paid_at(self) -> float:
+        """The end, later by the harm: as if all that neighbours lose were time of the unit."""
+        return self.ends_at + self.harm * (self.ends_at - self.at)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,11 +202,12 @@ class LinkCosts:
 
     # --- costs ---------------------------------------------------------------------------------
 
-    def ends_at(self, unit: Unit, leaves: Ints, at: float, work_s: float) -> tuple[float, float]:
-        """Return when a unit ends that starts at a time on leaves, and its mean slowdown.
+    def cost(self, unit: Unit, leaves: Ints, at: float, work_s: float) -> LinkCost:
+        """Return what it costs that a unit starts at a time on leaves.
 
-        `work_s` are the seconds that it takes at slowdown 1. O(flows x longest route), and
-        O(neighbours' flows on its links) for each of the ends of these neighbours until then.
+        `work_s` are the seconds that it takes at slowdown 1; with 0, harm is that of its first
+        moment. O(flows x longest route), and O(neighbours' flows on its links) for each of the
+        ends of these neighbours until then.
         """
         job, capacity = self._snapshot.job(unit.job), self._traffic.topology.capacity
         assert job.communication is not None, "asked of jobs that communicate"
@@ -188,15 +218,17 @@ class LinkCosts:
         def slowdown_at(rate: float) -> float:
             return max(1.0, (own.step_s + own.flow_bytes / rate) / best_s)
 
-        time, left_s = at, work_s
-        slowdown = first = slowdown_at(near.rate(at))
+        time, left_s, rate = at, work_s, near.rate(at)
+        slowdown = first = slowdown_at(rate)
         for end in near.ends.tolist():
             if time + left_s * slowdown <= end:
                 break
             left_s -= (end - time) / slowdown
             time, slowdown = end, slowdown_at(near.rate(end))
         end = time + left_s * slowdown
-        return end, (end - at) / work_s if work_s > 0 else first
+        span_s = end - at if work_s > 0 else 1.0
+        lost = self._senders.lost(own, rate, at, at + span_s) / max(1, len(leaves))
+        return LinkCost(at, end, span_s / work_s if work_s > 0 else first, lost / span_s)
 
     # --- what sets span ------------------------------------------------------------------------
 
@@ -231,46 +263,90 @@ class _Senders:
 
     def __init__(self, senders: Sequence[_Sender], rate: Floats, capacity: Floats) -> None:
         """`rate` is that of the flows of each sender, while it sends."""
-        self._capacity = capacity
-        used = [each.leaves for each in senders]
-        self.leaves = np.unique(np.concatenate([np.zeros(0, np.int64), *used]))
-        if not senders:
-            self._link, self._weight, self._rate = np.zeros(0, np.int64), capacity[:0], capacity[:0]
-            self._end = capacity[:0]
-            return
-        lengths = [len(each.traffic.links) for each in senders]
-        send_s = np.array([each.traffic.flow_bytes for each in senders]) / rate
-        step_s = np.array([each.traffic.step_s for each in senders])
-        busy = np.divide(send_s, step_s + send_s, out=np.zeros_like(rate), where=send_s > 0)
-        link = np.concatenate([each.traffic.links for each in senders])
-        flows = np.concatenate([each.traffic.flows for each in senders])
+        self._capacity, self._rate = capacity, rate
+        traffic = [each.traffic for each in senders]
+        none, no_links = np.zeros(0), np.zeros(0, np.int64)
+        self.leaves = np.unique(np.concatenate([no_links, *(each.leaves for each in senders)]))
+        self._end = np.array([each.end for each in senders], float)
+        self._ranks = np.array([len(each.leaves) for each in senders], float)
+        self._bytes = np.array([each.flow_bytes for each in traffic], float)
+        self._step_s = np.array([each.step_s for each in traffic], float)
+        self._busy = _busy(self._bytes, self._step_s, rate)
+        link = np.concatenate([no_links, *(each.links for each in traffic)])
+        flows = np.concatenate([none, *(each.flows for each in traffic)])
         order = np.argsort(link, kind="stable")
-        sender = np.repeat(np.arange(len(senders)), lengths)[order]
-        self._link, self._weight = link[order], busy[sender] * flows[order]
-        self._rate, self._end = rate[sender], np.array([each.end for each in senders])[sender]
+        sender = np.repeat(np.arange(len(senders)), [len(each.links) for each in traffic])
+        self._link, self._flows, self._sender = link[order], flows[order], sender[order]
+
+    def _on(self, links: Ints, at: float) -> tuple[Ints, Ints]:
+        """Return the flows (rows) of those that send after a time on links, and on which."""
+        first = np.searchsorted(self._link, links)
+        count = np.searchsorted(self._link, links, side="right") - first
+        place = np.repeat(np.arange(len(links)), count)
+        row = np.repeat(first, count) + nth_of_equals(place)
+        kept = self._end[self._sender[row]] > at
+        return row[kept], place[kept]
 
     def near(self, own: Traffic, alone_rate: float, at: float) -> _Near:
         """Return those that send after a time, on links of some traffic that these may fill."""
-        first = np.searchsorted(self._link, own.links)
-        count = np.searchsorted(self._link, own.links, side="right") - first
-        place = np.repeat(np.arange(len(own.links)), count)
-        row = np.repeat(first, count) + nth_of_equals(place)
-        kept = self._end[row] > at
-        row, place = row[kept], place[kept]
+        row, place = self._on(own.links, at)
+        weight = self._busy[self._sender[row]] * self._flows[row]
         capacity = self._capacity[own.links]
-        others = np.bincount(place, self._weight[row], len(own.links))
+        others = np.bincount(place, weight, len(own.links))
         binds = capacity < alone_rate * _SAME * (own.flows + others)
         kept = binds[place]
-        row, place = row[kept], (np.cumsum(binds) - 1)[place[kept]]
+        sender = self._sender[row[kept]]
         return _Near(
             own_flows=own.flows[binds],
             capacity=capacity[binds],
             alone_rate=alone_rate,
-            place=place,
-            weight=self._weight[row],
-            sender_rate=self._rate[row],
-            end=self._end[row],
+            place=(np.cumsum(binds) - 1)[place[kept]],
+            weight=weight[kept],
+            sender_rate=self._rate[sender],
+            end=self._end[sender],
         )
+
+    def lost(self, own: Traffic, rate: float, at: float, until: float) -> float:
+        """Return the seconds x ranks that senders lose from a time until another to some traffic.
+
+        `rate` is that of its flows. Each sender's rate is the one that it finds while all others
+        send as they did before. O(n log n) for n flows on its links.
+        """
+        row, place = self._on(own.links, at)
+        if not len(row):
+            return 0.0
+        capacity, sender = self._capacity[own.links], self._sender[row]
+        peak = np.bincount(place, self._flows[row] * self._rate[sender], len(capacity))
+        full = (peak + own.flows * rate > capacity * _SAME) & (peak > 0)
+        kept, links = full[place], np.flatnonzero(full)
+        if not len(links):
+            return 0.0
+        job = np.concatenate([sender[kept], np.full(len(links), len(self._rate))])
+        link = np.concatenate([place[kept], links])
+        order = np.argsort(link, kind="stable")
+        flows = np.concatenate([self._flows[row[kept]], own.flows[links]])
+        pairs = Pairs(job[order], link[order], flows[order], capacity[link[order]])
+        busy = _busy(np.array([own.flow_bytes]), np.array([own.step_s]), np.array([rate]))
+        met = np.unique(sender[kept])
+        before_s, after_s = (
+            self._steps_s(pairs, np.append(self._busy, part), rate)[met] for part in (0.0, busy)
+        )
+        together_s = np.minimum(self._end[met], until) - at
+        return float(((1 - before_s / after_s) * self._ranks[met] * together_s).sum())
+
+    def _steps_s(self, pairs: Pairs, busy: Floats, rate: float) -> Floats:
+        """Return the seconds of a step of each sender beside one more, which is the last."""
+        rates = np.append(self._rate, rate)
+        new = rates.copy()
+        np.minimum.at(new, pairs.job, levels_of(pairs, busy, rates))
+        steps_s: Floats = self._step_s + self._bytes / new[:-1]
+        return steps_s
+
+
+def _busy(size: Floats, step_s: Floats, rate: Floats) -> Floats:
+    """Return the part of the time in which each job sends."""
+    send_s = size / rate
+    return np.divide(send_s, step_s + send_s, out=np.zeros_like(send_s), where=send_s > 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

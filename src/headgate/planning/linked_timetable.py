@@ -1,9 +1,10 @@
 """A timetable whose units get the sets of nodes on which they end soonest, by their links.
 
-A unit that communicates costs its wait plus its run time x the slowdown of a set
-(`headgate.planning.link_costs`). Sets are the smallest parts of the topology that have room: now,
-and at later times at which runs are expected to end. Any other unit gets the tightest set, of least
-diameter, so that units of many tasks still find room; it never waits for that.
+A unit that communicates costs its wait plus its run time x the slowdown of a set, and the time that
+its neighbours lose there (`headgate.planning.link_costs`). Sets are the smallest parts of the
+topology that have room: now, and at later times at which runs are expected to end. Any other unit
+gets the tightest set, of least diameter, so that units of many tasks still find room; it never
+waits for that.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 
 from headgate.base.units import SAME_INSTANT_S
 from headgate.planning.census import Bools
-from headgate.planning.link_costs import LinkCosts
+from headgate.planning.link_costs import NO_SLOWER, LinkCost, LinkCosts
 from headgate.planning.packed_timetable import PackedTimetable
 from headgate.planning.placers import ByLinks
 from headgate.planning.placers.layout import Request
@@ -30,19 +31,16 @@ from headgate.state import Scratch
 
 _SETS = 6  # of nodes, tried at each time
 _TIMES = 24  # at which runs end, tried for sets that are not free now
-_NO_SLOWER = 1 + 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Choice:
-    """GPUs (rows) for a unit on some nodes, from a time on, until when, and how slowly."""
+    """GPUs (rows) for a unit on some nodes, and what they cost."""
 
     nodes: Bools
     gpus: Ints
     leaves: Ints
-    at: float
-    ends_at: float
-    slowdown: float
+    cost: LinkCost
 
 
 class LinkedTimetable(PackedTimetable):
@@ -73,9 +71,9 @@ class LinkedTimetable(PackedTimetable):
         if best is None:  # tasks of several demands may fit on all nodes
             return len(set(unit.demands)) > 1 and super().start(unit, run_s)
         with self.only(best.nodes):
-            started = super().start(unit, run_s * best.slowdown)
+            started = super().start(unit, run_s * best.cost.slowdown)
         if started:
-            self._links.add(unit, best.leaves, best.ends_at)
+            self._links.add(unit, best.leaves, best.cost.ends_at)
         return started
 
     def better(self, unit: Unit, run_s: float, expected_s: float) -> Reservation | None:
@@ -90,20 +88,20 @@ class LinkedTimetable(PackedTimetable):
         if now is None:
             return None
         later = None
-        if now.slowdown > _NO_SLOWER:
-            later = self._best_later(unit, expected_s, now.ends_at - SAME_INSTANT_S)
+        if not now.cost.is_least:
+            later = self._best_later(unit, expected_s, now.cost.paid_at - SAME_INSTANT_S)
         if later is None:
             self._found = unit, now
             return None
-        spread = self._links.spread(now.leaves, later.leaves, now.slowdown)
-        return Reservation(unit=unit, at=later.at, gpus=later.gpus, spread=spread)
+        spread = self._links.spread(now.leaves, later.leaves, now.cost.rate)
+        return Reservation(unit=unit, at=later.cost.at, gpus=later.gpus, spread=spread)
 
     def run_s_on(self, found: Reservation, run_s: float) -> float:
         """Return how long a run of `run_s` seconds at slowdown 1 takes as reserved."""
         if not math.isfinite(run_s) or not self._links.matter(found.unit):
             return run_s
         leaves = self._links.leaves(found.gpus)
-        return self._links.ends_at(found.unit, leaves, found.at, run_s)[0] - found.at
+        return self._links.cost(found.unit, leaves, found.at, run_s).ends_at - found.at
 
     def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
         """Return the reservation with which a unit ends soonest, or if unknown, starts so."""
@@ -112,13 +110,14 @@ class LinkedTimetable(PackedTimetable):
             return first
         work_s = run_s if math.isfinite(run_s) else 0.0
         leaves = self._links.leaves(first.gpus)
-        end, slowdown = self._links.ends_at(unit, leaves, first.at, work_s)
-        if first.at <= self.now or slowdown <= _NO_SLOWER:
+        cost = self._links.cost(unit, leaves, first.at, work_s)
+        if first.at <= self.now or cost.is_least:
             return first
-        later = self._best_later(unit, run_s, end if work_s else first.at + 2 * SAME_INSTANT_S)
-        if later is None or (later.slowdown >= slowdown and not work_s):
+        before = cost.paid_at if work_s else first.at + 2 * SAME_INSTANT_S
+        later = self._best_later(unit, run_s, before)
+        if later is None or (later.cost.rate >= cost.rate and not work_s):
             return first
-        return replace(first, at=later.at, gpus=later.gpus)
+        return replace(first, at=later.cost.at, gpus=later.gpus)
 
     # --- sets ----------------------------------------------------------------------------------
 
@@ -132,14 +131,15 @@ class LinkedTimetable(PackedTimetable):
             choice = self._tried(unit, run_s, work_s, nodes)
             if choice is None:
                 continue
-            late_s = run_s * choice.slowdown
-            if choice.slowdown > _NO_SLOWER and not self._ends_in_time(choice, late_s):
+            late_s = run_s * choice.cost.slowdown
+            if choice.cost.slowdown > NO_SLOWER and not self._ends_in_time(choice, late_s):
                 choice = self._tried(unit, late_s, work_s, nodes)
                 if choice is None:
                     continue
-            if best is None or (choice.ends_at, choice.slowdown) < (best.ends_at, best.slowdown):
+            price, least = choice.cost, None if best is None else best.cost
+            if least is None or (price.paid_at, price.rate) < (least.paid_at, least.rate):
                 best = choice
-            if best.slowdown <= _NO_SLOWER:
+            if best is not None and best.cost.is_least:
                 break
         return best
 
@@ -154,15 +154,8 @@ class LinkedTimetable(PackedTimetable):
             leaves = self._links.leaves_of(self._scratch.starts[before:])
         if rows is None:
             return None
-        end, slowdown = self._links.ends_at(unit, leaves, self.now, work_s)
-        return _Choice(
-            nodes=nodes,
-            gpus=np.array(rows, np.int64),
-            leaves=leaves,
-            at=self.now,
-            ends_at=end,
-            slowdown=slowdown,
-        )
+        cost = self._links.cost(unit, leaves, self.now, work_s)
+        return _Choice(nodes=nodes, gpus=np.array(rows, np.int64), leaves=leaves, cost=cost)
 
     def _best_later(self, unit: Unit, run_s: float, before: float) -> _Choice | None:
         """Return the set, free later, on which a unit ends soonest, if it ends `before` a time."""
@@ -181,17 +174,10 @@ class LinkedTimetable(PackedTimetable):
                 if found is None or found.at <= self.now or found.at + work_s >= before:
                     continue
                 leaves = self._links.leaves(found.gpus)
-                end, slowdown = self._links.ends_at(unit, leaves, found.at, work_s)
-                if end < before:
-                    before = end
-                    best = _Choice(
-                        nodes=nodes,
-                        gpus=found.gpus,
-                        leaves=leaves,
-                        at=found.at,
-                        ends_at=end,
-                        slowdown=slowdown,
-                    )
+                cost = self._links.cost(unit, leaves, found.at, work_s)
+                if cost.paid_at < before:
+                    before = cost.paid_at
+                    best = _Choice(nodes=nodes, gpus=found.gpus, leaves=leaves, cost=cost)
         return best
 
     def _earliest_on(self, unit: Unit, run_s: float, nodes: Bools) -> Reservation | None:

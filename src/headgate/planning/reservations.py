@@ -25,8 +25,8 @@ RESERVED_AT = "reserved_at"
 class Spread:
     """The best set that a unit could use now: it spans so many parts of a level of the topology.
 
-    There it would run for `slowdown` times as long as in its best possible set; the set that it
-    waits for is in `better_spans` parts.
+    There it would run for `slowdown` times as long as in its best possible set, the time that its
+    neighbours would lose included; the set that it waits for is in `better_spans` parts.
     """
 
     spans: int

@@ -12,6 +12,7 @@ from html import escape
 from string import ascii_letters, digits
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headgate.base.units import format_size
 from headgate.model.topology import FatTree, Floats, Mesh, Topology, Tree
@@ -67,8 +68,8 @@ class Occupancy:
 def as_text(occupancy: Occupancy, load: Floats | None = None) -> str:
     """Return the drawing as lines of text, with a legend; large subtrees in one line each.
 
-    `load` is the use of every link, 0 to 1: lines of trees show that of the links upwards that are
-    in use, meshes have a grid of the links that leave each node.
+    `load` is the use of every link, 0 to 1: lines of trees show that of links in use, meshes have
+    its tenths between the symbols of neighbours.
     """
     topology = occupancy.topology
     if isinstance(topology, Mesh):
@@ -94,22 +95,22 @@ def _tree_of(topology: Topology) -> Tree:
 
 
 def _uses(topology: Topology, load: Floats | None) -> Floats | None:
-    """Return the use of the most used link upwards by vertex of `_tree_of`, None without a load.
+    """Return the use of the link above each vertex of a tree, in the direction used more.
 
-    Above a subtree of a fat tree there are as many links, in each direction, as it has leaves.
+    A fat tree has several links above a switch or pod: that of the busiest.
     """
     if load is None:
         return None
     tree = _tree_of(topology)
+    uses = np.zeros(tree.vertices)
     if isinstance(topology, FatTree):
-        first = np.concatenate(
-            [
-                2 * (topology.leaves * (tree.depth.max() - tree.depth) + leaf)
-                for leaf in (tree.first_leaf, tree.end_leaf)
-            ]
-        ).reshape(2, -1)
-        return np.array([0.0, *(load[a:b].max() for a, b in first[:, 1:].T)])
-    return np.array([0.0, *load.reshape(-1, 2).max(axis=1)])
+        by_level = load.reshape(3, topology.leaves, 2).max(axis=2)[::-1]  # of pods first
+        for v in range(1, tree.vertices):
+            below = slice(int(tree.first_leaf[v]), int(tree.end_leaf[v]))
+            uses[v] = by_level[int(tree.depth[v]) - 1, below].max()
+    else:
+        uses[1:] = load.reshape(-1, 2).max(axis=1)
+    return uses
 
 
 def _tree_lines(tree: Tree, occupancy: Occupancy, uses: Floats | None) -> list[str]:
@@ -133,8 +134,8 @@ def _tree_lines(tree: Tree, occupancy: Occupancy, uses: Floats | None) -> list[s
             facts.append(occupancy.free(first, end))
         if v and not is_row:
             facts.append(f"{format_size(tree.uplink[v])}/s")
-        if uses is not None and (use := uses[v]):
-            facts.append(f"link {use:.0%}")
+        if uses is not None and uses[v]:
+            facts.append(f"link {uses[v]:.0%}")
         lines.append("  ".join(facts).rstrip())
     return lines
 
@@ -164,26 +165,45 @@ def _symbols(tree: Tree, vertex: int, occupancy: Occupancy) -> str:
 
 
 def _mesh_lines(mesh: Mesh, occupancy: Occupancy, load: Floats | None) -> list[str]:
-    """Return a line per row of the mesh, in planes where it has three dimensions."""
+    """Return a line per row of the mesh, in planes where it has three dimensions.
+
+    With a load, lines between rows are for the links between them.
+    """
     lines = [f"{' x '.join(map(str, mesh.shape))} mesh, {occupancy.free(0, mesh.leaves)}"]
-    lines += _grid(mesh, [occupancy.symbol(leaf) for leaf in range(mesh.leaves)])
-    if load is not None:
-        most = np.zeros(mesh.leaves)
-        np.maximum.at(most, mesh.tail, load)
-        lines += ["", "Use of the links that leave each node, the most used one in tenths:"]
-        lines += _grid(mesh, [f"{use * 10:.0f}" if use else FREE for use in most])
-    return lines
-
-
-def _grid(mesh: Mesh, symbols: Sequence[str]) -> list[str]:
-    lines = []
-    planes = np.array(symbols).reshape(-1, *([1, *mesh.shape][-2:]))
-    width = max(map(len, symbols))
-    for number, plane in enumerate(planes):
-        if len(planes) > 1:
+    symbols = np.array([occupancy.symbol(leaf) for leaf in range(mesh.leaves)])
+    rows, columns = [1, *mesh.shape][-2:]
+    planes = mesh.leaves // (rows * columns)
+    drawn = np.full((planes, 2 * rows - 1, 2 * columns - 1), " ")
+    drawn[:, ::2, ::2] = symbols.reshape(planes, rows, columns)
+    heated = load is not None and bool(load.any())
+    hottest = _draw_uses(mesh, load, drawn) if load is not None and heated else 0.0
+    for number, plane in enumerate(drawn):
+        if planes > 1:
             lines.append(f"plane {number}")
-        lines += [" ".join(symbol.rjust(width) for symbol in row) for row in plane.tolist()]
+        lines += ["".join(row).rstrip() for row in (plane if heated else plane[::2]).tolist()]
+    if heated:
+        lines += ["", "0 to 9 between two: use of their link in tenths, rounded down"]
+    if hottest:
+        lines.append(f"links around the edges or between planes: at most {hottest:.0%}")
     return lines
+
+
+def _draw_uses(mesh: Mesh, load: Floats, drawn: NDArray[np.str_]) -> float:
+    """Draw the tenths of the links in use, and return the most use of those left out.
+
+    The direction used more counts. `drawn` is `[planes, 2 rows - 1, 2 columns - 1]`, with leaves at
+    even places.
+    """
+    planes, height, width = drawn.shape
+    shape = (planes, (height + 1) // 2, (width + 1) // 2)
+    a, b = (np.array(np.unravel_index(each, shape)) for each in (mesh.tail, mesh.head))
+    near = (a[0] == b[0]) & (np.abs(a - b).sum(axis=0) == 1)
+    uses = np.zeros(drawn.shape)
+    at = (a[0][near], (a + b)[1][near], (a + b)[2][near])
+    np.maximum.at(uses, at, load[near])
+    tenths = np.minimum(uses * 10, 9).astype(np.int64).astype(str)
+    drawn[uses > 0] = tenths[uses > 0]
+    return float(load[~near].max(initial=0.0))
 
 
 # --- SVG -----------------------------------------------------------------------------------------
@@ -195,7 +215,8 @@ def as_svg(occupancy: Occupancy, load: Floats | None = None) -> str:
     if isinstance(topology, Mesh):
         height, parts = _mesh_svg(topology, occupancy, load)
     else:
-        height, parts = _tree_svg(_tree_of(topology), occupancy, _uses(topology, load))
+        tree = _tree_of(topology)
+        height, parts = _tree_svg(tree, occupancy, _uses(topology, load))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {height:g}" '
         'font-family="sans-serif" font-size="11">'

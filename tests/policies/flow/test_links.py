@@ -130,6 +130,21 @@ def test_neighbour_moves_a_gang_to_another_rack() -> None:
     assert nodes("second") <= {"n4", "n5", "n6", "n7"}, "not beside the first, on the same links"
 
 
+def test_gang_slows_down_the_smaller_of_two_neighbours() -> None:
+    stage = Bench(TimelyFlow())
+    for name, gpus in (("many", 2), ("few", 1)):
+        for node in range(2):
+            stage.node(f"{name}{node}", name, 10, 10, 10)
+        event = job(name, 1000.0, gpus, gpus, sends=RING)
+        stage.apply(replace(event, job=replace(event.job, distinct_nodes=True)))
+        begin(stage)
+        assert stage.running(name) == [0, 1]
+    event = job("gang", 100.0, 1, 1, sends=RING)
+    stage.apply(replace(event, job=replace(event.job, distinct_nodes=True)))
+    nodes = {run.node for (of, _), run in stage.runs.items() if of == "gang"}
+    assert nodes == {"few0", "few1"}, "itself, it is as slow beside either"
+
+
 def test_gang_beside_a_neighbour_that_ends_soon_does_not_wait_for_it() -> None:
     """Beside x it is slowed until x ends only."""
     for seconds in (10.0, 90.0):
