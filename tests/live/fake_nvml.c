@@ -1,6 +1,7 @@
 /* A driver library with the few functions that a node report asks for.
    FAKE_NVML_GPUS: how many GPUs. FAKE_NVML_LOST: the index of one that answers nothing.
-   FAKE_NVML_SILENT: the index of one that tells no utilisation. Every GPU has 16 GiB, of which
+   FAKE_NVML_SILENT: the index of one that tells no utilisation. FAKE_NVML_NVLINKS: how many join
+   the GPUs of a pair; FAKE_NVML_SWITCHED: how many join each GPU but the last to a switch. Every GPU has 16 GiB, of which
    (index + 1) GiB are used, and works at 10 * index per cent. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,11 @@ enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, GPU_IS_LOST = 15 };
 
 typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned gpu, memory; } utilisation_t;
+typedef struct {
+  char bus_id_legacy[16];
+  unsigned domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+} pci_t;
 
 static long number(const char *name, long otherwise) {
   const char *text = getenv(name);
@@ -51,6 +57,33 @@ int nvmlDeviceGetTopologyCommonAncestor(void *a, void *b, unsigned *level) {
   if (number("FAKE_NVML_SILENT", -1) >= 0) return NOT_SUPPORTED;
   long x = index_of(a), y = index_of(b);
   *level = x / 2 == y / 2 ? 10 : x / 4 == y / 4 ? 40 : 50;
+  return OK;
+}
+
+static void pci_of(long index, pci_t *pci) { pci->domain = 0; pci->bus = (unsigned)index + 1; pci->device = 0; }
+
+int nvmlDeviceGetPciInfo_v3(void *device, pci_t *pci) { pci_of(index_of(device), pci); return OK; }
+
+static int is_switched(void *device) {
+  return number("FAKE_NVML_SWITCHED", 0) && index_of(device) + 1 < number("FAKE_NVML_GPUS", 0);
+}
+
+int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *active) {
+  long links = number(is_switched(device) ? "FAKE_NVML_SWITCHED" : "FAKE_NVML_NVLINKS", 0);
+  if (!links) return NOT_SUPPORTED;
+  *active = (long)link < links;
+  return OK;
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, unsigned *type) {
+  (void)link;
+  *type = is_switched(device) ? 2 : 0;
+  return OK;
+}
+
+int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, pci_t *pci) {
+  (void)link;
+  pci_of(is_switched(device) ? 1000 : index_of(device) ^ 1, pci);
   return OK;
 }
 

@@ -101,13 +101,27 @@ def test_gpu_without_a_utilisation_is_reported(gpus_reported: Ask) -> None:
 
 
 def test_closeness_of_gpus_is_reported(reported: Ask) -> None:
-    found = node_shape(np.array(reported(gpus=8)[1]))
+    near, nvlinks = reported(gpus=8)[1]
+    assert nvlinks == 0
+    found = node_shape(np.array(near))
     assert [(level.name, level.groups) for level in found.levels] == [
         ("socket", ((0, 1, 2, 3), (4, 5, 6, 7))),
         ("switch", ((0, 1), (2, 3), (4, 5), (6, 7))),
     ]
     for unknown in ({"gpus": 1}, {"gpus": 4, "silent": 3}, {"gpus": 4, "lost": 2}):
-        assert reported(**unknown)[1] == []
+        assert reported(**unknown)[1] == [[], 0]
+
+
+def test_nvlinks_between_gpus_and_through_switches_are_reported(reported: Ask) -> None:
+    near, nvlinks = reported(gpus=4, nvlinks=2)[1]
+    assert nvlinks == 2
+    assert near == [[0, 1, 4, 4], [1, 0, 4, 4], [4, 4, 0, 1], [4, 4, 1, 0]]
+    near, nvlinks = reported(gpus=4, switched=6)[1]
+    assert nvlinks == 6
+    assert near == [[0, 1, 1, 4], [1, 0, 1, 4], [1, 1, 0, 2], [4, 4, 2, 0]]
+    found = node_shape(np.array(near), nvlinks=nvlinks)
+    assert found.levels[-1].groups == ((0, 1, 2), (3,))
+    assert found.gpu_bytes_per_s == 150e9
 
 
 def test_no_driver_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,4 +132,4 @@ def test_no_driver_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(pynvml, "nvmlInit", missing)
     assert probe_node().gpus == ()
-    assert gpu_closeness() == ()
+    assert gpu_closeness() == ((), 0)

@@ -47,7 +47,7 @@ class AgentReport:
     reported once. `jobs` have results, logs or scratch directories on the node, and `scratch` are
     those of them with scratch directories. `at_ns` is the time of the report on the node's clock,
     in nanoseconds since the epoch. `uid` is the user that Headgate runs as there. `closeness` is
-    that of its GPUs, as of `gpu_closeness`.
+    that of its GPUs, and `nvlinks` join two of them, as of `gpu_closeness`.
     """
 
     node: str
@@ -62,6 +62,7 @@ class AgentReport:
     scratch: tuple[str, ...] = ()
     at_ns: int = 0
     closeness: tuple[tuple[int, ...], ...] = ()
+    nvlinks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,7 @@ class NodeAgent:
         self._store = ShardStore(shards_directory(self._root, node))
         if not self._store.verify(_PROBE_SHARD):
             self._store.put(_PROBE_SHARD, [bytes(_PROBE_BYTES)])
-        self._closeness = gpu_closeness()
+        self._closeness, self._nvlinks = gpu_closeness()
         self._logs = logs_directory(self._root, node)
         self._scratch = scratch_directory(self._root, node)
         self._drafts = self._root / node / "copies"
@@ -133,6 +134,7 @@ class NodeAgent:
             scratch=tuple(sorted(scratch)),
             at_ns=at_ns,
             closeness=self._closeness,
+            nvlinks=self._nvlinks,
         )
 
     def copy_from(self, shard: str, host: str, port: int) -> StoredShard:

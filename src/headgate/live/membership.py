@@ -477,5 +477,5 @@ def _node(member: Member, report: AgentReport) -> Node:
         memory_bytes=report.machine.memory_bytes or None,
         custom=member.custom,
         incarnation=member.ray_id,
-        shape=node_shape(near) if physical else None,
+        shape=node_shape(near, nvlinks=report.nvlinks) if physical else None,
     )

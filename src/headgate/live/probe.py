@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -49,30 +52,62 @@ class NodeReport:
     gpus: tuple[GpuReport, ...]
 
 
-def gpu_closeness() -> tuple[tuple[int, ...], ...]:
+def gpu_closeness() -> tuple[tuple[tuple[int, ...], ...], int]:
     """Return how near the GPUs of this machine are to each other, as `Closeness`, by index.
 
-    Empty where the driver does not report it for all, and for fewer than two GPUs.
+    And the least number of NVLinks between two GPUs that have any, directly or through switches, 0
+    without. Nothing where the driver does not report all, and for fewer than two GPUs.
     """
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        return ()
+        return (), 0
     try:
         count = pynvml.nvmlDeviceGetCount()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(count)]
-        rows = tuple(tuple(_closeness(a, b) for b in handles) for a in handles)
+        rows = [[_closeness(a, b) for b in handles] for a in handles]
+        joined = _nvlinks(handles)
     except (KeyError, pynvml.NVMLError):
-        return ()
+        return (), 0
     finally:
         pynvml.nvmlShutdown()
-    return rows if count > 1 else ()
+    for a, b in joined:
+        rows[a][b] = rows[b][a] = Closeness.NVLINK
+    near = tuple(tuple(row) for row in rows)
+    return (near, min(joined.values(), default=0)) if count > 1 else ((), 0)
 
 
 def _closeness(a: Any, b: Any) -> int:
     if a is b:
         return 0
     return _ANCESTORS[pynvml.nvmlDeviceGetTopologyCommonAncestor(a, b)]
+
+
+def _nvlinks(handles: Sequence[Any]) -> dict[tuple[int, int], int]:
+    """Return how many NVLinks join two GPUs, by their indices, for those that have any."""
+    direct: Counter[tuple[int, int]] = Counter()
+    switched: Counter[int] = Counter()
+    index = {_address(pynvml.nvmlDeviceGetPciInfo(gpu)): n for n, gpu in enumerate(handles)}
+    for a, gpu in enumerate(handles):
+        for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
+            try:
+                if not pynvml.nvmlDeviceGetNvLinkState(gpu, link):
+                    continue
+                kind = pynvml.nvmlDeviceGetNvLinkRemoteDeviceType(gpu, link)
+                b = index.get(_address(pynvml.nvmlDeviceGetNvLinkRemotePciInfo(gpu, link)))
+            except pynvml.NVMLError:  # the GPU has no such link
+                break
+            if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+                switched[a] += 1
+            elif b is not None and a < b:
+                direct[a, b] += 1
+    for a, b in combinations(sorted(switched), 2):
+        direct[a, b] += min(switched[a], switched[b])
+    return direct
+
+
+def _address(pci: Any) -> tuple[int, int, int]:
+    return pci.domain, pci.bus, pci.device
 
 
 def probe_node(disk: Path = Path("/")) -> NodeReport:
