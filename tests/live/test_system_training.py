@@ -128,8 +128,9 @@ def test_training_continues_on_other_nodes_when_one_is_lost_and_counts_no_failur
     assert sorted(training.nodes()) == sorted({"n0", "n1", "n2"} - {node})
 
 
-def test_training_moves_to_another_node_and_continues_from_its_last_checkpoint(
-    headgate: Headgate, tmp_path: Path
+@pytest.mark.parametrize("killed", [False, True])
+def test_training_moves_to_another_node_also_while_the_controller_is_killed(
+    headgate: Headgate, tmp_path: Path, *, killed: bool
 ) -> None:
     training = Training(headgate, tmp_path)
     stays, leaves = training.nodes()
@@ -140,6 +141,9 @@ def test_training_moves_to_another_node_and_continues_from_its_last_checkpoint(
         {"task": 0, "from": stays, "to": stays, "gpus": [0]},
         {"task": 1, "from": leaves, "to": free, "gpus": [0]},
     ]
+    if killed:  # after the notice, before the next runs
+        headgate.kill_controller()
+        headgate.up()
     first, tasks = training.ends()
     assert before <= first < STEPS
     assert tasks == [(2, 0), (2, 0)]
