@@ -226,7 +226,7 @@ class LinkCosts:
             left_s -= (end - time) / slowdown
             time, slowdown = end, slowdown_at(near.rate(end))
         end = time + left_s * slowdown
-        span_s = end - at if work_s > 0 else 1.0
+        span_s = max(end - at, work_s) if work_s > 0 else 1.0  # a time may be too far for seconds
         lost = self._senders.lost(own, rate, at, at + span_s) / max(1, len(leaves))
         return LinkCost(at, end, span_s / work_s if work_s > 0 else first, lost / span_s)
 

@@ -41,7 +41,7 @@ class PlacedFit:
 
         O(GPUs x log) and that of a search.
         """
-        if _is_in_part(self._scratch, unit):
+        if _is_in_part(self._scratch, unit) and not self._placer.places_parts:
             return self._first_fit.place(unit, among)
         if self._table is None:
             self._table = timetable(self._scratch, _never, self._placer)
@@ -84,7 +84,7 @@ def fit(scratch: Scratch, placer: Placer | None) -> Fit:
 
 
 def _is_in_part(scratch: Scratch, unit: Unit) -> bool:
-    """Return whether all tasks of a unit are on parts of GPUs, which first fit places."""
+    """Return whether all tasks of a unit are on parts of GPUs, which most placers do not place."""
     return all(scratch.snapshot.names.demands[demand].in_part for demand in set(unit.demands))
 
 

@@ -29,6 +29,8 @@ class Placer(ABC):
     """Whether tasks that fit one node start on one, in a part of it."""
     may_wait = False
     """Whether tasks may wait though there is room for them."""
+    places_parts = False
+    """Whether it chooses for tasks on parts of GPUs, too."""
 
     @abstractmethod
     def choose(self, layout: Layout, request: Request) -> Places | None:
@@ -125,7 +127,7 @@ class ByLinks(Placer):
     """
 
     name = "headgate"
-    stays_on_node = True
+    stays_on_node = places_parts = True
 
     def choose(self, layout: Layout, request: Request) -> Places | None:
         """Return sites of least diameter."""
