@@ -75,6 +75,7 @@ def test_a_failed_policy_is_explained_without_another_decision(
 ) -> None:
 
     job = client.submit(MANY)
+    controller.engine.state.version += 1  # a snapshot of it, as of any change, is new
     controller.engine.state.refusals = (Refusal(reason=PolicyBroke(message="it fell over")),)
     slow = Slow()
     monkeypatch.setattr(controller, "policy", lambda text: slow)

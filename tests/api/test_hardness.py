@@ -100,6 +100,7 @@ def test_a_page_of_jobs_reads_the_refusals_once(client: Client, controller: Any)
     for _ in range(30):
         client.submit("{tasks: {run: 'true', count: 4}}")
     reason = NoFreeGpu(total_gpus=4, free_gpus=0, needed_gpus=1)
+    controller.engine.state.version += 1  # a snapshot of it, as of any change, is new
     controller.engine.state.refusals = (Refusal(reason=reason, jobs=Counted(range(30))),)
     jobs = client.jobs()["jobs"]
     assert {job["reason"] for job in jobs[:20]} == {str(reason)}
