@@ -17,6 +17,7 @@ from headgate.model.topology import (
     GroupLevel,
     NodeShape,
 )
+from headgate.planning.balancers import BALANCERS
 from headgate.planning.placers.setting import PLACES
 from headgate.ports import Policy, make_policy
 from headgate.protocol import TopologyChanged
@@ -34,6 +35,7 @@ SETTINGS = [
     {"place": "block"},
     {"place": "cyclic"},
     {"place": "block-cyclic", "block_size": 3.0},
+    *({"place": name} for name in BALANCERS),
 ]
 
 
@@ -109,6 +111,18 @@ class TestFifoSequential(Placing):
 
 class TestEasyBackfillBlock(Placing):
     policy, setting = "easy-backfill", SETTINGS[5]
+
+
+class TestFifoSmoothWeighted(Placing):
+    policy, setting = "fifo", {"place": "swrr"}
+
+
+class TestEasyBackfillLeastCost(Placing):
+    policy, setting = "easy-backfill", {"place": "least-cost"}
+
+
+class TestHeadgateResourcePickKx(Placing):
+    policy, setting = "headgate", {"place": "resource-pick-kx"}
 
 
 class TestFlowSharingBestFit(Placing):

@@ -22,28 +22,27 @@ PRIOR = 3.0
 MOST_SAMPLES = 60.0
 """The weight of all samples of a group, at most, that of the last one being 1."""
 
-_FADING = 1 - 1 / MOST_SAMPLES
 _SHORTEST_S = 1e-6
 
 
 class _Mean:
     """A mean of samples of which later ones weigh more."""
 
-    __slots__ = ("counted", "mean", "weight")
+    __slots__ = ("counted", "fading", "mean", "weight")
 
-    def __init__(self) -> None:
-        self.weight, self.mean, self.counted = 0.0, 0.0, 0.0
+    def __init__(self, fading: float) -> None:
+        self.fading, self.weight, self.mean, self.counted = fading, 0.0, 0.0, 0.0
 
     def add(self, sample: float, count: int, now: float) -> None:
         """Add `count` equal samples, when the clock of the group is `now`."""
-        kept = self.weight_at(now) * _FADING**count
-        added = (1 - _FADING**count) / (1 - _FADING)
+        kept = self.weight_at(now) * self.fading**count
+        added = (1 - self.fading**count) / (1 - self.fading) if self.fading < 1 else count
         self.mean = (kept * self.mean + added * sample) / (kept + added)
         self.weight, self.counted = kept + added, now
 
     def weight_at(self, now: float) -> float:
         """Return the weight of the samples, which fades as the clock advances."""
-        return float(self.weight * _FADING ** max(0.0, now - self.counted))
+        return float(self.weight * self.fading ** max(0.0, now - self.counted))
 
     def from_prior(self, prior: float, now: float) -> float:
         """Return the mean of the samples and of a prior one."""
@@ -56,9 +55,9 @@ class _Kind:
 
     __slots__ = ("by_class", "by_node", "every", "samples")
 
-    def __init__(self) -> None:
+    def __init__(self, fading: float) -> None:
         self.samples = 0
-        self.every = _Mean()
+        self.every = _Mean(fading)
         self.by_class: dict[Hashable, _Mean] = {}
         self.by_node: dict[Hashable, _Mean] = {}
 
@@ -70,18 +69,19 @@ class _Kind:
 class Speeds:
     """Computing times by kind and node. Kinds, nodes and classes are any names."""
 
-    def __init__(self) -> None:
-        """Start without samples."""
+    def __init__(self, *, fading: float = 1 - 1 / MOST_SAMPLES) -> None:
+        """Start without samples. Each one multiplies the weight of those before it by `fading`."""
+        self._fading = fading
         self._kinds: dict[Hashable, _Kind] = {}
 
     def record(
         self, kind: Hashable, node: Hashable, node_class: Hashable, seconds: float, count: int = 1
     ) -> None:
         """Count `count` runs of a kind on a node, of so many seconds each. O(1)."""
-        known = self._kinds.setdefault(kind, _Kind())
+        known = self._kinds.setdefault(kind, _Kind(self._fading))
         sample = math.log(max(seconds, _SHORTEST_S))
-        by_class = known.by_class.setdefault(node_class, _Mean())
-        by_node = known.by_node.setdefault(node, _Mean())
+        by_class = known.by_class.setdefault(node_class, _Mean(self._fading))
+        by_node = known.by_node.setdefault(node, _Mean(self._fading))
         known.samples += count
         known.every.add(sample, count, 0.0)
         by_class.add(sample, count, 0.0)
@@ -102,7 +102,7 @@ class Speeds:
         known = self._kinds.get(kind)
         if known is None:
             return np.full(len(nodes), math.nan)
-        now, none = known.rounds(), _Mean()
+        now, none = known.rounds(), _Mean(self._fading)
         means = [
             known.by_node.get(node, none).from_prior(
                 known.by_class.get(node_class, none).from_prior(known.every.mean, 0.0), now

@@ -15,6 +15,7 @@ from headgate.base.rng import Random
 from headgate.model import WHOLE
 from headgate.planning.placement import Fit, fit
 from headgate.planning.placers import Placer
+from headgate.planning.placers.balanced import Balanced
 from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
 from headgate.planning.units import Unit
 from headgate.planning.why_waits import WhyWaits, being_stopped
@@ -67,7 +68,11 @@ class _Round:
             if behind:
                 reason = BehindHead(head=self.snapshot.job(head).id)
                 self.refusals.append(Refusal(reason=reason, jobs=tuple(behind)))
-        return Plan(steps=self.scratch.steps(), refusals=tuple(self.refusals))
+        return Plan(
+            steps=self.scratch.steps(),
+            node_memo=self.scratch.node_memos(),
+            refusals=tuple(self.refusals),
+        )
 
     def _start(self, job: int) -> Reason | None:
         """Place a job's waiting tasks in order; return why the first one left waits, or None."""
@@ -96,11 +101,12 @@ class _Round:
         limit = self._queue_limit(tasks.job[task], demand.gpus_milli)
         if limit is not None:
             return limit
-        if self.placer is not None and demand.gpus:
+        if self.placer is not None and (demand.gpus or isinstance(self.placer, Balanced)):
             unit = self._unit([task])
             if self._placing().place(unit):
                 return None
-            return WhyWaits(self.scratch, placer=self.placer).reason(unit) or Undecided()
+            if demand.gpus:
+                return WhyWaits(self.scratch, placer=self.placer).reason(unit) or Undecided()
         if row not in self.candidates:
             least = 0 if demand.in_part else demand.gpus
             free = self.snapshot.nodes.free_gpus.array()

@@ -58,6 +58,7 @@ class Backfilling(PlacingPolicy):
         return Plan(
             steps=scratch.steps() + moves,
             memo=served.memo(),
+            node_memo=scratch.node_memos(),
             refusals=OnDemand(explained.refusals),
             reservations=Lazy(explained.reservations),
         )
@@ -82,6 +83,7 @@ class PreemptingOrder(PlacingPolicy):
         served.serve()
         return Plan(
             steps=served.steps(),
+            node_memo=scratch.node_memos(),
             again_at=self._order.changes_at(snapshot, jobs, _held_milli(scratch, jobs)),
             refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs, placer))),
         )
