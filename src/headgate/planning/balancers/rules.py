@@ -15,6 +15,9 @@ import numpy as np
 from headgate.base.rng import Random
 from headgate.planning.balancers.scores import Bools, Floats, Ints, Scores
 
+_PER_UNIT = 2.0**20
+"""Weights are rounded to this part of a unit: then sums of them are exact, and end at 0."""
+
 Memo = dict[str, Floats]
 """What lasts from pick to pick: by name, a number for each node; 0 where none is stored."""
 
@@ -158,6 +161,7 @@ class SmoothWeighted(Balancer):
         weight = scores.total[candidates]
         if not weight.any():
             weight = np.ones(len(candidates))
+        weight = np.maximum(np.rint(weight * _PER_UNIT), 1) / _PER_UNIT
         total, now = weight.sum(), stored[candidates]
         picks = np.zeros(count, np.int64)
         for number in range(count):

@@ -46,8 +46,8 @@ PLACE = (
         default=FIRST_FIT,
         unit="1",
         meaning="where gangs and tasks of several GPUs are placed; first-fit is without regard to "
-        "the topology, headgate where they end soonest, else as tightly as possible; balancers, from "
-        "random on, place single tasks, too",
+        "the topology, headgate where they end soonest, else as tightly as possible; balancers "
+        "(random to least-cost) place single tasks, too",
         choices=PLACES,
     ),
     Parameter(
