@@ -50,6 +50,7 @@ class GreedySharing(Policy):
         no_room = greedy.run(fill=self.fills_gpus)
         return Plan(
             steps=scratch.steps() + self._preemptions(snapshot, greedy),
+            node_memo=scratch.node_memos(),
             memo={**(counters.memo() if counters is not None else {}), **greedy.line.memo()},
             refusals=(
                 *waiting_for_cpus,
