@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test .test-rest .test-live test-torch test-ray bench sanitize fuzz fmt
+.PHONY: help install demo test .test-rest test-torch test-ray bench sanitize fuzz fmt
 
 PYTHON ?= python3
 TORCH ?= torch
@@ -15,6 +15,20 @@ NATIVE_STAMP := $(NATIVE)/.installed
 NATIVE_SOURCES := CMakeLists.txt $(shell find src/headgate/*/native)
 SANITIZED := build/sanitize
 PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
+
+# Files with tests on real Ray nodes, those that take longest first.
+LIVE_LONG := $(patsubst %,tests/live/test_%.py,system_restart system_results system_joined system_ray \
+  system_demo system_head reproduce_live system_users system_use)
+LIVE_FILES := $(LIVE_LONG) $(filter-out $(LIVE_LONG) tests/live/test_ray_%, \
+  $(sort $(shell grep -rl "mark\.live" tests --include="test_*.py")))
+LIVE := .live-ray-nodes $(addprefix .live/,$(LIVE_FILES))
+.PHONY: $(LIVE)
+
+# Run the live tests of the files $(1), and show what they print at their end.
+define live
+log=build/live/$(notdir $(firstword $(1))).log; \
+$(BIN)/pytest -m live $(1) >$$log 2>&1 && failed=0 || failed=$$?; cat $$log; exit $$failed
+endef
 
 help:
 	@echo "make install   the environment, in .venv"
@@ -90,16 +104,20 @@ test: install
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@echo "Tests on real Ray nodes, which mostly wait, run beside all others and are told at their end."
-	@$(MAKE) --no-print-directory --keep-going -j2 .test-rest .test-live
+	@mkdir -p build/live
+	@echo "Tests on real Ray nodes, which mostly wait, run beside all others; each file is shown at its end."
+	@$(MAKE) --no-print-directory --keep-going -j2 .test-rest $(LIVE)
 
 .test-rest:
 	@$(BIN)/pytest -m "not live"
 
-.test-live:
-	@mkdir -p build
-	@$(BIN)/pytest -m live >build/test-live.log 2>&1 && told=0 || told=$$?; \
-	cat build/test-live.log; exit $$told
+# One process for each file, so that make shares them out once the other tests have ended; those
+# of the first group share a Ray cluster.
+.live-ray-nodes: $(wildcard tests/live/test_ray_*.py)
+	@$(call live,$^)
+
+$(addprefix .live/,$(LIVE_FILES)): .live/%: %
+	@$(call live,$<)
 
 test-torch: install
 	@test -x build/torch/bin/pip || $(PYTHON) -m venv build/torch

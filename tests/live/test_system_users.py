@@ -140,7 +140,11 @@ def test_ray_programs_of_two_users_run_together_and_see_only_their_grants(
         headgate.ends(job)
     first, second = (seen(headgate, job) for job in jobs)
     for uid, found in ((pwd.getpwnam(USER).pw_uid, first), (os.geteuid(), second)):
-        assert (found["GPU"], found["CPU"], found["user"]) == (1, 2, uid)
+        assert (found["GPU"], found["CPU"], found["user"]) == (1, 2, uid)  # of 2 and 4
+        assert found["here"] in ([["0"]], [["1"]])
+    nodes = [headgate.client.tasks(job)[0]["node"] for job in jobs]
+    assert (nodes[0], first["here"]) != (nodes[1], second["here"])
+    assert first["address"] != second["address"]
     assert not first["reads_token"]
     assert first["status"] != 0
     assert "token" in first["error"].lower()

@@ -155,8 +155,8 @@ class WorkerProcess:
         _terminate(processes[1:])
 
     async def emptied(self) -> None:
-        """Wait until the worker is alone, or has ended itself."""
-        while len(await asyncio.to_thread(self._descendants)) > 1:  # noqa: ASYNC110  # no event
+        """Wait until no process that notice is for runs beside the worker, or it has ended too."""
+        while len(await asyncio.to_thread(self._notified)) > 1:  # noqa: ASYNC110  # no event
             await asyncio.sleep(_LOOK_S)
 
     def _notified(self) -> list[psutil.Process]:
