@@ -84,6 +84,13 @@ def test_smooth_weighted_continues_from_round_to_round(order: str, task: Task) -
     assert state.node_memos == {}, "its weights are 0 after a cycle"
 
 
+@pytest.mark.parametrize("order", ["fifo", "easy-backfill"])
+def test_tasks_on_parts_of_gpus_are_balanced(order: str) -> None:
+    state = cluster(4, 2, 2)
+    submit(state, ON_HALF, 4)
+    assert Counter(nodes_of(decide(state, policy_of(order, "swrr")))) == {0: 2, 1: 1, 2: 1}
+
+
 def test_round_robin_continues_from_round_to_round() -> None:
     policy, state = policy_of("fifo", "round-robin"), cluster(4, 4, 4)
     turns = []
