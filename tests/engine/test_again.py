@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from headgate.protocol import Command, TimerFired, WakeAt
+from headgate.protocol import Command, NodeLost, TimerFired, WakeAt
 
 Bench = Any  # of conftest.py
 
@@ -59,3 +59,25 @@ def test_memo_is_in_every_later_snapshot(bench: Bench) -> None:
     assert repr(snapshot.memo("missed_gpu_s").tolist()) == "[12.5, nan, nan]"
     assert repr(snapshot.memo("skips").tolist()) == "[nan, 3.0, nan]"
     assert repr(snapshot.memo("none").tolist()) == "[nan, nan, nan]"
+
+
+def give_node_memo(bench: Bench, memo: dict[str, dict[int, float]]) -> None:
+    ready = bench.plan_event()
+    bench.give(replace(ready, plan=replace(ready.plan, node_memo=memo)))
+
+
+def test_memo_by_node_is_kept_until_it_is_zero_or_its_node_is_lost(bench: Bench) -> None:
+    bench.node("a")
+    bench.node("b")
+    bench.job("j")
+    give_node_memo(bench, {"swrr": {0: 1.5, 1: -1.5}, "none": {}})
+    snapshot = bench.engine.snapshot()
+    assert snapshot.node_memo("swrr").tolist() == [1.5, -1.5]
+    assert snapshot.node_memo("none").tolist() == [0.0, 0.0]
+    bench.give(NodeLost(at=1.0, node="b"))
+    give_node_memo(bench, {"swrr": {0: 2.0}})
+    assert bench.engine.snapshot().node_memos == {"swrr": {0: 2.0}}
+    assert snapshot.node_memos == {"swrr": {0: 1.5, 1: -1.5}}, "a snapshot never changes"
+    bench.node("b")
+    give_node_memo(bench, {"swrr": {0: 0.0}})
+    assert bench.engine.snapshot().node_memos == {}

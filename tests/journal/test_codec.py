@@ -100,6 +100,7 @@ def test_admitted_steps_are_journaled_and_plans_never() -> None:
         starts=(Admitted(run=RunId("sio-1", 2, 3), node="n1", gpus=(0, 1)),),
         stops=(Preempted((RunId("sio-2", 0, 1),), "PreemptedFor(sio-1)"),),
         memo={"skips": {"sio-1": 4.0}},
+        node_memo={"swrr": {"n1": -7.8}},
     )
     assert decode(encode(event)) == event
     assert '[["sio-1",2,3],"n1",[0,1]]' in encode(event)

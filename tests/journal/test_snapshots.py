@@ -33,11 +33,13 @@ def test_random_state_is_restored_exactly(seed: int) -> None:
     state = random_state(seed)
     state.datasets = {"x": Dataset(name="x", user="ada", shards=(Shard(id="x:0", size_bytes=1),))}
     state.write_memo({"skips": {state.job(0).id: 3.0}})
+    state.node_memos = {"swrr": {0: -1.5}}
     state.timers = {Timer.RETRY: state.now + 1.5}
     state.policy_failures, state.next_job = 2, 99
     again = stored(state)
     check(again)
     assert digest(again.freeze()) == digest(state.freeze())
+    assert again.node_memos == state.node_memos
     assert (again.timers, again.policy_failures, again.next_job) == (state.timers, 2, 99)
 
 

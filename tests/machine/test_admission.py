@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -201,6 +204,24 @@ def test_plan_with_a_memo_that_has_no_name_is_rejected() -> None:
     verdict = admission.admit(state, seen, PlanReady(at=0, seen=seen.version, plan=plan))
     assert isinstance(verdict, PlanRejected)
     assert "1 is no name of a memo" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("memo", "problem"),
+    [
+        ({1: {0: 2.0}}, "1 is no name of a memo"),
+        ({"swrr": {99: 2.0}}, "swrr: there is no node 99"),
+        ({"swrr": {-1: 2.0}}, "swrr: there is no node -1"),
+        ({"swrr": {0: math.nan}}, "swrr of node .* is nan"),
+    ],
+)
+def test_plan_with_a_faulty_memo_by_node_is_rejected(memo: Any, problem: str) -> None:
+    state = small_world()
+    seen = state.freeze()
+    plan = Plan(node_memo=memo)
+    verdict = admission.admit(state, seen, PlanReady(at=0, seen=seen.version, plan=plan))
+    assert isinstance(verdict, PlanRejected)
+    assert re.search(problem, verdict.message)
 
 
 # --------------------------------------------------------------------------------- large plans

@@ -17,6 +17,7 @@ from headgate.model.topology import (
     GroupLevel,
     NodeShape,
 )
+from headgate.planning.balancers import BALANCERS
 from headgate.planning.placers import Sequential
 from headgate.planning.placers.setting import PLACE, PLACES, PlacingPolicy
 from headgate.ports import Policy, make_policy
@@ -35,6 +36,7 @@ SETTINGS = [
     {"place": "block"},
     {"place": "cyclic"},
     {"place": "block-cyclic", "block_size": 3.0},
+    *({"place": name} for name in BALANCERS),
 ]
 
 
@@ -110,6 +112,18 @@ class TestFifoSequential(Placing):
 
 class TestEasyBackfillBlock(Placing):
     policy, setting = "easy-backfill", SETTINGS[5]
+
+
+class TestFifoSmoothWeighted(Placing):
+    policy, setting = "fifo", {"place": "swrr"}
+
+
+class TestEasyBackfillLeastCost(Placing):
+    policy, setting = "easy-backfill", {"place": "least-cost"}
+
+
+class TestHeadgateResourcePickKx(Placing):
+    policy, setting = "headgate", {"place": "resource-pick-kx"}
 
 
 class TestFlowSharingBestFit(Placing):

@@ -64,6 +64,7 @@ class _Rest:
     nodes: list[Node]
     stops: dict[int, tuple[RunStop, ...]] = field(default_factory=dict)
     topology: ClusterTopology | None = None
+    node_memos: dict[str, dict[int, float]] = field(default_factory=dict)
     preempted: dict[int, str] = field(default_factory=dict)
     """Of earlier releases, in place of `stops`: why the last run of a task was preempted."""
 
@@ -128,6 +129,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         stops=dict(snapshot.stops),
         timers=dict(snapshot.timers),
         policy_failures=snapshot.policy_failures,
+        node_memos={name: dict(values) for name, values in snapshot.node_memos.items()},
         jobs=names.jobs[: len(snapshot.jobs.state)],
         racks=names.racks[:],
         users=names.users[:],
@@ -189,6 +191,7 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         refusals=(),
         datasets=rest.datasets,
         memos={name: column.freeze() for name, column in memos.items()},
+        node_memos=rest.node_memos,
         waiting_tasks=rest.waiting_tasks,
         first_waiting_job=rest.first_waiting_job,
         next_job=rest.next_job,

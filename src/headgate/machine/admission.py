@@ -76,6 +76,11 @@ def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Pla
             for name, values in plan.memo.items()
             if values
         },
+        node_memo={
+            name: {state.node(node).id: float(value) for node, value in values.items()}
+            for name, values in plan.node_memo.items()
+            if values
+        },
         again_at=plan.again_at,
         dropped=len(plan.steps) - len(steps),
     )
@@ -139,6 +144,20 @@ def _memo_fault(view: View, plan: Plan) -> str | None:
                 return f"{name}: there is no job {job}"
             if not math.isfinite(value):
                 return f"{name} of job {view.job(job).id} is {value}"
+    return _node_memo_fault(view, plan)
+
+
+def _node_memo_fault(view: View, plan: Plan) -> str | None:
+    """Return what is wrong with the memo of a plan by node."""
+    nodes = len(view.nodes.alive)
+    for name, values in plan.node_memo.items():
+        if not isinstance(name, str):  # a policy may be untyped
+            return f"{name!r} is no name of a memo"  # type: ignore[unreachable]  # see above
+        for node, value in values.items():
+            if not 0 <= node < nodes:
+                return f"{name}: there is no node {node}"
+            if not math.isfinite(value):
+                return f"{name} of node {view.node(node).id} is {value}"
     return None
 
 

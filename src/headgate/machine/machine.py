@@ -66,7 +66,7 @@ from headgate.protocol import (
     WakeAt,
 )
 from headgate.protocol.reasons import PolicyBroke
-from headgate.state import JobState, State, TaskState, compact, moves
+from headgate.state import JobState, State, TaskState, compact, moves, node_memo
 from headgate.state.actual_book import record_report
 from headgate.state.life import ENDED, RUNS
 
@@ -498,6 +498,7 @@ class _Transition:
         for move in event.moves:
             self._move(move)
         state.write_memo(event.memo)
+        node_memo.write(state, event.node_memo)
         self._set_timer(Timer.ASK_AGAIN, event.again_at)
         state.policy_failures = 0
         if event.dropped:

@@ -11,11 +11,13 @@ from itertools import takewhile
 import numpy as np
 
 from headgate.model import CPUS
+from headgate.planning.balanced import Balancing
 from headgate.planning.fit import no_room
 from headgate.planning.job_traffic import communicates
 from headgate.planning.packing.cluster import ClusterPacking
 from headgate.planning.placement import PlacedFit
 from headgate.planning.placers import ByLinks, Placer
+from headgate.planning.placers.balanced import Balanced
 from headgate.planning.reading import read_s_by_node
 from headgate.planning.units import FirstFit, waiting_gang
 from headgate.planning.why_waits import being_stopped
@@ -47,6 +49,7 @@ class _CpuTasks:
         self._size_bytes = snapshot.shards.size_bytes.array()
         self._packing = ClusterPacking(scratch) if isinstance(placer, ByLinks) else None
         self._all_gpus = np.ones(len(snapshot.gpus.node), bool)
+        self._balancing = Balancing(scratch, placer) if isinstance(placer, Balanced) else None
 
     def refusals(self, jobs: Sequence[int]) -> Iterator[Refusal]:
         """Place tasks of these jobs; yield a refusal for each job with a task that fits no node."""
@@ -102,9 +105,10 @@ class _CpuTasks:
             yield Refusal(reason=reason, jobs=(job,))
 
     def _place(self, task: int, used: set[int] | None = None) -> bool:
-        """Place a task on the cheapest node that it fits; return whether there is one.
+        """Place a task on the cheapest node that it fits, or that a balancer picks.
 
-        Not on one of those `used`, if given; the node is added to them.
+        Return whether there is one. Not on one of those `used`, if given; the node is added to
+        them.
         """
         demand, ledger = self._snapshot.tasks.demand[task], self._scratch.ledger
         has_room = ledger.nodes_with_room(demand)
@@ -113,6 +117,9 @@ class _CpuTasks:
         room = np.flatnonzero(has_room[self._nodes])
         if not len(room):
             return False
+        if self._balancing is not None:
+            node = self._balancing.pick(task, self._nodes[room])
+            return self._scratch.place(task, node)
         free = ledger.nodes.free.kind(CPUS)[self._nodes]
         read_s = read_s_by_node(self._snapshot, task, self._rack, self._size_bytes)[
             self._nodes[room]

@@ -8,9 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
+from headgate.planning.balanced import BalancedTimetable
 from headgate.planning.linked_timetable import LinkedTimetable
 from headgate.planning.placed_timetable import PlacedTimetable
 from headgate.planning.placers import ByLinks, Placer
+from headgate.planning.placers.balanced import Balanced
 from headgate.planning.placers.on_cluster import ClusterPlacer
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import EndAt, Timetable
@@ -24,6 +26,8 @@ def timetable(scratch: Scratch, end_at: EndAt, placer: Placer | None) -> Timetab
         return Timetable(scratch, end_at)
     if isinstance(placer, ByLinks):
         return LinkedTimetable(scratch, end_at, placer)
+    if isinstance(placer, Balanced):
+        return BalancedTimetable(scratch, end_at, placer)
     return PlacedTimetable(scratch, end_at, placer)
 
 

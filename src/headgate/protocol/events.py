@@ -285,9 +285,9 @@ class PlanAdmitted(Event):
 
     The members of a gang are consecutive; where one run of a gang is stopped, all are. Consecutive
     stops, or moves, for the same reason share it. `memo` is the plan's, by the ids of jobs: column
-    -> job -> number. At `again_at`, in seconds of the world's clock, the policy decides again, even
-    without an event. `dropped` counts the steps of groups that have become infeasible since the
-    snapshot.
+    -> job -> number; `node_memo` likewise by the ids of nodes. At `again_at`, in seconds of the
+    world's clock, the policy decides again, even without an event. `dropped` counts the steps of
+    groups that have become infeasible since the snapshot.
     """
 
     starts: tuple[Admitted, ...] = ()
@@ -296,6 +296,7 @@ class PlanAdmitted(Event):
     memo: dict[str, dict[str, float]] = field(default_factory=dict)
     again_at: float | None = None
     dropped: int = 0
+    node_memo: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,9 @@ Bools = NDArray[np.bool_]
 Memo = Mapping[str, Mapping[int, float]]
 """Changes of a policy's memo: name of a column -> row of a job -> finite number."""
 
+NodeMemo = Mapping[str, Mapping[int, float]]
+"""Numbers of a policy's memo by node: name of a column -> row of a node -> finite number."""
+
 
 class Start(NamedTuple):
     """A start of this task on these GPUs of this node; without GPUs, on its CPU slots."""
@@ -419,14 +422,16 @@ class Plan:
     run waits again, and its work since its last checkpoint is lost; that of a moved run starts
     again on its target when the run has ended, and no other task can use the target until then.
     `memo` are changed numbers per job that the engine stores for the policy, opaque to it: they are
-    in every snapshot (`Snapshot.memo`) until the job is dropped. At `again_at`, in seconds of the
-    world's clock, the policy decides again even without an event. Refusals and reservations
-    explain, they change no state; so they are not part of equality, nor journaled, and may be
-    computed on first access (`OnDemand`, `Lazy`).
+    in every snapshot (`Snapshot.memo`) until the job is dropped. `node_memo` are such numbers per
+    node (`Snapshot.node_memo`), dropped if they are 0 or the node is lost. At `again_at`, in
+    seconds of the world's clock, the policy decides again even without an event. Refusals and
+    reservations explain, they change no state; so they are not part of equality, nor journaled, and
+    may be computed on first access (`OnDemand`, `Lazy`).
     """
 
     steps: Steps = NO_STEPS
     memo: Memo = field(default_factory=dict)
+    node_memo: NodeMemo = field(default_factory=dict)
     again_at: float | None = None
     refusals: Sequence[Refusal] = field(default=(), compare=False)
     reservations: Sequence[Reserved] = field(default=(), compare=False)

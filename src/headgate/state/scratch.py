@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from headgate.base.column import Array
 from headgate.model import WHOLE
-from headgate.protocol import NO_STEPS, Start, Steps
+from headgate.protocol import NO_STEPS, NodeMemo, Start, Steps
 from headgate.protocol.plan import Starts
 from headgate.state.ledger import Ledger, Trial
 from headgate.state.snapshot import Snapshot
@@ -13,10 +15,11 @@ from headgate.state.snapshot import Snapshot
 class Scratch:
     """The free resources of a snapshot, less tentative placements.
 
-    `starts` is what has been placed, in order. Everything costs O(GPUs of the node concerned).
+    `starts` is what has been placed, in order. Placing costs O(GPUs of the node concerned). It also
+    has what placing changes in the policy's memo by node.
     """
 
-    __slots__ = ("_group", "_open", "_used_by_queue", "ledger", "snapshot", "starts")
+    __slots__ = ("_group", "_memos", "_open", "_used_by_queue", "ledger", "snapshot", "starts")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -25,6 +28,7 @@ class Scratch:
         self._group: list[int] = []  # of each start
         self._open: int | None = None  # group of the trial under way
         self._used_by_queue: dict[int, int] = {}
+        self._memos: dict[str, Array] = {}  # columns by node that have changed; never in place
 
     def fitting_gpus(self, node: int, memory_bytes: int) -> Array:
         """Return the indices of a node's wholly free GPUs with this much memory, smallest first."""
@@ -60,6 +64,23 @@ class Scratch:
         self._group.append(self._next_group() if group is None else group)
         return True
 
+    def node_memo(self, name: str) -> Array:
+        """Return a copy of one column of the policy's memo by node, `[nodes]`, as changed here."""
+        changed = self._memos.get(name)
+        return self.snapshot.node_memo(name) if changed is None else changed.copy()
+
+    def write_node_memo(self, name: str, column: Array) -> None:
+        """Change one column of the policy's memo by node."""
+        self._memos[name] = column
+
+    def node_memos(self) -> NodeMemo:
+        """Return the changes of the memo by node, for the plan."""
+        changes: dict[str, dict[int, float]] = {}
+        for name, column in self._memos.items():
+            rows = np.flatnonzero(column != self.snapshot.node_memo(name))
+            changes[name] = dict(zip(rows.tolist(), column[rows].tolist(), strict=True))
+        return changes
+
     def _next_group(self) -> int:
         return self._group[-1] + 1 if self._group else 0
 
@@ -73,6 +94,7 @@ class Scratch:
         The placements of a kept one are one group of steps.
         """
         placed, used, outer = len(self.starts), dict(self._used_by_queue), self._open
+        memos = dict(self._memos)
         if outer is None:
             self._open = self._next_group()
         attempt = self.ledger.trial()
@@ -81,7 +103,7 @@ class Scratch:
             attempt.end(kept)
             self._open = outer
             if not kept:
-                self._used_by_queue = used
+                self._used_by_queue, self._memos = used, memos
                 del self.starts[placed:], self._group[placed:]
 
         return Trial(end)

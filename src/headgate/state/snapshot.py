@@ -10,7 +10,7 @@ from headgate.base.lists import FrozenLists
 from headgate.base.vectors import FrozenVectors
 from headgate.model import Bandwidth, Dataset
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import Refusal, RunStop, Timer
+from headgate.protocol import NodeMemo, Refusal, RunStop, Timer
 from headgate.state.changes import Changes
 from headgate.state.tables import (
     GpuTable,
@@ -52,6 +52,7 @@ class Snapshot(View):
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, FrozenColumn]
+    node_memos: NodeMemo
     waiting_tasks: int
     first_waiting_job: int
     next_job: int

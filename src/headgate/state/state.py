@@ -29,7 +29,7 @@ from headgate.model import (
     result_ids,
 )
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import Refusal, RunStop, StopCause, Timer, Usage
+from headgate.protocol import NodeMemo, Refusal, RunStop, StopCause, Timer, Usage
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.queued_jobs import QueuedJobs
@@ -75,8 +75,8 @@ class State(View):
     __slots__ = (
         "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "followers",
         "gpus", "grants", "inputs", "jobs", "learns", "ledger", "log", "memos", "names", "next_job",
-        "nodes", "now", "origin", "policy_failures", "queued_jobs", "queues", "refusals",
-        "result_of", "results", "runtime_classes", "shards", "stops", "tasks", "timers",
+        "node_memos", "nodes", "now", "origin", "policy_failures", "queued_jobs", "queues",
+        "refusals", "result_of", "results", "runtime_classes", "shards", "stops", "tasks", "timers",
         "topology", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
@@ -112,6 +112,7 @@ class State(View):
         self.queued_jobs: list[QueuedJobs] = []  # of QUEUED jobs, by row of their queue
         self.followers: dict[int, list[int]] = {}  # job -> later jobs that wait for it
         self.memos: dict[str, Column] = {}  # memo of the policy, one row per job
+        self.node_memos: NodeMemo = {}  # likewise by row of a node; never changed in place
         self.stops: StopLog = StopLog({})  # task -> why its last runs were stopped
         self.timers: Mapping[Timer, float] = {}  # timer -> its time; never changed in place
         self.policy_failures = 0  # in a row
@@ -143,6 +144,7 @@ class State(View):
             refusals=self.refusals,
             datasets=self.datasets,
             memos={name: column.freeze() for name, column in self.memos.items()},
+            node_memos=self.node_memos,
             waiting_tasks=self.waiting_tasks,
             first_waiting_job=self._first_waiting(),
             next_job=self.next_job,

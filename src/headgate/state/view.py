@@ -28,7 +28,7 @@ from headgate.model import (
     result_id,
 )
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import Refusal, RunStop
+from headgate.protocol import NodeMemo, Refusal, RunStop
 from headgate.state.life import HOLDING, JobState, TaskState
 from headgate.state.tables import (
     GPU_FREE,
@@ -126,6 +126,7 @@ class View:
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, Any]
+    node_memos: NodeMemo
     stops: Mapping[int, tuple[RunStop, ...]]
 
     @property
@@ -174,6 +175,13 @@ class View:
         """Return one column of the policy's memo, `[jobs]`; NaN where none is set."""
         column = self.memos.get(name)
         return np.full(len(self.jobs.state), np.nan) if column is None else column.array()
+
+    def node_memo(self, name: str) -> Array:
+        """Return one column of the policy's memo by node, `[nodes]`; 0 where none is set."""
+        column = np.zeros(len(self.nodes.alive))
+        for row, value in self.node_memos.get(name, {}).items():
+            column[row] = value
+        return column
 
     def node(self, row: int) -> Node:
         """Return a node as it last joined."""

@@ -27,6 +27,8 @@ def digest(view: View) -> str:
     for name, column in sorted(view.memos.items()):
         found.update(f"memo.{name}".encode())
         found.update(_column(column))
+    for name, values in sorted(view.node_memos.items()):
+        found.update(f"node_memo.{name}{sorted(values.items())}".encode())
     found.update(_names(view).encode())
     return found.hexdigest()
 

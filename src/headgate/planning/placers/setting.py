@@ -8,6 +8,8 @@ from functools import partial
 
 from headgate.base.errors import Problem
 from headgate.model import WHOLE, Job
+from headgate.planning.balancers import BALANCERS
+from headgate.planning.placers.balanced import Balanced
 from headgate.planning.placers.rules import (
     BestFitSubtree,
     Block,
@@ -36,6 +38,7 @@ PLACES = (
     "block",
     "cyclic",
     "block-cyclic",
+    *BALANCERS,
 )
 
 PLACE = (
@@ -44,7 +47,8 @@ PLACE = (
         default=FIRST_FIT,
         unit="1",
         meaning="where gangs and tasks of several GPUs are placed; first-fit is without regard to "
-        "the topology, headgate where they end soonest, else as tightly as possible",
+        "the topology, headgate where they end soonest, else as tightly as possible; balancers "
+        "(random to least-cost) place single tasks, too",
         choices=PLACES,
     ),
     Parameter(
@@ -103,6 +107,7 @@ def placer_of(
         "block": Block(),
         "cyclic": Cyclic(),
         "block-cyclic": Cyclic(block=int(block_size), name="block-cyclic"),
+        **{name: Balanced(balancer, name) for name, balancer in BALANCERS.items()},
     }
     return placers.get(place)
 

@@ -18,6 +18,7 @@ from headgate.planning.estimates import Estimates
 from headgate.planning.migration import MIGRATE, WHEN_CHEAPER, Migration, defragment
 from headgate.planning.placement import Fit, fit, timetable
 from headgate.planning.placers import Placer
+from headgate.planning.placers.balanced import Balanced
 from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
 from headgate.planning.units import Unit
 from headgate.planning.why_waits import WhyWaits, being_stopped
@@ -78,6 +79,7 @@ class _Round:
         return Plan(
             steps=self.scratch.steps() + moved.steps,
             memo=moved.memo,
+            node_memo=self.scratch.node_memos(),
             refusals=tuple(self.refusals),
         )
 
@@ -120,11 +122,12 @@ class _Round:
         if limit is not None:
             return limit
         unit = self._unit([task])
-        if self.placer is not None and demand.gpus:
+        if self.placer is not None and (demand.gpus or isinstance(self.placer, Balanced)):
             if self._placing().place(unit):
                 return None
-            self._head = unit
-            return WhyWaits(self.scratch, placer=self.placer).reason(unit) or Undecided()
+            if demand.gpus:
+                self._head = unit
+                return WhyWaits(self.scratch, placer=self.placer).reason(unit) or Undecided()
         if row not in self.candidates:
             least = 0 if demand.in_part else demand.gpus
             free = self.snapshot.nodes.free_gpus.array()

@@ -94,6 +94,7 @@ def plan(
     return Plan(
         steps=scratch.steps() + starts + choice.stops + moved.steps,
         memo={**choice.memo, **moved.memo},
+        node_memo=scratch.node_memos(),
         again_at=choice.again_at,
         refusals=OnDemand(why),
         reservations=Lazy(wide.planned),

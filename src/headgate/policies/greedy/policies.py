@@ -51,6 +51,7 @@ class GreedySharing(PlacingPolicy):
         no_room = greedy.run(fill=self.fills_gpus)
         return Plan(
             steps=scratch.steps() + self._preemptions(snapshot, greedy),
+            node_memo=scratch.node_memos(),
             memo={**(counters.memo() if counters is not None else {}), **greedy.line.memo()},
             refusals=(
                 *waiting_for_cpus,

@@ -55,6 +55,7 @@ class Backfilling(PlacingPolicy):
         return Plan(
             steps=scratch.steps() + moved.steps,
             memo={**served.memo(), **moved.memo},
+            node_memo=scratch.node_memos(),
             refusals=OnDemand(explained.refusals),
             reservations=Lazy(explained.reservations),
         )
@@ -79,6 +80,7 @@ class PreemptingOrder(PlacingPolicy):
         served.serve()
         return Plan(
             steps=served.steps(),
+            node_memo=scratch.node_memos(),
             again_at=self._order.changes_at(snapshot, jobs, _held_milli(scratch, jobs)),
             refusals=OnDemand(lambda: (*without_gpus, *unserved(scratch, jobs, placer))),
         )

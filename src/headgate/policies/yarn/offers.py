@@ -125,6 +125,7 @@ class _Round:
         self._line.end()
         return Plan(
             steps=scratch.steps() + placed,
+            node_memo=scratch.node_memos(),
             memo=self._line.memo(),
             refusals=(*waiting_for_cpus, *short, *self._wide.refusals(), *explained),
         )
