@@ -72,6 +72,13 @@ BAD = {
     "no node allowed": ("shapes: [{name: a, resources: {}, max: 0}]", ["at least 1"]),
     "negative cost": ("shapes: [{name: a, resources: {}, cost_per_h: -1}]", ["at least 0"]),
     "no duration": ("shapes: [{name: a, resources: {}, ready_after: soon}]", ["not a duration"]),
+    "negative duration": (
+        "shapes: [{name: a, resources: {}, ready_after: -3s}]",
+        ["'-3s' is not a duration"],
+    ),
+    "infinite cost": ("shapes: [{name: a, resources: {}, cost_per_h: .inf}]", ["finite"]),
+    "resources that are no mapping": ("shapes: [{name: a, resources: 3}]", ["mapping"]),
+    "shapes that are no list": ("shapes: {a: 1}", ["must be a list"]),
     "shape above the ceiling": (
         "max_cost_per_h: 1\nshapes: [{name: a, resources: {}, cost_per_h: 2}]",
         ["at most max_cost_per_h, 1, not 2"],
