@@ -135,6 +135,18 @@ def expected(links: Links, nodes: Sequence[Node]) -> Bandwidth:
     )
 
 
+def build_template(document: Document, raw: Any, at: Place) -> Node | None:
+    """Return what a node without a name is like, adding problems; None for no mapping."""
+    shape = parse(document, NodeShape, raw, at)
+    if shape is None:
+        return None
+    if shape.name is not None:
+        document.add((*at, "name"), "must not be given here", "each node gets its own name")
+    gpus = _gpus(document, shape, at)
+    check_custom(document, shape.custom, at)
+    return _node(shape, "?", "?", gpus)
+
+
 def _nodes(document: Document, rack: RackShape, at: Place) -> list[tuple[Place, Node]]:
     """Return the nodes of a rack, each with its place."""
     place = (*at, "nodes")
