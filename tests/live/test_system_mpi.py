@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator, Set
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,11 +88,10 @@ def processes(program: Path) -> list[psutil.Process]:
     """Return the running processes of the program."""
     found = []
     for process in psutil.process_iter():
-        try:
-            if process.exe() == str(program):
+        # not `process.exe()`, which remains what it was before a process has executed the program
+        with suppress(OSError):
+            if Path(f"/proc/{process.pid}/exe").readlink() == program:
                 found.append(process)
-        except psutil.Error:
-            continue
     return found
 
 

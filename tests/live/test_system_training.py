@@ -141,7 +141,7 @@ def test_training_moves_to_another_node_also_while_the_controller_is_killed(
         {"task": 0, "from": stays, "to": stays, "gpus": [0]},
         {"task": 1, "from": leaves, "to": free, "gpus": [0]},
     ]
-    if killed:  # after the notice, before the next runs
+    if killed:  # soon after the notice, and as a rule before the next runs
         headgate.kill_controller()
         headgate.up()
     first, tasks = training.ends()
