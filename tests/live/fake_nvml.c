@@ -1,6 +1,6 @@
 /* A driver library with the few functions that a node report asks for.
    FAKE_NVML_GPUS: how many GPUs. FAKE_NVML_LOST: the index of one that answers nothing.
-   FAKE_NVML_SILENT: the index of one that tells no utilisation. FAKE_NVML_NVLINKS: how many join
+   FAKE_NVML_SILENT: the index of one that reports no utilisation. FAKE_NVML_NVLINKS: how many join
    the GPUs of a pair; FAKE_NVML_SWITCHED: how many join each GPU but the last to a switch. Every GPU has 16 GiB, of which
    (index + 1) GiB are used, and works at 10 * index per cent. */
 #include <stdio.h>
