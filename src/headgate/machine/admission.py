@@ -8,6 +8,7 @@ infeasible on its own snapshot is rejected as a whole: its policy is faulty.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import groupby
 
 import numpy as np
@@ -17,6 +18,7 @@ from headgate.model import WHOLE, RunId, amount_of
 from headgate.protocol import (
     Admitted,
     Group,
+    Memo,
     Move,
     Moved,
     Plan,
@@ -132,32 +134,25 @@ def _moves(state: State, steps: Steps) -> tuple[Moved, ...]:
 
 
 def _memo_fault(view: View, plan: Plan) -> str | None:
-    """Return what is wrong with the memo or the time `again_at` of a plan."""
+    """Return what is wrong with the memos or the time `again_at` of a plan."""
     if plan.again_at is not None and not math.isfinite(plan.again_at):
         return f"the time of its next round is {plan.again_at}"
-    jobs = len(view.jobs.state)
-    for name, values in plan.memo.items():
-        if not isinstance(name, str):  # a policy may be untyped
-            return f"{name!r} is no name of a memo"  # type: ignore[unreachable]  # see above
-        for job, value in values.items():
-            if not 0 <= job < jobs:
-                return f"{name}: there is no job {job}"
-            if not math.isfinite(value):
-                return f"{name} of job {view.job(job).id} is {value}"
-    return _node_memo_fault(view, plan)
+    by_job = _values_fault(plan.memo, "job", len(view.jobs.state), lambda row: view.job(row).id)
+    return by_job or _values_fault(
+        plan.node_memo, "node", len(view.nodes.alive), lambda row: view.node(row).id
+    )
 
 
-def _node_memo_fault(view: View, plan: Plan) -> str | None:
-    """Return what is wrong with the memo of a plan by node."""
-    nodes = len(view.nodes.alive)
-    for name, values in plan.node_memo.items():
+def _values_fault(memo: Memo, what: str, rows: int, id_of: Callable[[int], str]) -> str | None:
+    """Return what is wrong with the columns of a memo by row of a job or node."""
+    for name, values in memo.items():
         if not isinstance(name, str):  # a policy may be untyped
             return f"{name!r} is no name of a memo"  # type: ignore[unreachable]  # see above
-        for node, value in values.items():
-            if not 0 <= node < nodes:
-                return f"{name}: there is no node {node}"
+        for row, value in values.items():
+            if not 0 <= row < rows:
+                return f"{name}: there is no {what} {row}"
             if not math.isfinite(value):
-                return f"{name} of node {view.node(node).id} is {value}"
+                return f"{name} of {what} {id_of(row)} is {value}"
     return None
 
 
