@@ -223,7 +223,7 @@ class Executor(Base):
             first, self._sent = self._sent, self._next
         self._used_at = time.monotonic()
         self._server.add(first, self._sent)
-        if self._unended() > sum(self._jobs.values()) or self._idle_s < _LOOK_S:
+        if self._unended() > sum(self._jobs.values()):
             self._changed.set()
 
     def _unended(self) -> int:
