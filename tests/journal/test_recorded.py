@@ -15,7 +15,10 @@ from headgate.live.durable import DurableEngine
 from headgate.protocol import Event, PlanReady
 from headgate.state import State, check
 
-ADDED_SINCE = {"GpusWithheld", "MoveRequested", "TopologyChanged"}
+ADDED_SINCE = {
+    "GpusWithheld", "MoveRequested", "NodeDraining", "NodeRemoved", "NodeResumed", "OrderFailed",
+    "ScalingChanged", "TopologyChanged",
+}  # fmt: skip
 """Types of events that the schema got after it was recorded."""
 
 JOURNALS = sorted(RECORDED.glob("schema-*.db"))

@@ -18,7 +18,7 @@ from headgate.live.link import ReachableNodes
 from headgate.live.membership import Membership
 from headgate.live.outputs import Outputs
 from headgate.live.sweep import leftovers, unknown_jobs
-from headgate.machine import machine
+from headgate.machine import archiving
 from headgate.protocol import JobsArchived
 from headgate.state import check
 from headgate.state.lookup import known_row
@@ -26,7 +26,7 @@ from headgate.state.lookup import known_row
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(machine, "COMPACT_ROWS", 1)
+    monkeypatch.setattr(archiving, "COMPACT_ROWS", 1)
     bench = Bench(tmp_path / "nodes")
     yield bench
     bench.archive.close()

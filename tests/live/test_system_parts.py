@@ -31,7 +31,7 @@ from headgate.live.probe import NodeReport
 from headgate.live.ray_nodes import Member
 from headgate.live.store import StoredShard
 from headgate.live.world import LiveWorld
-from headgate.machine import machine
+from headgate.machine import archiving
 from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
@@ -389,7 +389,7 @@ def test_state_without_archived_jobs_is_rebuilt_from_a_journal_without_old_event
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable, "_SNAPSHOT_EVERY", 10)
-    monkeypatch.setattr(machine, "COMPACT_ROWS", 4)
+    monkeypatch.setattr(archiving, "COMPACT_ROWS", 4)
     inbox, path = Inbox(), tmp_path / "journal.db"
     kept = DurableEngine(path)
 

@@ -67,7 +67,7 @@ def test_job_comes_after_one_that_ended_long_before_it_was_submitted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sim_run, "ARCHIVED_TOGETHER", 1)
-    monkeypatch.setattr("headgate.machine.machine.COMPACT_ROWS", 1)
+    monkeypatch.setattr("headgate.machine.archiving.COMPACT_ROWS", 1)
     early = "".join(f"  - {{name: e{n}, tasks: [{{compute_s: 1}}]}}\n" for n in range(8))
     late = "  - {name: l, submit_s: 100, after: e0, tasks: [{compute_s: 1}]}\n"
     records = run(simulated(tmp_path, early + late), FirstInFirstOut()).jobs

@@ -13,7 +13,7 @@ from headgate.app import POLICIES
 from headgate.base.column import PAGE_ROWS
 from headgate.base.rng import Random
 from headgate.engine import Engine, drive
-from headgate.machine import machine
+from headgate.machine import archiving
 from headgate.metrics.records import RECORD_BYTES, JobRecorder, JobRecords
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.network import FluidNetwork
@@ -85,7 +85,7 @@ def _only_new_objects() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _archive_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "COMPACT_ROWS", ROWS)
+    monkeypatch.setattr(archiving, "COMPACT_ROWS", ROWS)
     monkeypatch.setattr(sim, "ARCHIVED_TOGETHER", TOGETHER)
 
 

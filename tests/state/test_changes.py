@@ -22,9 +22,10 @@ UNSEEN = {
     "jobs": {
         "message", "read_node_bytes", "read_rack_bytes", "read_cluster_bytes", "lost_gpu_s",
         "waiting_cpu", "running_cpu", "running", "started_at", "ended_at", "peak_gpus_milli",
+        "migrations",
     },
     "queues": {"in_flight", "queued"},
-    "nodes": {"free_gpus", "free", "spec", "actual", "reported_at"},
+    "nodes": {"free_gpus", "free", "spec", "actual", "reported_at", "idle_since"},
     "gpus": {"actual_bytes", "utilisation_milli", "withheld"},
     "shards": {"away"},
     "runtime_classes": {"count", "log_mean", "log_var", "within_count", "within_var"},

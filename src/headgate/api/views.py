@@ -28,7 +28,7 @@ from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
 from headgate.state.lookup import job_row, known_shard, task_row
 from headgate.state.stops import preemption
-from headgate.state.tables import GPU_GONE, GPU_IN_PART
+from headgate.state.tables import GPU_GONE, GPU_IN_PART, OTHERS
 
 View = dict[str, Any]
 _HELD_IN_FLIGHT = (TaskState.HELD, JobState.ACTIVE)
@@ -344,7 +344,7 @@ def _gpu_view(snapshot: Snapshot, row: int, index: int) -> View:
         "memory_bytes": spec.memory_bytes,
         "model": spec.model,
         "task": _holder(snapshot, gpu),
-        "withheld": holder == GPU_GONE and bool(gpus.withheld[gpu]),
+        "withheld": holder == GPU_GONE and bool(gpus.withheld[gpu] & OTHERS),
         "granted_share": share,
         "granted_memory_bytes": held_bytes,
         "actual_memory_bytes": None if used_bytes < 0 else used_bytes,

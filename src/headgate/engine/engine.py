@@ -105,7 +105,7 @@ class Engine:
         if (
             self._needs_decision
             and self._decision_snapshot is None
-            and state.waiting_tasks
+            and (state.waiting_tasks or state.fleet.scaling is not None)
             and not paused
         ):
             self._needs_decision = False

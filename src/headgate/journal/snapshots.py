@@ -24,6 +24,7 @@ from headgate.model import BASE_KINDS, Bandwidth, Dataset, Demand, Job, Node, Qu
 from headgate.model.topology import ClusterTopology
 from headgate.protocol import RunStop, StopCause, StopKind, Timer
 from headgate.state import Snapshot
+from headgate.state.fleet import NO_FLEET, Fleet
 from headgate.state.tables import TABLES, empty, freeze, memo
 from headgate.state.view import Names
 
@@ -64,6 +65,7 @@ class _Rest:
     nodes: list[Node]
     stops: dict[int, tuple[RunStop, ...]] = field(default_factory=dict)
     topology: ClusterTopology | None = None
+    fleet: Fleet = NO_FLEET
     node_memos: dict[str, dict[int, float]] = field(default_factory=dict)
     preempted: dict[int, str] = field(default_factory=dict)
     """Of earlier releases, in place of `stops`: why the last run of a task was preempted."""
@@ -78,6 +80,8 @@ _LATER = {
     "tasks.target": "tasks.grant",
     "grants.purpose": "grants.task",
     "jobs.migrations": "jobs.number",
+    "nodes.draining": "nodes.rack",
+    "nodes.idle_since": "nodes.rack",
 }
 """Columns that earlier releases did not store, all rows blank then; one of as many rows each."""
 
@@ -122,6 +126,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         now=snapshot.now,
         bandwidth=snapshot.bandwidth,
         topology=snapshot.topology,
+        fleet=snapshot.fleet,
         datasets=dict(snapshot.datasets),
         waiting_tasks=snapshot.waiting_tasks,
         first_waiting_job=snapshot.first_waiting_job,

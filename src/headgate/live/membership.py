@@ -44,6 +44,7 @@ from headgate.protocol import (
 )
 from headgate.state import Snapshot, TaskState
 from headgate.state.lookup import known_row, known_shard
+from headgate.state.tables import OTHERS
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +189,7 @@ class Membership:
             event
             for name, row in rows.items()
             if name in members
-            for event in self._withheld(members[name], view.withheld_gpus_of(row))
+            for event in self._withheld(members[name], view.withheld_gpus_of(row, OTHERS))
         ]
         if events:
             await asyncio.wrap_future(self._post(events))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from headgate.planning.scaler import SCALER
 from headgate.ports import Policy, WarmPolicy, decide
 from headgate.protocol import Decide, Event, PlanFailed, PlanReady
 from headgate.state import Snapshot
@@ -104,7 +105,7 @@ class PolicyThread:
     def _decide(self, pending: _PendingDecision) -> Event:
         command = pending.command
         try:
-            plan = decide(self._policy, self._seed, command, pending.snapshot)
+            plan = decide(self._policy, self._seed, command, pending.snapshot, SCALER)
             return PlanReady(at=self._now(), seen=command.seen, plan=plan)
         except BaseException as error:  # a policy may fail in any way, even exit
             log.exception("policy %s failed", self._policy.name)

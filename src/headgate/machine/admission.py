@@ -14,6 +14,7 @@ from itertools import groupby
 import numpy as np
 
 from headgate.base.errors import InvariantBroken
+from headgate.machine.fleet import drains_of, orders_of, scaling_fault
 from headgate.model import WHOLE, RunId, amount_of
 from headgate.protocol import (
     Admitted,
@@ -59,7 +60,7 @@ def admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Plan
 
 def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | PlanRejected:
     plan, fresh = event.plan, seen.version == state.version
-    fault = _memo_fault(seen, plan)
+    fault = _memo_fault(seen, plan) or scaling_fault(seen, plan)
     steps = plan.steps
     if fault is None and not fresh:
         fault = _possible(seen, plan.steps)[1]
@@ -85,6 +86,8 @@ def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Pla
         },
         again_at=plan.again_at,
         dropped=len(plan.steps) - len(steps),
+        orders=orders_of(state, plan),
+        drains=drains_of(state, plan, steps),
     )
 
 
@@ -371,7 +374,7 @@ def _starts_together(snapshot: Snapshot, starts: Starts, possible: Bools) -> Boo
     if grants.in_part:
         return None
     can = (tasks.state.take(task) == TaskState.WAITING) & grants.fit_alone()
-    can &= snapshot.nodes.alive.take(starts.node) > 0
+    can &= snapshot.nodes.alive.take(starts.node) > snapshot.nodes.draining.take(starts.node)
     possible[group[~can]] = False
     job = tasks.job.take(task).astype(np.int64)
     possible[_broken_gangs(snapshot, job, group)] = False

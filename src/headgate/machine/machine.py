@@ -11,16 +11,15 @@ that the life-cycle tables do not allow raises InvariantBroken.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
 from headgate.base.units import format_seconds
-from headgate.machine import lineage
+from headgate.machine import archiving, fleet, lineage
 from headgate.machine.admission import move_fault
-from headgate.machine.copies import add_copy, expire, is_current_result, remove_dataset
+from headgate.machine.copies import add_copy, is_current_result, remove_dataset
 from headgate.machine.job_order import cancel_queued, never_starts, release_followers
 from headgate.machine.moving import hold_targets
 from headgate.machine.network import set_network
@@ -43,9 +42,13 @@ from headgate.protocol import (
     JournalGap,
     Moved,
     MoveRequested,
+    NodeDraining,
     NodeJoined,
     NodeLost,
+    NodeRemoved,
     NodeReported,
+    NodeResumed,
+    OrderFailed,
     PlanAdmitted,
     PlanFailed,
     PlanRejected,
@@ -54,6 +57,7 @@ from headgate.protocol import (
     ReplicaAdded,
     ReplicaLost,
     ResultsExpired,
+    ScalingChanged,
     StopCause,
     StopKind,
     TaskFailed,
@@ -66,12 +70,9 @@ from headgate.protocol import (
     WakeAt,
 )
 from headgate.protocol.reasons import PolicyBroke
-from headgate.state import JobState, State, TaskState, compact, moves, node_memo
+from headgate.state import JobState, State, TaskState, moves, node_memo
 from headgate.state.actual_book import record_report
 from headgate.state.life import ENDED, RUNS
-
-COMPACT_ROWS = 4096
-"""Rows of archived jobs and tasks from which on tables are compacted, once the others are fewer."""
 
 _RETRY_S_MAX = 60.0  # reached after six failures in a row
 _NEVER = float("inf")
@@ -225,12 +226,23 @@ class _Transition:
         for shard in event.holds:
             if shard.id in self.state.names.shard_rows:
                 add_copy(self.state, shard, row)
+        self.effects.commands += fleet.joined(self.state, event)
         self.effects.decide = True
 
     def node_lost(self, event: NodeLost) -> None:
         row = self._live_node(event.node)
         if row is not None:
             self._lose_node(row)
+            self.effects.commands += fleet.lost(self.state, event.node)
+
+    def scaling_changed(self, event: ScalingChanged) -> None:
+        fleet.scaling_changed(self.state, event)
+        self.effects.decide = True
+
+    def fleet_changed(self, event: OrderFailed | NodeRemoved | NodeDraining | NodeResumed) -> None:
+        known = _OF_FLEET[type(event)](self.state, event)
+        self.effects.decide |= known
+        self.effects.stale += not known
 
     def gpus_withheld(self, event: GpusWithheld) -> None:
         row = self._live_node(event.node)
@@ -300,32 +312,10 @@ class _Transition:
         self.effects.decide = True
 
     def results_expired(self, event: ResultsExpired) -> None:
-        row = self.state.names.job_rows.get(event.job)
-        jobs = self.state.jobs
-        if row is None or jobs.state[row] not in ENDED or not math.isnan(jobs.expired_at[row]):
-            self._stale()
-            return
-        expire(self.state, row)
+        self.effects.stale += not archiving.expire_results(self.state, event.job)
 
     def jobs_archived(self, event: JobsArchived) -> None:
-        for job in event.jobs:
-            row = self.state.names.job_rows.get(job)
-            jobs = self.state.jobs
-            if row is None or jobs.state[row] not in ENDED or jobs.archived[row]:
-                self._stale()
-            else:
-                self.state.archive(row)
-
-    def _compact(self) -> None:
-        """Compact the tables once half of their rows are archived: O(1) per row in the long run.
-
-        Only when a decision has been handled, so that no outstanding plan names rows.
-        """
-        state = self.state
-        rows = len(state.jobs.state) + len(state.tasks.state)
-        enough = state.archived_rows >= max(COMPACT_ROWS, rows - state.archived_rows)
-        if enough and not state.hypothetical:
-            compact(state)
+        self.effects.stale += archiving.archive(self.state, event.jobs)
 
     def dataset_added(self, event: DatasetAdded) -> None:
         self.state.datasets = {**self.state.datasets, event.dataset.name: event.dataset}
@@ -499,12 +489,13 @@ class _Transition:
             self._move(move)
         state.write_memo(event.memo)
         node_memo.write(state, event.node_memo)
+        self.effects.commands += fleet.order(state, event)
         self._set_timer(Timer.ASK_AGAIN, event.again_at)
         state.policy_failures = 0
         if event.dropped:
             self.effects.stale += event.dropped
             self.effects.decide = True
-        self._compact()
+        archiving.compact_if_large(self.state)
 
     def _start(self, job: int, starts: Sequence[Admitted]) -> None:
         """Launch runs of one job."""
@@ -552,7 +543,7 @@ class _Transition:
         pause_s = min(_RETRY_S_MAX, 2.0 ** min(state.policy_failures, 6))
         state.policy_failures += 1
         self._set_timer(Timer.RETRY, state.now + pause_s)
-        self._compact()
+        archiving.compact_if_large(self.state)
 
     def _set_timer(self, timer: Timer, at: float | None) -> None:
         """Set a timer, unless one of the same purpose fires earlier."""
@@ -570,6 +561,13 @@ class _Transition:
         self.effects.decide = True
 
 
+_OF_FLEET: dict[type[Event], Callable[[State, Any], bool]] = {
+    OrderFailed: fleet.order_failed,
+    NodeRemoved: fleet.node_removed,
+    NodeDraining: fleet.drain,
+    NodeResumed: fleet.resume,
+}
+
 _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     JobSubmitted: _Transition.job_submitted,
     JobCancelled: _Transition.job_cancelled,
@@ -578,6 +576,11 @@ _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     NodeLost: _Transition.node_lost,
     GpusWithheld: _Transition.gpus_withheld,
     NodeReported: _Transition.node_reported,
+    ScalingChanged: _Transition.scaling_changed,
+    OrderFailed: _Transition.fleet_changed,
+    NodeRemoved: _Transition.fleet_changed,
+    NodeDraining: _Transition.fleet_changed,
+    NodeResumed: _Transition.fleet_changed,
     BandwidthMeasured: _Transition.network_changed,
     TopologyChanged: _Transition.network_changed,
     ReplicaAdded: _Transition.replica_added,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from headgate.machine.fleet import node_commands
 from headgate.model import Demand
 from headgate.protocol import Command, LaunchGang, LaunchTask, StopTask, WakeAt
 from headgate.state import State, TaskState
@@ -56,7 +57,7 @@ def stop_of(state: State, task: int) -> StopTask:
 
 
 def outstanding(state: State) -> Iterator[Command]:
-    """Yield the launches of all runs, gangs last, then the stops, then the timers; O(tasks)."""
+    """Yield the launches of all runs, gangs last, then stops, nodes and timers; O(tasks)."""
     holding = [t for t in state.holding() if state.tasks.state[t] != TaskState.MOVING]
     gangs: dict[int, list[int]] = {}
     for task in holding:
@@ -70,5 +71,6 @@ def outstanding(state: State) -> Iterator[Command]:
     for task in holding:
         if state.tasks.state[task] == TaskState.STOPPING:
             yield stop_of(state, task)
+    yield from node_commands(state)
     for timer, at in state.timers.items():
         yield WakeAt(timer=timer, at=at)

@@ -81,8 +81,10 @@ class Job:
     Its tasks communicate with each other as `communication` declares, those of a gang all together,
     else the GPUs of each task; `compute_s` is their time in the best set of GPUs, alone.
 
-    It waits until all jobs `after` (ids) have finished. Of its first `limited_tasks` tasks (None:
-    of all), at most `max_running` are in flight; None is no limit, and so has any gang.
+    With `wait_for_node` it is accepted although no node that is up could hold a task of it, and
+    waits for such a node. It waits until all jobs `after` (ids) have finished. Of its first
+    `limited_tasks` tasks (None: of all), at most `max_running` are in flight; None is no limit, and
+    so has any gang.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
@@ -114,6 +116,7 @@ class Job:
     limited_tasks: int | None = None
     grace_s: float = GRACE_S
     communication: Communication | None = None
+    wait_for_node: bool = False
 
     def is_limited(self, ordinal: int) -> bool:
         """Return whether `max_running` applies to one of its tasks."""

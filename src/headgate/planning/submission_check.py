@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from headgate.model import WHOLE, Job, Node, Queue, amount_of
+from headgate.model.scaling import Scaling
 from headgate.planning.fit import (
     demand_text,
     infeasible_demand,
@@ -17,21 +19,44 @@ from headgate.protocol.reasons import NothingFits, QueueTooSmall
 
 
 def check_submission(
-    job: Job, queue: Queue, nodes: Sequence[Node], policy: Policy
+    job: Job, queue: Queue, nodes: Sequence[Node], policy: Policy, scaling: Scaling | None = None
 ) -> Reason | None:
     """Return why a job can never run in its queue, on these nodes, under this policy, or None.
 
     With no node up yet, every demand passes.
     """
-    return policy.refuses(job) or never_fits(job, queue, nodes)
+    return policy.refuses(job) or never_fits(job, queue, nodes, scaling)
 
 
-def never_fits(job: Job, queue: Queue, nodes: Sequence[Node]) -> Reason | None:
+def never_fits(
+    job: Job, queue: Queue, nodes: Sequence[Node], scaling: Scaling | None = None
+) -> Reason | None:
     """Return why a job can never run in its queue, on these nodes, under any policy, or None.
 
-    Depends on the demands of its tasks only. With no node up yet, every demand passes.
+    Depends on the demands of its tasks only. With no node up yet, every demand passes. With
+    `scaling`, nodes that could be ordered count as well; a job that waits for a node always fits.
     """
-    return exceeds_queue(job, queue) or (fits_no_node(job, nodes) if nodes else None)
+    too_small = exceeds_queue(job, queue)
+    if too_small is not None or not nodes or job.wait_for_node:
+        return too_small
+    lacking = fits_no_node(job, nodes)
+    if lacking is None or scaling is None:
+        return lacking
+    members = len(job.tasks) if job.gang else 1
+    return fits_no_node(job, [*nodes, *ordered_nodes(scaling, nodes, members)])
+
+
+def ordered_nodes(scaling: Scaling, nodes: Sequence[Node], most: int) -> list[Node]:
+    """Return nodes that could be ordered beside these, at most so many of each shape.
+
+    The limits count for each shape alone.
+    """
+    room = math.inf if scaling.max_nodes is None else max(0, scaling.max_nodes - len(nodes))
+    return [
+        shape.node(f"{shape.name}-{number}", "")
+        for shape in scaling.shapes
+        for number in range(int(min(most, room, math.inf if shape.most is None else shape.most)))
+    ]
 
 
 def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:

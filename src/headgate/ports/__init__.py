@@ -12,12 +12,13 @@ from headgate.ports.policy import (
     read_policy,
     value_text,
 )
-from headgate.ports.world import World, decide
+from headgate.ports.world import Scaler, World, decide
 
 __all__ = [
     "Parameter",
     "Policy",
     "PolicyInfo",
+    "Scaler",
     "Value",
     "WarmPolicy",
     "World",

@@ -27,6 +27,27 @@ class World(Protocol):
         ...
 
 
-def decide(policy: Policy, seed: int, command: Decide, snapshot: Snapshot) -> Plan:
-    """Run a policy for one `Decide`, with the random stream that belongs to it."""
-    return policy.decide(snapshot, stream(seed, "decide", command.seen))
+class Scaler(Protocol):
+    """Decides which nodes come and go, after each round of a policy; has no state."""
+
+    def scale(self, snapshot: Snapshot, plan: Plan) -> Plan:
+        """Return the plan of a round with the nodes to be ordered and drained."""
+        ...
+
+
+def decide(
+    policy: Policy, seed: int, command: Decide, snapshot: Snapshot, scaler: Scaler | None = None
+) -> Plan:
+    """Run a policy for one `Decide`, with the random stream that belongs to it; then a scaler.
+
+    A cluster that scales has rounds without a waiting task, in which no policy decides.
+    """
+    plan = _NO_PLAN
+    if snapshot.waiting_tasks:
+        plan = policy.decide(snapshot, stream(seed, "decide", command.seen))
+    if scaler is None or snapshot.fleet.scaling is None:
+        return plan
+    return scaler.scale(snapshot, plan)
+
+
+_NO_PLAN = Plan()

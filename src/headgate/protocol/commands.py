@@ -1,7 +1,8 @@
 """Commands of the engine to a world; each has an identity of its own, never a counter.
 
-A launch and a stop are identified by their run, a decision by the version of its snapshot, a timer
-by its purpose. So a world that gets the same command twice executes it once.
+A launch and a stop are identified by their run, a node that is made by its order, a decision by the
+version of its snapshot, a timer by its purpose. So a world that gets the same command twice
+executes it once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headgate.model import GRACE_S, Demand, Read, RunId, TaskProgram
+from headgate.model.scaling import Shape
 
 
 class Timer(StrEnum):
@@ -68,6 +70,25 @@ class StopTask(Command):
     run: RunId
     node: str
     now: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddNode(Command):
+    """Make a node of a shape; followed by NodeJoined with this order, or by OrderFailed.
+
+    A world that gets the same order again makes no second node.
+    """
+
+    order: str
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveNode(Command):
+    """Remove the node that was made for an order; followed by NodeLost, then by NodeRemoved."""
+
+    order: str
+    node: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from headgate.model import Bandwidth, Dataset, Job, Node, Queue, RunId, Shard
+from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
 from headgate.protocol.commands import Timer
 from headgate.protocol.plan import Plan
@@ -48,13 +49,14 @@ class NodeJoined(Event):
 
     With `kept` it still has the shards that it had when it was lost, except those in `without`
     (ids); otherwise none of them. `holds` are further shards that it has;
-    unknown ones are ignored.
+    unknown ones are ignored. `order` is the key of the order that it was made for, "" for none.
     """
 
     node: Node
     kept: bool = False
     without: tuple[str, ...] = ()
     holds: tuple[Shard, ...] = ()
+    order: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,49 @@ class NodeLost(Event):
     """A node is lost, with its runs; its replicas do not count until it returns with them."""
 
     node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingChanged(Event):
+    """The cluster scales by this catalogue from now on; None: its nodes are not ordered."""
+
+    scaling: Scaling | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderFailed(Event):
+    """The provider failed to make the node of an order, and tries again; `message` is for users.
+
+    With `given_up` it does not: the order is void.
+    """
+
+    order: str
+    message: str
+    given_up: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRemoved(Event):
+    """Nothing of the node of an order is left at the provider; follows `RemoveNode`."""
+
+    order: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDraining(Event):
+    """No run may start on a node from now on; those that it has end by themselves."""
+
+    node: str
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeResumed(Event):
+    """Runs may start on a draining node again."""
+
+    node: str
+    by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +324,13 @@ class Moved(NamedTuple):
     job: str = ""
 
 
+class Ordered(NamedTuple):
+    """An order of a node: its key, which is never used again, and the name of its shape."""
+
+    key: str
+    shape: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanAdmitted(Event):
     """The admitted part of a plan: runs to start, to stop and to move, and its memo.
@@ -287,7 +339,8 @@ class PlanAdmitted(Event):
     stops, or moves, for the same reason share it. `memo` is the plan's, by the ids of jobs: column
     -> job -> number; `node_memo` likewise by the ids of nodes. At `again_at`, in seconds of the
     world's clock, the policy decides again, even without an event. `dropped` counts the steps of
-    groups that have become infeasible since the snapshot.
+    groups that have become infeasible since the snapshot. `orders` are nodes to be made, `drains`
+    idle nodes (ids) to be removed, each of which was made for an order.
     """
 
     starts: tuple[Admitted, ...] = ()
@@ -297,6 +350,8 @@ class PlanAdmitted(Event):
     again_at: float | None = None
     dropped: int = 0
     node_memo: dict[str, dict[str, float]] = field(default_factory=dict)
+    orders: tuple[Ordered, ...] = ()
+    drains: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -424,7 +424,9 @@ class Plan:
     `memo` are changed numbers per job that the engine stores for the policy, opaque to it: they are
     in every snapshot (`Snapshot.memo`) until the job is dropped. `node_memo` are such numbers per
     node (`Snapshot.node_memo`), dropped if they are 0 or the node is lost. At `again_at`, in
-    seconds of the world's clock, the policy decides again even without an event. Refusals and
+    seconds of the world's clock, the policy decides again even without an event. `orders` are
+    names of shapes, of each of which a node is ordered; `drains` are idle nodes (rows), each made
+    for an order, that are removed. Refusals and
     reservations explain, they change no state; so they are not part of equality, nor journaled, and
     may be computed on first access (`OnDemand`, `Lazy`).
     """
@@ -433,6 +435,8 @@ class Plan:
     memo: Memo = field(default_factory=dict)
     node_memo: NodeMemo = field(default_factory=dict)
     again_at: float | None = None
+    orders: tuple[str, ...] = ()
+    drains: tuple[int, ...] = ()
     refusals: Sequence[Refusal] = field(default=(), compare=False)
     reservations: Sequence[Reserved] = field(default=(), compare=False)
 

@@ -24,6 +24,7 @@ from headgate.metrics.summary import (
     wait_by_size,
 )
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard
+from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
 from headgate.planning.network import FluidNetwork
 from headgate.planning.submission_check import check_submission
@@ -38,6 +39,7 @@ from headgate.protocol import (
     PlanRejected,
     QueueChanged,
     ReplicaAdded,
+    ScalingChanged,
     TopologyChanged,
 )
 from headgate.sim.forecasts import ForecastCheck
@@ -86,6 +88,7 @@ class Simulation:
     launch_delays_s: tuple[float, ...] = ()
     resume_s: float = 0.0
     topology: ClusterTopology | None = None
+    scaling: Scaling | None = None
 
     @property
     def gpus(self) -> int:
@@ -119,6 +122,7 @@ def from_scenario(
     that fail it are counted as rejected instead.
     """
     queues = {queue.name: queue for queue in scenario.queues}
+    scaling = scenario.scaling
     submissions: Submissions = scenario.submissions
     rejected = Counter[str]()
     if trace is not None:
@@ -133,7 +137,7 @@ def from_scenario(
         queues = {queue.name: queue for queue in jobs.queues}
     else:
         refused = [
-            (job, check_submission(job, queues[job.queue], scenario.nodes, policy))
+            (job, check_submission(job, queues[job.queue], scenario.nodes, policy, scaling))
             for _, job in submissions
         ]
         problems = [Problem(path=f"jobs.{job.id}", problem=str(r)) for job, r in refused if r]
@@ -152,6 +156,7 @@ def from_scenario(
         decision_latency_s=scenario.decision_latency_s,
         resume_s=model.resume_s or 0.0,
         topology=scenario.topology,
+        scaling=scenario.scaling,
     )
 
 
@@ -294,6 +299,8 @@ def _facts(simulation: Simulation) -> list[Event]:
     facts: list[Event] = [QueueChanged(at=0.0, queue=queue) for queue in simulation.queues]
     if simulation.bandwidth is not None:
         facts.append(BandwidthMeasured(at=0.0, bandwidth=simulation.bandwidth))
+    if simulation.scaling is not None:
+        facts.append(ScalingChanged(at=0.0, scaling=simulation.scaling))
     if simulation.topology is not None:
         facts.append(TopologyChanged(at=0.0, topology=simulation.topology))
     facts += [NodeJoined(at=0.0, node=node) for node in simulation.nodes]

@@ -20,8 +20,10 @@ from itertools import islice
 from headgate.base.errors import InvariantBroken
 from headgate.model import Job, Node, Read, RunId, Shard, result_ids
 from headgate.planning.network import FluidNetwork, Transfer
+from headgate.planning.scaler import SCALER
 from headgate.ports import Policy, decide
 from headgate.protocol import (
+    AddNode,
     Command,
     Decide,
     Event,
@@ -33,7 +35,9 @@ from headgate.protocol import (
     LaunchTask,
     NodeJoined,
     NodeLost,
+    NodeRemoved,
     PlanReady,
+    RemoveNode,
     ReplicaAdded,
     ReplicaLost,
     StopTask,
@@ -130,6 +134,7 @@ class SimulatedWorld:
         self._reading: dict[int, RunId] = {}  # by the number of their transfer
         self._moved = True  # nodes or topology may have changed since the last decision
         self._up: dict[str, Node] = {}
+        self._rack = ""  # of nodes that are ordered
         self._on_disk: dict[str, dict[str, Shard]] = {}  # node -> replicas it was given
         self._holders: dict[str, list[str]] = {}  # shard -> nodes that are up and hold it
         for fact in facts:
@@ -171,6 +176,11 @@ class SimulatedWorld:
                     self._stop(command)
                 case Decide():
                     self._decide(command, snapshot())
+                case AddNode():
+                    self._add_node(command)
+                case RemoveNode():
+                    self._push(NodeLost(at=self._now, node=command.node))
+                    self._push(NodeRemoved(at=self._now, order=command.order))
                 case WakeAt():
                     at = max(command.at, self._now)
                     self._push(TimerFired(at=at, timer=command.timer))
@@ -300,7 +310,7 @@ class SimulatedWorld:
         if self._moved:
             self._moved = False
             self.communicating.see(snapshot)
-        plan = decide(self._policy, self._seed, command, snapshot)
+        plan = decide(self._policy, self._seed, command, snapshot, SCALER)
         self.decisions += 1
         at = self._now + self._decision_latency_s
         self._push(PlanReady(at=at, seen=command.seen, plan=plan))
@@ -312,10 +322,17 @@ class SimulatedWorld:
         if node.id in self._up:
             self._lose(node.id)
         self._up[node.id] = node
+        self._rack = self._rack or node.rack
         self.network.add_node(node.id, node.rack)
         self._moved = True
         for shard in self._on_disk.get(node.id, {}).values():
             self._push(ReplicaAdded(at=event.at, shard=shard, node=node.id))
+
+    def _add_node(self, command: AddNode) -> None:
+        """Let a node join when its shape is ready, in the rack of the first node that was up."""
+        at = self._now + command.shape.ready_after_s
+        node = command.shape.node(command.order, self._rack)
+        self._push(NodeJoined(at=at, node=node, order=command.order))
 
     def _lose(self, node: str) -> bool:
         if self._up.pop(node, None) is None:

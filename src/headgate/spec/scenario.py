@@ -13,14 +13,19 @@ from pydantic import Field
 
 from headgate.base.errors import SpecError, nearest
 from headgate.model import Bandwidth, Communication, Job, Node, Queue, Shard
+from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
+from headgate.planning.submission_check import ordered_nodes
 from headgate.protocol import NodeJoined, NodeLost
 from headgate.spec.cluster import Links, build_cluster
 from headgate.spec.communication import CommunicationShape, check_communication, communication_of
 from headgate.spec.document import Document, read_document
+from headgate.spec.scaling import build_scaling
 from headgate.spec.scenario_jobs import JobsBuilder
 from headgate.spec.shape import Name, Positive, Seconds, Shape, parse, shown
 from headgate.spec.topology import load_topology, mismatches, topology_in
+
+_MEMBERS = 1024  # most nodes of a shape that count when gangs are checked
 
 Parameter = bool | int | float | str
 
@@ -49,6 +54,7 @@ class Scenario:
     replicas: tuple[tuple[Shard, str], ...]
     trace: Path | None
     topology: ClusterTopology | None = None
+    scaling: Scaling | None = None
     communication: Communication | None = None
     """That of every job of the trace on several GPUs."""
 
@@ -74,6 +80,7 @@ class ScenarioShape(Shape):
     trace: str | None = None
     communication: CommunicationShape | None = None
     topology: Any = None
+    scaling: Any = None
     policy: Any = None
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = 0
     queues: list[Any] = Field(default_factory=list)
@@ -118,7 +125,14 @@ def load_scenario(
     trace = _trace(document, shape, path)
     _check_communication(document, shape)
     topology = _topology(document, shape.topology, path, nodes)
-    builder = _jobs(document, shape, nodes, queues, seed)
+    scaling = build_scaling(document, shape.scaling, ("scaling",)) if "scaling" in raw else None
+    ordered = () if scaling is None else ordered_nodes(scaling, nodes, _MEMBERS)
+    builder = JobsBuilder(
+        document=document, nodes=nodes, ordered=tuple(ordered), queues=queues, seed=seed
+    )
+    for number, job in enumerate(shape.jobs or ()):
+        builder.add(job, ("jobs", number))
+    builder.check_order()
     document.raise_problems()
     if cluster is None:
         raise AssertionError("unreachable: a scenario without a cluster has a problem")
@@ -137,6 +151,7 @@ def load_scenario(
         replicas=tuple((shard, node) for (_, node), shard in builder.replicas.items()),
         trace=trace,
         topology=topology,
+        scaling=scaling,
         communication=communication_of(shape.communication, compute_s=None),
     )
 
@@ -265,20 +280,6 @@ def _faults(
         lost = NodeLost(at=at_s, node=node)
         faults.append(lost if loses else NodeJoined(at=at_s, node=known[node]))
     return tuple(faults)
-
-
-def _jobs(
-    document: Document,
-    shape: ScenarioShape,
-    nodes: tuple[Node, ...],
-    queues: Mapping[str, Queue],
-    seed: int,
-) -> JobsBuilder:
-    builder = JobsBuilder(document=document, nodes=nodes, queues=queues, seed=seed)
-    for number, job in enumerate(shape.jobs or ()):
-        builder.add(job, ("jobs", number))
-    builder.check_order()
-    return builder
 
 
 def _trace(document: Document, shape: ScenarioShape, path: Path) -> Path | None:

@@ -89,6 +89,7 @@ class JobsBuilder:
 
     document: Document
     nodes: tuple[Node, ...]
+    ordered: tuple[Node, ...] = ()  # that scaling could add
     queues: Mapping[str, Queue]
     seed: int
     submissions: list[tuple[float, Job]] = field(default_factory=list)
@@ -96,11 +97,13 @@ class JobsBuilder:
     replicas: dict[tuple[str, str], Shard] = field(default_factory=dict)
     _shards: dict[str, Shard] = field(default_factory=dict)
     _known: dict[str, None] = field(init=False)
+    _possible: tuple[Node, ...] = field(init=False)
     _misfits: dict[Demand, str] = field(default_factory=dict)
     _ordered: list[tuple[Place, Job, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._known = {node.id: None for node in self.nodes}
+        self._possible = (*self.nodes, *self.ordered)
 
     def add(self, raw: Any, place: Place) -> None:
         """Build one job, adding its problems to the document."""
@@ -262,7 +265,7 @@ class JobsBuilder:
         if all(map(self.document.is_clean, places)):
             need = task.demand
             if need not in self._misfits:
-                self._misfits[need] = infeasible_demand(need, self.nodes)
+                self._misfits[need] = infeasible_demand(need, self._possible)
             if self._misfits[need]:
                 self.document.add(place, self._misfits[need])
         return task
@@ -304,8 +307,8 @@ class JobsBuilder:
         gpus = amount_of(sum(task.demand.gpus_milli for task in tasks))
         if not self.document.is_clean(place) or not self.document.is_clean(("cluster",)):
             return
-        if problem := infeasible_gang(tasks, self.nodes, distinct_nodes=apart):
-            largest = members_that_fit(tasks, self.nodes, distinct_nodes=apart)
+        if problem := infeasible_gang(tasks, self._possible, distinct_nodes=apart):
+            largest = members_that_fit(tasks, self._possible, distinct_nodes=apart)
             self.document.add(at, problem, f"the largest gang that fits has {largest}")
         elif most is not None and gpus > most:
             problem = f"the gang can never start: it needs {gpus} GPUs, queue {shape.queue} may"

@@ -45,8 +45,8 @@ class Changes:
 
     @cached_property
     def nodes(self) -> Ints:
-        """Nodes that joined, were lost, or have other GPUs than before: returned, or withheld."""
-        moved = self._rows("nodes", "alive", "rack", "first_gpu", "gpu_count")
+        """Nodes that joined, were lost, or have another capacity: returned, withheld, draining."""
+        moved = self._rows("nodes", "alive", "rack", "first_gpu", "gpu_count", "draining")
         before, after = self.before.gpus, self._after.gpus
         known = self.gpus[: np.searchsorted(self.gpus, len(before.task))]
         was_gone, is_gone = (table.task.take(known) == GPU_GONE for table in (before, after))

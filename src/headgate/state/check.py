@@ -137,18 +137,19 @@ def _check_moves(state: State) -> None:
 
 def _check_amounts(state: State, held: Array) -> None:
     """Check that free amounts are totals less what grants hold, by node and kind."""
-    nodes = range(len(state.nodes.alive))
+    nodes, up = range(len(state.nodes.alive)), state.nodes.draining.array() == 0
     for kind, name in enumerate(state.names.resources):
         total = np.array([_amount(state, node, name) for node in nodes], np.int64)
         free = state.nodes.free.kind(kind)
         _require(f"nodes have the {name} they joined with", total == state.nodes.total.kind(kind))
-        _require(f"free {name} is counted", total - held[:, kind] == free, free=free)
+        counted = total - held[:, kind] * up
+        _require(f"free {name} is counted", counted == free, free=free)
         _require(f"no {name} is held twice", free >= 0, free=free)
 
 
 def _amount(state: State, node: int, name: str) -> int:
     spec = state.node(node)
-    if not state.nodes.alive[node]:
+    if not state.nodes.alive[node] or state.nodes.draining[node]:
         return 0
     if name == "memory":
         return UNLIMITED if spec.memory_bytes is None else spec.memory_bytes

@@ -17,11 +17,13 @@ from headgate.base.column import Array, Column, FrozenColumn
 from headgate.base.errors import InvariantBroken
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Demand, Node
 from headgate.state.tables import (
+    DRAINING,
     FOR_RUN,
     GPU_FREE,
     GPU_GONE,
     GPU_IN_PART,
     NAMES,
+    OTHERS,
     GpuTable,
     GrantTable,
     NodeTable,
@@ -97,6 +99,8 @@ class Ledger:
     def lacks(self, demand: int, node: int) -> str:
         """Return the first kind of which a node has too little free for a demand, "" for none."""
         free = self.nodes.free
+        if self.nodes.draining[node]:
+            return "room (it is draining)"
         for kind, amount in self._names.needs[demand]:
             if free.at(node, kind) < amount:
                 return self._names.resources[kind]
@@ -105,9 +109,9 @@ class Ledger:
     def nodes_with_room(self, demand: int) -> Array:
         """Return which nodes have enough of every kind free for a demand, GPUs aside, `[nodes]`.
 
-        Without those that are closed.
+        Without those that are closed or draining.
         """
-        room: Array = self.nodes.alive.array() > 0
+        room: Array = self.nodes.alive.array() > self.nodes.draining.array()
         room[self._closed] = False
         for kind, amount in self._names.needs[demand]:
             room &= self.nodes.free.kind(kind) >= amount
@@ -116,6 +120,8 @@ class Ledger:
     def exceeds_capacity(self, demand: int, node: int) -> bool:
         """Return whether a node, even idle, has too little of some kind, GPUs aside."""
         total = self.nodes.total
+        if self.nodes.draining[node]:
+            return True
         return any(total.at(node, kind) < amount for kind, amount in self._names.needs[demand])
 
     def free_gpus(self, node: int, memory_bytes: int = 0) -> Array:
@@ -238,7 +244,7 @@ class Ledger:
             self.nodes = _thawed(self.nodes, ("free", "free_gpus"))
             self.gpus = _thawed(self.gpus, ("task", "free_milli", "free_bytes"))
         needs = self._names.needs[demand]
-        if needs:
+        if needs and not self.nodes.draining[node]:
             self.nodes.free.add(node, needs, sign)
         if not gpus:
             return
@@ -279,21 +285,47 @@ class Ledger:
                 self.gpus.free_milli[gpu] = self.gpus.free_bytes[gpu] = 0
                 self.nodes.free_gpus[node] -= 1
 
-    def withhold(self, row: int, gpus: Collection[int]) -> bool:
+    def withhold(self, row: int, gpus: Collection[int], why: int = OTHERS) -> bool:
         """Withhold these GPUs of a node, by index, and no others; return whether any has changed.
 
-        One that a run holds, at least in part, stays capacity until nothing holds any of it.
+        `why` is OTHERS or DRAINING. One that a run holds, at least in part, stays capacity until
+        nothing holds any of it.
         """
         first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
-        changed = [g for g in range(count) if bool(self.gpus.withheld[first + g]) != (g in gpus)]
+        held_back = self.gpus.withheld.span(first, first + count) & why
+        changed = [index for index in range(count) if bool(held_back[index]) != (index in gpus)]
         for gpu in (first + index for index in changed):
-            self.gpus.withheld[gpu] = 1 - self.gpus.withheld[gpu]
+            self.gpus.withheld[gpu] ^= why
             if not self.gpus.withheld[gpu] and self.gpus.task[gpu] == GPU_GONE:
                 self.gpus.task[gpu], self.gpus.free_milli[gpu] = GPU_FREE, WHOLE
                 self.gpus.free_bytes[gpu] = self.gpus.memory_bytes[gpu]
                 self.nodes.free_gpus[row] += 1
         self._withdraw_free(row, [first + index for index in changed])
         return bool(changed)
+
+    def drain(self, row: int, *, draining: bool) -> None:
+        """Take all that is free on a node, now and later, out of the capacity; or give it back."""
+        self.withhold(row, range(self.nodes.gpu_count[row] if draining else 0), DRAINING)
+        amounts = self._capacity(self.nodes.spec[row])
+        self.nodes.draining[row] = int(draining)
+        self.nodes.total[row] = self.nodes.free[row] = () if draining else amounts
+        if not draining:
+            for grant in self.grants_on(row):
+                self.nodes.free.add(row, self._names.needs[self.grants.demand[grant]], -1)
+
+    def grants_on(self, row: int) -> list[int]:
+        """Return the grants (rows) on a node; O(grants)."""
+        here = (self.grants.node.array() == row) & (self.grants.task.array() >= 0)
+        return np.flatnonzero(here).tolist()
+
+    def is_idle(self, row: int) -> bool:
+        """Return whether no grant holds anything of a node that is up."""
+        if self.nodes.draining[row]:
+            return not self.grants_on(row)
+        first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
+        holders = self.gpus.task.span(first, first + count)
+        free = ((holders == GPU_FREE) | (holders == GPU_GONE)).all()
+        return bool(free) and self.nodes.free[row] == self.nodes.total[row]
 
     def add_node(self, row: int, node: Node) -> None:
         """Add a node's capacity, all of it free; its GPUs get new rows."""
@@ -323,9 +355,7 @@ class Ledger:
     def remove_node(self, row: int) -> None:
         """Remove a node's capacity; InvariantBroken while a grant holds any of it."""
         first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
-        holders = self.gpus.task.span(first, first + count).tolist()
-        held = [task for task in holders if task not in (GPU_FREE, GPU_GONE)]
-        if held or self.nodes.free[row] != self.nodes.total[row]:
+        if not self.is_idle(row):
             raise InvariantBroken(
                 f"node {self.nodes.spec[row].id} is removed while runs hold some of it"
             )
@@ -334,7 +364,7 @@ class Ledger:
             self.gpus.free_milli[gpu] = self.gpus.free_bytes[gpu] = 0
             self.gpus.actual_bytes[gpu] = self.gpus.utilisation_milli[gpu] = -1
         self.nodes.total[row] = self.nodes.free[row] = ()
-        self.nodes.free_gpus[row] = 0
+        self.nodes.free_gpus[row] = self.nodes.draining[row] = 0
 
     # --- tentative -----------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ def vacate(state: State, task: int) -> None:
     tasks, target = state.tasks, state.tasks.target[task]
     state.lose_run(task)
     if tasks.grant[task] != target:
-        state.ledger.release(tasks.grant[task])
+        state.free(tasks.grant[task])
     tasks.grant[task], tasks.target[task] = target, -1
     tasks.node[task] = state.grants.node[target]
     state.move_task(task, TaskState.MOVING)
@@ -75,9 +75,9 @@ def give_up(state: State, task: int) -> None:
         if target >= 0:
             state.tasks.target[member] = -1
             if target != grant:
-                state.ledger.release(target)
+                state.free(target)
         elif state.tasks.state[member] == TaskState.MOVING:
-            state.ledger.release(grant)
+            state.free(grant)
             state.tasks.grant[member] = -1
             state.count_gpus(member, -1)
             state.move_task(member, TaskState.WAITING)
@@ -125,6 +125,13 @@ def units_on(view: View, node: int) -> list[int]:
         if any(grant >= 0 and view.grants.node[grant] == node for grant in places):
             found.setdefault(unit_of(view, task), task)
     return [*found.values()]
+
+
+def units_to(view: View, node: int) -> list[int]:
+    """Return a task of each unit with a place that is held for its next run on a node."""
+    grants = view.grants.purpose.array().nonzero()[0].tolist()
+    tasks = [view.grants.task[grant] for grant in grants if view.grants.node[grant] == node]
+    return [*{unit_of(view, task): task for task in tasks}.values()]
 
 
 def units_on_withheld(view: View, node: int) -> list[int]:

@@ -12,6 +12,7 @@ from headgate.model import Bandwidth, Dataset
 from headgate.model.topology import ClusterTopology
 from headgate.protocol import NodeMemo, Refusal, RunStop, Timer
 from headgate.state.changes import Changes
+from headgate.state.fleet import NO_FLEET, Fleet
 from headgate.state.tables import (
     GpuTable,
     GrantTable,
@@ -49,6 +50,7 @@ class Snapshot(View):
     names: Names
     bandwidth: Bandwidth
     topology: ClusterTopology | None = None
+    fleet: Fleet = NO_FLEET
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, FrozenColumn]

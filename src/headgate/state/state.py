@@ -30,6 +30,7 @@ from headgate.model import (
 )
 from headgate.model.topology import ClusterTopology
 from headgate.protocol import NodeMemo, Refusal, RunStop, StopCause, Timer, Usage
+from headgate.state.fleet import NO_FLEET
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.queued_jobs import QueuedJobs
@@ -38,6 +39,7 @@ from headgate.state.snapshot import Snapshot
 from headgate.state.stops import StopLog
 from headgate.state.tables import (
     FOR_RUN,
+    TABLES,
     GpuTable,
     GrantTable,
     InputTable,
@@ -55,6 +57,10 @@ from headgate.state.tables import (
 from headgate.state.view import Names, View
 
 _HISTORY_LENGTH = 4096
+_IN_SNAPSHOTS = (
+    "bandwidth", "datasets", "fleet", "names", "next_job", "node_memos", "now", "origin",
+    "policy_failures", "refusals", "timers", "topology", "version", "waiting_tasks",
+)  # fmt: skip
 _Place = TaskState | JobState | str  # of a task, job or node
 LogEntry = tuple[float, str, int, _Place, _Place]
 """Time, kind of object (`task`, `job`, `node`), its row, old and new state."""
@@ -73,7 +79,8 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "followers",
+        "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "fleet",
+        "followers",
         "gpus", "grants", "inputs", "jobs", "learns", "ledger", "log", "memos", "names", "next_job",
         "node_memos", "nodes", "now", "origin", "policy_failures", "queued_jobs", "queues",
         "refusals", "result_of", "results", "runtime_classes", "shards", "stops", "tasks", "timers",
@@ -102,6 +109,7 @@ class State(View):
         self.ledger = Ledger(self.names, self.nodes, self.gpus, self.grants)
         self.bandwidth = _UNKNOWN_BANDWIDTH
         self.topology: ClusterTopology | None = None
+        self.fleet = NO_FLEET
         self.refusals: Sequence[Refusal] = ()
         self.datasets: Mapping[str, Dataset] = {}  # replaced, never changed in place
         self.next_job = 1  # number of the next job, for its id: above that of any earlier job
@@ -126,31 +134,11 @@ class State(View):
     def freeze(self) -> Snapshot:
         """Return the state as of now, in O(pages written since the last time)."""
         return Snapshot(
-            version=self.version,
-            now=self.now,
-            origin=self.origin,
-            tasks=freeze(self.tasks),
-            jobs=freeze(self.jobs),
-            queues=freeze(self.queues),
-            nodes=freeze(self.nodes),
-            gpus=freeze(self.gpus),
-            grants=freeze(self.grants),
-            shards=freeze(self.shards),
-            inputs=freeze(self.inputs),
-            runtime_classes=freeze(self.runtime_classes),
-            names=self.names,
-            bandwidth=self.bandwidth,
-            topology=self.topology,
-            refusals=self.refusals,
-            datasets=self.datasets,
+            **{name: freeze(getattr(self, name)) for name in TABLES},
+            **{name: getattr(self, name) for name in _IN_SNAPSHOTS},
             memos={name: column.freeze() for name, column in self.memos.items()},
-            node_memos=self.node_memos,
-            waiting_tasks=self.waiting_tasks,
             first_waiting_job=self._first_waiting(),
-            next_job=self.next_job,
             stops=self.stops.freeze(),
-            timers=self.timers,
-            policy_failures=self.policy_failures,
         )
 
     def _first_waiting(self) -> int:
@@ -207,6 +195,7 @@ class State(View):
         self.nodes.alive[row] = 1
         self.nodes.rack[row] = self._rack(node.rack)
         self.ledger.add_node(row, node)
+        self.nodes.idle_since[row] = self.now
         self.log.append((self.now, "node", row, "down", "up"))
         for shard in self.shards.away.having(row).tolist():
             self.remove_replica(shard, row)
@@ -231,6 +220,7 @@ class State(View):
             raise self.broken(str(error), "node", row) from error
         self.nodes.alive[row] = 0
         self.nodes.actual[row], self.nodes.reported_at[row] = (), math.nan
+        self.nodes.idle_since[row] = math.nan
         self.log.append((self.now, "node", row, "up", "down"))
         held: list[int] = self.shards.replicas.having(row).tolist()
         for shard in held:
@@ -495,6 +485,7 @@ class State(View):
 
     def take(self, task: int, node: int, gpus: tuple[int, ...], purpose: int = FOR_RUN) -> int:
         """Grant a task its demand on a node, and return the row of the grant."""
+        self.nodes.idle_since[node] = math.nan
         try:
             return self.ledger.take(task, self.tasks.demand[task], node, gpus, purpose)
         except InvariantBroken as error:
@@ -513,7 +504,7 @@ class State(View):
     def release(self, task: int, to: TaskState) -> None:
         """End the run of a task that holds something, free what it held, and move it on."""
         try:
-            self.ledger.release(self.tasks.grant[task])
+            self.free(self.tasks.grant[task])
         except InvariantBroken as error:
             raise self.broken(str(error), "task", task) from error
         self.tasks.grant[task] = -1
@@ -524,6 +515,13 @@ class State(View):
             self.lose_run(task)
         self.count_gpus(task, -1)
         self.move_task(task, to)
+
+    def free(self, grant: int) -> None:
+        """Free all that a grant holds; its node may be idle then."""
+        self.ledger.release(grant)
+        node = self.grants.node[grant]
+        if self.ledger.is_idle(node):
+            self.nodes.idle_since[node] = self.now
 
     def lose_run(self, task: int) -> None:
         """Record the end of a run without a result.

@@ -103,11 +103,13 @@ class NodeTable(Generic[C, V]):
     rack: C  # row
     first_gpu: C  # row of its GPU 0; a node that returns gets new rows
     gpu_count: C
-    total: V  # amounts by kind of resource; empty while the node is down
+    total: V  # amounts by kind of resource; empty while the node is down or draining
     free: V
     free_gpus: C  # GPUs of which no run holds any part
     actual: V  # measured use, by kind, as last reported: CPUs and memory alone
     reported_at: C  # time of the last report, NaN without one since it joined
+    draining: C  # u1: 1 while no run may start there
+    idle_since: C  # when the last grant on it was released, or it joined; NaN with one, or down
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ class GpuTable(Generic[C]):
     node: C  # row
     memory_bytes: C
     task: C  # row of the task that holds it whole, or one of GPU_FREE, GPU_GONE, GPU_IN_PART
-    withheld: C  # u1: 1 where its node is up, and other programs use it: no run may start on it
+    withheld: C  # u1: 0, or why no run may start on it: OTHERS, DRAINING, or the sum of both
     free_milli: C  # thousandths that no run holds in part; all where one holds it whole
     free_bytes: C  # bytes of its memory that no run holds in part, likewise
     actual_bytes: C  # of its memory, measured use as last reported; -1 if unknown
@@ -176,12 +178,16 @@ GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
 A GPU is no capacity while its node is lost, or while it is withheld and no run holds any of it.
 """
 
+OTHERS, DRAINING = 1, 2
+"""Why a GPU is withheld: other programs use it, or its node is draining."""
+
 FOR_RUN, FOR_MOVE = 0, 1
 """Purposes of grants: what a run holds; what is held for the next run of a task that moves."""
 
 _DTYPES: dict[str, str] = {
     "purpose": "u1",
     "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1", "withheld": "u1",
+    "draining": "u1", "idle_since": "f8",
     "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "actual_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
@@ -214,7 +220,7 @@ _BLANKS: dict[str, Any] = {
     "compute_s": math.nan, "held_s": math.nan, "estimated_s": math.nan, "time_limit_s": math.nan,
     "parent": -1,
     "node": -1, "grant": -1, "target": -1, "task": GPU_FREE, "next_attempt": 1,
-    "reported_at": math.nan, "actual_bytes": -1, "utilisation_milli": -1,
+    "reported_at": math.nan, "idle_since": math.nan, "actual_bytes": -1, "utilisation_milli": -1,
     "message": None, "spec": None,
 }  # fmt: skip
 """Values of new rows, where not 0."""

@@ -29,10 +29,13 @@ from headgate.model import (
 )
 from headgate.model.topology import ClusterTopology
 from headgate.protocol import NodeMemo, Refusal, RunStop
+from headgate.state.fleet import Fleet
 from headgate.state.life import HOLDING, JobState, TaskState
 from headgate.state.tables import (
+    DRAINING,
     GPU_FREE,
     GPU_GONE,
+    OTHERS,
     GpuTable,
     GrantTable,
     InputTable,
@@ -123,6 +126,7 @@ class View:
     names: Names
     bandwidth: Bandwidth
     topology: ClusterTopology | None
+    fleet: Fleet
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, Any]
@@ -247,10 +251,10 @@ class View:
         indices: Array = (holders == GPU_FREE).nonzero()[0]
         return indices
 
-    def withheld_gpus_of(self, node: int) -> tuple[int, ...]:
-        """Return the indices of a node's GPUs that other programs use, ascending."""
+    def withheld_gpus_of(self, node: int, why: int = OTHERS | DRAINING) -> tuple[int, ...]:
+        """Return the indices of a node's GPUs on which no run may start, for that, ascending."""
         first = self.nodes.first_gpu[node]
-        withheld = self.gpus.withheld.span(first, first + self.nodes.gpu_count[node])
+        withheld = self.gpus.withheld.span(first, first + self.nodes.gpu_count[node]) & why
         return tuple(withheld.nonzero()[0].tolist())
 
     def unavailable_gpus_of(self, node: int) -> tuple[int, ...]:

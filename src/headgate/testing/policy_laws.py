@@ -57,6 +57,8 @@ class IndependentLedger:
 
     def fits(self, task: int, node: int) -> bool:
         """Return whether a node has what a task needs."""
+        if self._snapshot.nodes.draining[node]:
+            return False
         fitting = [gpu for gpu in self.left[node] if self._has(task, node, gpu)]
         return bool(len(fitting) >= self._snapshot.tasks.gpus[task] and not self._lacks(task, node))
 
@@ -94,6 +96,8 @@ class IndependentLedger:
             return f"task {task} does not wait"
         if node not in self.left:
             return f"node {node} is not up"
+        if snapshot.nodes.draining[node]:
+            return f"node {node} is draining"
         if len(set(gpus)) != snapshot.tasks.gpus[task]:
             return f"task {task} needs {snapshot.tasks.gpus[task]} GPUs, not {gpus}"
         if not self.under_ceiling(task):

@@ -234,7 +234,7 @@ def random_walk(
     """Yield snapshots of one random state as it changes, some steps apart, with new jobs.
 
     In between, runtime estimates may be updated, a run may end early with its checkpoint kept,
-    replicas are added and removed, queues change, and other programs use GPUs.
+    replicas are added and removed, queues change, nodes drain, and other programs use GPUs.
     """
     rng, state = stream(seed, "random walk"), random_state(seed, accepts)
     moves_rng = stream(seed, "moves of a walk")
@@ -254,6 +254,8 @@ def random_walk(
         ):
             if rng.random() < 0.3:
                 change(state, rng, accepts)
+        if moves_rng.random() < 0.1:
+            _drain_or_resume(state, moves_rng)
         _begin_moves(state, moves_rng, chance=0.05)
 
 
@@ -310,6 +312,15 @@ def _withhold(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None
         state.ledger.withhold(node, [n for n in range(4) if rng.random() < 0.3])
         for task in moves.units_on_withheld(state, node):
             moves.give_up(state, task)
+
+
+def _drain_or_resume(state: State, rng: Random) -> None:
+    nodes = state.live_nodes()
+    if nodes:
+        node = rng.choice(nodes)
+        for task in moves.units_to(state, node):
+            moves.give_up(state, task)
+        state.ledger.drain(node, draining=not state.nodes.draining[node])
 
 
 def _begin_moves(state: State, rng: Random, chance: float = 0.3) -> None:

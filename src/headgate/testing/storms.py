@@ -15,8 +15,10 @@ from headgate.protocol import (
     JobCancelled,
     JobSubmitted,
     LaunchTask,
+    NodeDraining,
     NodeJoined,
     NodeLost,
+    NodeResumed,
     QueueChanged,
     ReplicaAdded,
     ReplicaLost,
@@ -79,6 +81,7 @@ def storm(
     if not calm:
         facts += _faults(rng, nodes, jobs)
         facts += _other_programs(stream(seed, "other programs"), nodes)
+        facts += _drains(stream(seed, "drains"), nodes)
     latency_s = rng.choice((0.0, 0.0, 0.5, 3.0))
     return Storm(seed=seed, calm=calm, facts=tuple(facts), decision_latency_s=latency_s)
 
@@ -125,6 +128,15 @@ def _other_programs(rng: Random, nodes: list[Node]) -> Iterator[Event]:
             gpus = tuple(n for n in range(4) if rng.random() < 0.4)  # not all of them exist
             yield GpusWithheld(at=_when(rng), node=node.id, incarnation="", gpus=gpus)
         yield GpusWithheld(at=_LASTS_S, node=node.id, incarnation="")
+
+
+def _drains(rng: Random, nodes: list[Node]) -> Iterator[Event]:
+    """Yield of some nodes that they are drained, even while down, and resumed by the end."""
+    for node in nodes:
+        if rng.random() < 0.3:
+            yield NodeDraining(at=_when(rng), node=node.id, by="root", reason="a new disk")
+            yield NodeResumed(at=_when(rng), node=node.id, by="root")
+            yield NodeResumed(at=_LASTS_S, node=node.id, by="root")
 
 
 def _faults(rng: Random, nodes: list[Node], jobs: list[Job]) -> Iterator[Event]:

@@ -12,7 +12,7 @@ from tests.policies.flow.bench import DISK, GB, RACK, Bench, check_optimum, flow
 
 from headgate.flow import Certificate
 from headgate.foresight.whatif import thaw
-from headgate.machine import machine
+from headgate.machine import archiving
 from headgate.model import Bandwidth, Job, Task
 from headgate.planning.certificates import CertificateStats, HasCertificates
 from headgate.policies.flow import (
@@ -160,7 +160,7 @@ def test_rounds_of_another_history_are_those_of_a_policy_that_was_never_warm(
 def test_the_round_after_compaction_starts_cold_and_the_next_ones_follow_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(machine, "COMPACT_ROWS", 1)
+    monkeypatch.setattr(archiving, "COMPACT_ROWS", 1)
     bench = Bench(policy := TimelyFlow())
     for n in range(4):
         bench.node(f"n{n}", "ab"[n % 2], 10, 40)
