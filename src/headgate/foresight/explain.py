@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headgate.base.column import Array
+from headgate.foresight.nodes import node_reason
 from headgate.model import Node
 from headgate.planning.estimates import Estimates
 from headgate.planning.fit import infeasible_demand, infeasible_gang
@@ -18,6 +19,7 @@ from headgate.protocol.reasons import (
     JobsInFlightLimit,
     MaxRunning,
     NoFittingNode,
+    NothingFits,
     Shortage,
     Undecided,
     UsedElsewhere,
@@ -31,6 +33,9 @@ from headgate.state.view import View
 
 _OTHER = (Shortage, NoFittingNode)
 """Reasons about other resources than GPUs."""
+
+_NODES = (NothingFits, NoFittingNode, Shortage, Undecided)
+"""Reasons of a job that may need other nodes than those that are up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +85,8 @@ class ExplanationContext:
     def unavailable(self) -> dict[int, tuple[int, ...]]:
         """Return the GPUs that other programs use, by node; O(GPUs) the first time."""
         if self._unavailable is None:
-            found = {row: self._view.unavailable_gpus_of(row) for row in self._view.live_nodes()}
+            up = [row for row in self._view.live_nodes() if not self._view.nodes.draining[row]]
+            found = {row: self._view.unavailable_gpus_of(row) for row in up}
             self._unavailable = {row: gpus for row, gpus in found.items() if gpus}
         return self._unavailable
 
@@ -181,6 +187,8 @@ def _reason(
         on_cpus = not view.tasks.gpus[task]
         named = sorted(named, key=lambda reason: isinstance(reason, _OTHER) != on_cpus)
     found = next(itertools.chain(named, others), Undecided())
+    if isinstance(found, _NODES) or view.fleet.drains:
+        found = node_reason(view, job, now, task) or found
     return _used_elsewhere(view, job, context.unavailable()) or found
 
 

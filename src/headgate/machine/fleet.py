@@ -70,9 +70,10 @@ def drains_of(state: State, plan: Plan, steps: Steps) -> tuple[str, ...]:
 # --- transitions ---------------------------------------------------------------------------------
 
 
-def scaling_changed(state: State, event: ScalingChanged) -> None:
+def scaling_changed(state: State, event: ScalingChanged) -> bool:
     """Store the catalogue; orders of shapes that it no longer has stay on their way."""
     state.fleet = replace(state.fleet, scaling=event.scaling)
+    return True
 
 
 def order(state: State, event: PlanAdmitted) -> Iterator[Command]:

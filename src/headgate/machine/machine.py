@@ -235,11 +235,7 @@ class _Transition:
             self._lose_node(row)
             self.effects.commands += fleet.lost(self.state, event.node)
 
-    def scaling_changed(self, event: ScalingChanged) -> None:
-        fleet.scaling_changed(self.state, event)
-        self.effects.decide = True
-
-    def fleet_changed(self, event: OrderFailed | NodeRemoved | NodeDraining | NodeResumed) -> None:
+    def fleet_changed(self, event: Event) -> None:
         known = _OF_FLEET[type(event)](self.state, event)
         self.effects.decide |= known
         self.effects.stale += not known
@@ -562,6 +558,7 @@ class _Transition:
 
 
 _OF_FLEET: dict[type[Event], Callable[[State, Any], bool]] = {
+    ScalingChanged: fleet.scaling_changed,
     OrderFailed: fleet.order_failed,
     NodeRemoved: fleet.node_removed,
     NodeDraining: fleet.drain,
@@ -576,7 +573,7 @@ _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     NodeLost: _Transition.node_lost,
     GpusWithheld: _Transition.gpus_withheld,
     NodeReported: _Transition.node_reported,
-    ScalingChanged: _Transition.scaling_changed,
+    ScalingChanged: _Transition.fleet_changed,
     OrderFailed: _Transition.fleet_changed,
     NodeRemoved: _Transition.fleet_changed,
     NodeDraining: _Transition.fleet_changed,

@@ -53,6 +53,23 @@ def decide_nodes(snapshot: Snapshot, plan: Plan) -> Wanted:
     )
 
 
+def why_unmet(snapshot: Snapshot, unit: Pending) -> str:
+    """Return why no node would be ordered for a parked unit, were it alone; "" if one would."""
+    fleet = snapshot.fleet
+    if fleet.scaling is None:
+        return "the cluster does not scale"
+    rows = [row for row in snapshot.live_nodes() if not snapshot.nodes.draining[row]]
+    found = wanted(
+        fleet.scaling,
+        now=snapshot.now,
+        parked=[unit],
+        waiting=[],
+        nodes=_members(snapshot, Plan(), rows),
+        ordered=[order.shape for order in fleet.orders.values()],
+    )
+    return found.unmet.get(0, "")
+
+
 def pending_units(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[Pending, Job | None]]:
     """Yield what waits and may start by the ceilings of queues: single tasks by demand, gangs.
 

@@ -209,7 +209,9 @@ class _Round:
         shape = next((shape for shape in fitting if not self._limit(shape)), None)
         if shape is None:
             if not fitting:
-                return f"no shape has {demand_text(demand)}"
+                near = nearest_shape(self._scaling, demand)
+                nearest = "" if near is None else f"; the nearest is {near.name}"
+                return f"no shape has {demand_text(demand)}{nearest}"
             return self._limit(fitting[0])
         self._order(shape)
         row = self._add_bin(shape)

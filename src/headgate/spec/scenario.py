@@ -15,7 +15,6 @@ from headgate.base.errors import SpecError, nearest
 from headgate.model import Bandwidth, Communication, Job, Node, Queue, Shard
 from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
-from headgate.planning.submission_check import ordered_nodes
 from headgate.protocol import NodeJoined, NodeLost
 from headgate.spec.cluster import Links, build_cluster
 from headgate.spec.communication import CommunicationShape, check_communication, communication_of
@@ -24,8 +23,6 @@ from headgate.spec.scaling import build_scaling
 from headgate.spec.scenario_jobs import JobsBuilder
 from headgate.spec.shape import Name, Positive, Seconds, Shape, parse, shown
 from headgate.spec.topology import load_topology, mismatches, topology_in
-
-_MEMBERS = 1024  # most nodes of a shape that count when gangs are checked
 
 Parameter = bool | int | float | str
 
@@ -126,13 +123,8 @@ def load_scenario(
     _check_communication(document, shape)
     topology = _topology(document, shape.topology, path, nodes)
     scaling = build_scaling(document, shape.scaling, ("scaling",)) if "scaling" in raw else None
-    ordered = () if scaling is None else ordered_nodes(scaling, nodes, _MEMBERS)
-    builder = JobsBuilder(
-        document=document, nodes=nodes, ordered=tuple(ordered), queues=queues, seed=seed
-    )
-    for number, job in enumerate(shape.jobs or ()):
-        builder.add(job, ("jobs", number))
-    builder.check_order()
+    builder = JobsBuilder(document=document, nodes=nodes, scaling=scaling, queues=queues, seed=seed)
+    builder.add_all(shape.jobs or ())
     document.raise_problems()
     if cluster is None:
         raise AssertionError("unreachable: a scenario without a cluster has a problem")

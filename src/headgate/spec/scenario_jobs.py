@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar
@@ -13,7 +13,9 @@ from pydantic_core import PydanticCustomError
 from headgate.base.errors import nearest
 from headgate.base.rng import stream
 from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
+from headgate.model.scaling import Scaling
 from headgate.planning.fit import infeasible_demand, infeasible_gang, members_that_fit
+from headgate.planning.submission_check import ordered_nodes
 from headgate.spec.communication import (
     CommunicationShape,
     check_communication,
@@ -43,6 +45,8 @@ def _task_ref(value: Any) -> Any:
         raise PydanticCustomError("task_ref", problem, {"value": shown(value)})
     return value
 
+
+_MEMBERS = 1024  # most nodes of a shape that count when gangs are checked
 
 TaskRef = Annotated[str | int, BeforeValidator(_task_ref)]
 
@@ -89,7 +93,7 @@ class JobsBuilder:
 
     document: Document
     nodes: tuple[Node, ...]
-    ordered: tuple[Node, ...] = ()  # that scaling could add
+    scaling: Scaling | None = None  # whose nodes could hold tasks as well
     queues: Mapping[str, Queue]
     seed: int
     submissions: list[tuple[float, Job]] = field(default_factory=list)
@@ -103,7 +107,15 @@ class JobsBuilder:
 
     def __post_init__(self) -> None:
         self._known = {node.id: None for node in self.nodes}
-        self._possible = (*self.nodes, *self.ordered)
+        scaling = self.scaling
+        ordered = () if scaling is None else ordered_nodes(scaling, self.nodes, _MEMBERS)
+        self._possible = (*self.nodes, *ordered)
+
+    def add_all(self, raw: Iterable[Any]) -> None:
+        """Add the jobs of a file, and check their order."""
+        for number, job in enumerate(raw):
+            self.add(job, ("jobs", number))
+        self.check_order()
 
     def add(self, raw: Any, place: Place) -> None:
         """Build one job, adding its problems to the document."""
