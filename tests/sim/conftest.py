@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from headgate.engine import Engine, drive
+from headgate.metrics.busy import launches_in
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
 from headgate.planning.network import FluidNetwork
 from headgate.policies.fifo import FirstInFirstOut
+from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,
     Command,
@@ -57,11 +59,10 @@ class Play:
                 name = self._names[event.run]
                 self.lines.append((event.at, words[type(event)], name))
                 self.usage[name] = event.usage
-        for command in commands:
-            if isinstance(command, LaunchTask):
-                name = f"{command.run.job}/{command.run.ordinal}@{command.node}"
-                self._names[command.run] = name
-                self.lines.append((batch[-1].at, "starts", name))
+        for launch in launches_in(commands):
+            name = f"{launch.run.job}/{launch.run.ordinal}@{launch.node}"
+            self._names[launch.run] = name
+            self.lines.append((batch[-1].at, "starts", name))
 
 
 def node(name: str, gpus: int = 1, cpus: int = 4) -> NodeJoined:
@@ -95,6 +96,7 @@ def play(
     fails_after_s: Callable[[LaunchTask], float | None] = lambda launch: None,
     launch_delays_s: Sequence[float] = (),
     resume_s: float = 0.0,
+    policy: Policy | None = None,
 ) -> Play:
     estimates = Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=60, cluster_bytes_per_s=30)
     network = FluidNetwork({}, **LINKS)  # type: ignore[arg-type]
@@ -105,7 +107,7 @@ def play(
             *facts,
         ],
         network=network,
-        policy=FirstInFirstOut(),
+        policy=FirstInFirstOut() if policy is None else policy,
         decision_latency_s=decision_latency_s,
         fails_after_s=fails_after_s,
         launch_delays_s=launch_delays_s,

@@ -193,6 +193,7 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         names=names,
         bandwidth=rest.bandwidth,
         topology=rest.topology,
+        fleet=rest.fleet,
         refusals=(),
         datasets=rest.datasets,
         memos={name: column.freeze() for name, column in memos.items()},

@@ -85,8 +85,10 @@ def pending_units(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[Pending, Job
     pairs, counts = np.unique(keys, axis=1, return_counts=True)
     for (queue, demand), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
         spec = snapshot.names.demands[demand]
-        fits = count if not spec.gpus_milli else min(count, int(room[queue] // spec.gpus_milli))
-        if fits:
+        fits = count
+        if spec.gpus_milli and room[queue] < count * spec.gpus_milli:
+            fits = int(room[queue] // spec.gpus_milli)
+        if fits > 0:
             room[queue] -= fits * spec.gpus_milli
             yield Pending(demands=(spec,), count=fits), None
     for row in dict.fromkeys(jobs[in_gang].tolist()):
@@ -127,6 +129,15 @@ def _lacking(unit: Pending, job: Job | None, nodes: list[Node]) -> Pending | Non
     return Pending(demands=tuple(missing), distinct_nodes=unit.distinct_nodes)
 
 
+def holds_last_copies(snapshot: Snapshot, row: int) -> bool:
+    """Return whether data would be lost with a node: results, or what jobs read. O(shards)."""
+    shards = snapshot.shards
+    return any(
+        len(snapshot.replicas(shard)) == 1 and not shards.shared[shard]
+        for shard in shards.replicas.having(row).tolist()
+    )
+
+
 def _members(snapshot: Snapshot, plan: Plan, rows: list[int]) -> list[Member]:
     """Return the nodes that are up and not draining; those that a plan uses are not idle."""
     used = {*plan.starts.node.tolist(), *plan.moves.node.tolist()}
@@ -145,6 +156,7 @@ def _members(snapshot: Snapshot, plan: Plan, rows: list[int]) -> list[Member]:
     for row in rows:
         node = snapshot.node(row)
         idle = not held[row] and row not in used
+        idle = idle and not (node.id in made and holds_last_copies(snapshot, row))
         members.append(
             Member(
                 node=node,

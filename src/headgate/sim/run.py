@@ -14,6 +14,7 @@ from headgate.base.errors import InvariantBroken, Problem, SpecError
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.metrics.fluid_sharing import fluid_ends
+from headgate.metrics.nodes import NodeFigures
 from headgate.metrics.records import JobRecorder, JobRecords
 from headgate.metrics.summary import (
     fairness,
@@ -209,7 +210,8 @@ def run(
         launch_delays_s=simulation.launch_delays_s,
         resume_s=simulation.resume_s,
     )
-    observers: list[Observer] = [_plan_checker(policy), busy, recorder, *observe]
+    nodes = NodeFigures()
+    observers: list[Observer] = [_plan_checker(policy), busy, recorder, nodes, *observe]
     if forecasts is not None:
         observers.append(partial(forecasts.observe, engine))
     drive(engine, world, observe=(*observers, _archivist(recorder, world, _awaited(simulation))))
@@ -227,6 +229,7 @@ def run(
         "decisions": {"count": world.decisions, "mean_s": latency_s, "max_s": latency_s},
         **_trace_figures(simulation, records),
         "reservations": reservations(records),
+        **nodes.figures(world.now()),
     }
     figures |= world.communicating.figures(world.now(), figures["makespan_s"])
     if forecasts is not None:

@@ -41,7 +41,8 @@ def _column(column: Column | FrozenColumn | Lists | FrozenLists | Vectors | Froz
 def _names(view: View) -> str:
     names = view.names
     values: list[object] = [
-        view.version, view.now, view.bandwidth, view.topology, sorted(view.datasets.items()),
+        view.version, view.now, view.bandwidth, view.topology, view.fleet,
+        sorted(view.datasets.items()),
         names.jobs[: len(view.jobs.state)],
         names.shards[: len(view.shards.size_bytes)],
         sorted(names.node_rows.items())[: len(view.nodes.alive)],
