@@ -20,6 +20,7 @@ from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats
+from headgate.planning.draining import drain_request, resume_request
 from headgate.planning.migrate import requested_move
 from headgate.planning.placers.setting import size_warnings
 from headgate.planning.submission_check import check_submission
@@ -256,6 +257,24 @@ class ScriptedController:
             if not dry_run:
                 self.handle(MoveRequested(at=self.clock, move=move))
             return move
+
+    def drain(self, node: str, *, user: str, reason: str = "", dry_run: bool = False) -> None:
+        with self.lock:
+            self._admin(node, user)
+            event = drain_request(self.snapshot(), node, user=user, reason=reason, at=self.clock)
+            if event is not None and not dry_run:
+                self.handle(event)
+
+    def resume(self, node: str, *, user: str, dry_run: bool = False) -> None:
+        with self.lock:
+            self._admin(node, user)
+            event = resume_request(self.snapshot(), node, user=user, at=self.clock)
+            if event is not None and not dry_run:
+                self.handle(event)
+
+    def _admin(self, path: str, user: str) -> None:
+        if user not in self.admins:
+            raise SpecError([Problem(path=path, problem="permission denied")], code="forbidden")
 
     def reports(self) -> Mapping[str, Mapping[str, Any]]:
         gpu = GpuReport(

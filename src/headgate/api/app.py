@@ -17,6 +17,7 @@ from headgate.api import (
     explanations,
     link_views,
     metrics,
+    nodes,
     packages,
     routes,
     topology,
@@ -56,6 +57,7 @@ def make_app(controller: Controller) -> FastAPI:
         datasets.router,
         packages.router,
         topology.router,
+        nodes.router,
         events.router,
         metrics.router,
     ):

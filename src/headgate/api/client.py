@@ -188,6 +188,16 @@ class Client:
         query = {name: value for name, value in query.items() if value is not None}
         return self._call("POST", f"{_job(job)}/migrate", query)
 
+    def drain(self, node: str, *, reason: str = "", dry_run: bool = False) -> Body:
+        """Let no run start on a node; `reason` is for users whose jobs wait."""
+        query = {"reason": reason, "dry_run": dry_run}
+        return self._call("POST", f"{_node(node)}/drain", query)
+
+    def resume(self, node: str, *, dry_run: bool = False) -> Body:
+        """Let runs start on a draining node again."""
+        query = {"dry_run": dry_run}
+        return self._call("POST", f"{_node(node)}/resume", query)
+
     def run(self, command: str | Sequence[str], **options: Any) -> Body:
         """Submit a job of one command, wait for its end and return its view.
 
@@ -350,6 +360,10 @@ def _given(query: dict[str, Any] | None) -> dict[str, Any]:
 
 def _job(job: str) -> str:
     return f"/jobs/{_segment(job, 'a job', 'headgate jobs lists them')}"
+
+
+def _node(name: str) -> str:
+    return f"/nodes/{_segment(name, 'a node', 'headgate nodes lists them')}"
 
 
 def _dataset(name: str) -> str:

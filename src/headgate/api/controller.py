@@ -111,6 +111,17 @@ class Controller(Protocol):
         """
         ...
 
+    def drain(self, node: str, *, user: str, reason: str = "", dry_run: bool = False) -> None:
+        """Let no run start on a node; for root and the controller's own user alone.
+
+        Errors: `not_found`, `forbidden`. A dry run as for `cancel`.
+        """
+        ...
+
+    def resume(self, node: str, *, user: str, dry_run: bool = False) -> None:
+        """Let runs start on a draining node again; as `drain`, and `in_use` if it is removed."""
+        ...
+
     def reports(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the last report of every node that is up, by node id."""
         ...

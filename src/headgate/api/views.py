@@ -291,6 +291,7 @@ def node_view(
     `actual` is the state's actual book, null before the first report and for a lost node.
     """
     node, nodes = snapshot.node(row), snapshot.nodes
+    draining = drain_view(snapshot, node.id)
     alive = bool(nodes.alive[row])
     total, free = nodes.total[row], nodes.free[row]
     granted = tuple(has - left for has, left in zip(total, free, strict=True))
@@ -298,6 +299,7 @@ def node_view(
         "id": node.id,
         "rack": node.rack,
         "state": "up" if alive else "lost",
+        "draining": draining,
         "total": _vector(snapshot, total),
         "granted": _vector(snapshot, granted),
         "actual": _used(snapshot, row),
@@ -308,6 +310,17 @@ def node_view(
         "free_cpus": amount_of(nodes.free.at(row, CPUS)),
         "report": None if report is None else dict(report),
     }
+
+
+def drain_view(snapshot: Snapshot, node: str) -> View | None:
+    """Return since when, by whom and why a node starts nothing; None if it does.
+
+    `by` is null where scaling removes it.
+    """
+    drain = snapshot.fleet.drains.get(node)
+    if drain is None:
+        return None
+    return {"by": drain.by or None, "since": drain.at, "reason": drain.reason}
 
 
 def _vector(snapshot: Snapshot, amounts: Sequence[int]) -> View:

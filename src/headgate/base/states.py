@@ -35,9 +35,18 @@ JOB_WORDS: Mapping[str, str] = {
 """State of a job -> word."""
 
 NODE_WORDS: Mapping[str, str] = {"up": "UP", "lost": "DOWN"}
-"""State of a node -> word."""
+"""State of a node -> word; DRAINING while it is up and no run may start on it."""
+
+DRAINING = "DRAINING"
 
 _ALLOCATED = ("starting", "running", "stopping", "moving")
+
+
+def node_word(state: str, *, draining: bool = False) -> str:
+    """Return the word for the state of a node; one of a later release in upper case."""
+    if draining and state == "up":
+        return DRAINING
+    return NODE_WORDS.get(state, state.upper())
 
 
 def task_word(state: str, *, preempted: bool = False) -> str:

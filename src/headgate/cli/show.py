@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headgate.base.states import NODE_WORDS
+from headgate.base.states import node_word
 from headgate.base.text import used_elsewhere
 from headgate.base.units import format_ratio, format_size
 from headgate.cli import output
@@ -54,7 +54,7 @@ def _node_cells(node: dict[str, Any]) -> tuple[object, ...]:
     cpus, size = total.get("cpus"), total.get("memory_bytes")
     up = node["state"] == "up"
     return (
-        *(node["id"], node["rack"], NODE_WORDS.get(node["state"], node["state"].upper())),
+        *(node["id"], node["rack"], node_word(node["state"], draining=bool(node["draining"]))),
         f"{len(node['gpus']) - node['free_gpus']}/{len(node['gpus'])}" if up else None,
         ", ".join(format_size(size) for size in memory) or None,
         f"{granted.get('cpus', 0):g}/{cpus:g}" if cpus else None,

@@ -67,6 +67,8 @@ _VERBS = {
         "logs": "logs:logs",
         "cancel": "jobs:cancel",
         "migrate": "migrate:migrate",
+        "drain": "drain:drain",
+        "resume": "drain:resume",
         "nodes": "show:nodes",
         "queues": "show:queues",
         "top": "top:top",

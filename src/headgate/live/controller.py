@@ -43,6 +43,7 @@ from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Job, LogPiece, Node, Queue
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats, HasCertificates
+from headgate.planning.draining import drain_request, resume_request
 from headgate.planning.migrate import not_admitted, requested_move, was_admitted
 from headgate.planning.placers.setting import size_warnings
 from headgate.ports import Policy
@@ -371,15 +372,33 @@ class Controller:
         dry_run: bool = False,
     ) -> Moved:
         """Move runs of a job to other nodes; SpecError `not_found`, `forbidden`, `not_movable`."""
-        if user not in self.admins:
-            text = "permission denied: only administrators move runs"
-            raise SpecError([Problem(path=job, problem=text)], code="forbidden")
+        self._allow_admin(job, user, "move runs")
         move = requested_move(self._published, job, user, leave=leave, to=to)
         if not dry_run:
             self._handle([MoveRequested(at=self.world.now(), move=move)])
             if not was_admitted(self._published, move):
                 raise not_admitted(job)
         return move
+
+    def drain(self, node: str, *, user: str, reason: str = "", dry_run: bool = False) -> None:
+        """Let no run start on a node; SpecError `not_found`, `forbidden`."""
+        self._allow_admin(node, user, "drain nodes")
+        at = self.world.now()
+        event = drain_request(self._published, node, user=user, reason=reason, at=at)
+        if event is not None and not dry_run:
+            self._handle([event])
+
+    def resume(self, node: str, *, user: str, dry_run: bool = False) -> None:
+        """Let runs start on a draining node again; SpecError also `in_use`."""
+        self._allow_admin(node, user, "resume nodes")
+        event = resume_request(self._published, node, user=user, at=self.world.now())
+        if event is not None and not dry_run:
+            self._handle([event])
+
+    def _allow_admin(self, path: str, user: str, does: str) -> None:
+        if user not in self.admins:
+            text = f"permission denied: only administrators {does}"
+            raise SpecError([Problem(path=path, problem=text)], code="forbidden")
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return a run's output from a byte offset on; the last attempt by default."""

@@ -1,0 +1,64 @@
+"""The verbs drain and resume, over the API."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from typing import Any
+
+import pytest
+
+ME = pwd.getpwuid(os.getuid()).pw_name
+
+
+@pytest.fixture(autouse=True)
+def admin(controller: Any) -> None:
+    controller.admins = {ME}
+
+
+def node(up: Any, name: str) -> dict[str, Any]:
+    found = up("nodes", "-o", "json").json["nodes"]
+    return next(each for each in found if each["id"] == name)
+
+
+def test_draining_node_is_shown_with_its_reason_until_it_is_resumed(up: Any) -> None:
+    assert up("drain", "n1", "--dry-run").out == "n1 would drain\n"
+    assert node(up, "n1")["draining"] is None
+    assert up("drain", "n1", "--reason", "a new disk").out == "n1 drains: no run left\n"
+    assert up("drain", "n1").code == 0, "it drains already"
+    view = node(up, "n1")
+    assert (view["state"], view["free_gpus"]) == ("up", 0)
+    assert view["draining"]["reason"] == "a new disk"
+    assert view["draining"]["by"] == ME
+    assert "DRAINING" in up("nodes").out
+    answer = up("resume", "n1", "-o", "json").json
+    assert answer == {"id": "n1", "draining": None, "dry_run": False}
+    assert node(up, "n1")["free_gpus"] > 0
+
+
+def test_runs_of_a_draining_node_continue_and_others_start_elsewhere(
+    up: Any, job_file: Any
+) -> None:
+    first = up("submit", job_file("{name: one, run: 'true'}"), "-o", "json").json["id"]
+    assert node(up, "n0")["runs"] == [f"{first}/0"]
+    assert up("drain", "n0").out == "n0 drains: 1 run left\n"
+    up("submit", job_file("{name: two, run: 'true'}"))
+    assert node(up, "n0")["runs"] == [f"{first}/0"]
+    assert node(up, "n1")["runs"]
+
+
+def test_job_that_waits_for_a_draining_node_says_why(up: Any, job_file: Any) -> None:
+    for name in ("n0", "n1"):
+        up("drain", name, "--reason", "maintenance")
+    job = up("submit", job_file("{name: one, run: 'true'}"), "-o", "json").json["id"]
+    text = up("why", job).out
+    assert "draining (maintenance)" in text
+
+
+@pytest.mark.parametrize("verb", ["drain", "resume"])
+def test_only_administrators_and_known_nodes(up: Any, controller: Any, verb: str) -> None:
+    unknown = up(verb, "n9", "-o", "json")
+    assert (unknown.code, unknown.error["code"]) == (104, "not_found")
+    controller.admins = set()
+    denied = up(verb, "n1", "-o", "json")
+    assert denied.error["code"] == "forbidden"
