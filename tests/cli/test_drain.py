@@ -58,7 +58,7 @@ def test_job_that_waits_for_a_draining_node_says_why(up: Any, job_file: Any) -> 
 @pytest.mark.parametrize("verb", ["drain", "resume"])
 def test_only_administrators_and_known_nodes(up: Any, controller: Any, verb: str) -> None:
     unknown = up(verb, "n9", "-o", "json")
-    assert (unknown.code, unknown.error["code"]) == (104, "not_found")
+    assert (unknown.code, unknown.error["code"]) == (102, "not_found")
     controller.admins = set()
     denied = up(verb, "n1", "-o", "json")
     assert denied.error["code"] == "forbidden"

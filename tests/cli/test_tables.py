@@ -22,6 +22,7 @@ from headgate.base.states import (
 from headgate.base.units import format_compact
 from headgate.cli import demo, tables
 from headgate.protocol import Reason
+from headgate.protocol.node_reasons import Infeasible, NodesDraining
 from headgate.protocol.reasons import (
     BackfillTooLong,
     BehindHead,
@@ -185,6 +186,15 @@ def test_states_are_those_of_slurm() -> None:
 
 RESERVED = ReservedAt(at=1e9, ahead_s=3600.0, after=("sort-1", "kmeans-2", "train-3"), others=12)
 SAMPLES: list[Reason] = [
+    Infeasible(
+        need="6 CPUs on one node",
+        largest="nodes have at most 2 CPUs",
+        shape="large",
+        resources="8 CPUs",
+        ready_s=30.0,
+        scales=True,
+    ),
+    NodesDraining(nodes=("n1",), why="a new disk"),
     GangShort(placeable_tasks=3, tasks=4, free_gpus=16, needed_gpus=16, lacking="memory"),
     Fragmented(free_gpus=8, most_on_one_node=3, needed_gpus=4),
     BackfillTooLong(needs_s=7200.0, hole_s=2400.0, ahead="train-3"),

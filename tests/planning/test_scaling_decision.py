@@ -27,7 +27,7 @@ def task(cpus: int = 1, memory: int = 512 * MB, gpus: int = 0, gpu_memory: int =
 
 
 def pods(count: int, **fields: object) -> list[Member]:
-    """Return that many nodes of the first shape, which nobody ordered; in use unless said."""
+    """Return that many nodes of the first shape, which were not ordered; in use by default."""
     return [Member(node=POD1.node(f"n{n}", "r"), **fields) for n in range(count)]  # type: ignore[arg-type]
 
 

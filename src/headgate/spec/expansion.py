@@ -143,6 +143,7 @@ def _job(
         time_limit_s=job_file.time_limit,
         after=tuple(job_file.after),
         grace_s=GRACE_S if job_file.grace is None else job_file.grace,
+        wait_for_node=job_file.wait_for_node,
         communication=communication_of(
             job_file.communication, compute_s=job_file.estimated_runtime
         ),

@@ -227,6 +227,9 @@ class JobFile(Shape):
     grace: Annotated[
         Grace, Field(description="time between notice (SIGTERM) and kill when a run is stopped")
     ] = None
+    wait_for_node: Annotated[
+        bool, Field(description="wait for a node that can hold it, if none that is up can")
+    ] = False
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
     working_dir: WorkingDir = None
     pip: Pip = None

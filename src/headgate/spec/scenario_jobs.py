@@ -80,6 +80,7 @@ class JobShape(Shape):
     time_limit_s: RunSeconds = None
     max_running: MaxRunning = None
     after: After
+    wait_for_node: bool = False
     communication: CommunicationShape | None = None
     tasks: list[Any] | None = None
     for_each: Any = None
@@ -102,6 +103,7 @@ class JobsBuilder:
     _shards: dict[str, Shard] = field(default_factory=dict)
     _known: dict[str, None] = field(init=False)
     _possible: tuple[Node, ...] = field(init=False)
+    _waits_for_node: bool = False  # of the job that is being built
     _misfits: dict[Demand, str] = field(default_factory=dict)
     _ordered: list[tuple[Place, Job, float]] = field(default_factory=list)
 
@@ -128,6 +130,7 @@ class JobsBuilder:
         if shape.queue not in self.queues:
             hint = partial(nearest, shape.queue, self.queues)
             document.add((*place, "queue"), f"unknown queue '{shape.queue}'", hint)
+        self._waits_for_node = shape.wait_for_node
         names, tasks, last = self._tasks(shape, raw, place)
         if "num_nodes" in raw:
             names, tasks = self._processes(shape, raw, tasks, place)
@@ -163,6 +166,7 @@ class JobsBuilder:
             time_limit_s=shape.time_limit_s,
             after=tuple(shape.after),
             max_running=shape.max_running,
+            wait_for_node=shape.wait_for_node,
             communication=communication_of(shape.communication, compute_s=compute_s),
             limited_tasks=len(tasks) - last if shape.max_running is not None and last else None,
         )
@@ -278,7 +282,7 @@ class JobsBuilder:
             need = task.demand
             if need not in self._misfits:
                 self._misfits[need] = infeasible_demand(need, self._possible)
-            if self._misfits[need]:
+            if self._misfits[need] and not self._waits_for_node:
                 self.document.add(place, self._misfits[need])
         return task
 
@@ -318,6 +322,8 @@ class JobsBuilder:
         most = self.queues[shape.queue].max_gpus if shape.queue in self.queues else None
         gpus = amount_of(sum(task.demand.gpus_milli for task in tasks))
         if not self.document.is_clean(place) or not self.document.is_clean(("cluster",)):
+            return
+        if self._waits_for_node:
             return
         if problem := infeasible_gang(tasks, self._possible, distinct_nodes=apart):
             largest = members_that_fit(tasks, self._possible, distinct_nodes=apart)
