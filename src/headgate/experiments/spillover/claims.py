@@ -294,6 +294,7 @@ CLAIMS: tuple[Claim[Results], ...] = (
             ("mixed", "mixed demands"),
             ("scan", "scan"),
             ("join", "join"),
+            ("engine", "mixed demands on Headgate's engine"),
         )
     ),
 )

@@ -16,6 +16,7 @@ TITLES: Mapping[str, str] = {
     "mixed": "Mixed demands, so many in flight",
     "scan": "Scan of so many GB",
     "join": "Join of so many GB",
+    "engine": "Mixed demands on Headgate's engine, all submitted together",
 }
 """By experiment, in the order of the report."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.base.rng import Random, stream
+from headgate.experiments.spillover.engine import makespan_s
 from headgate.experiments.spillover.loop import Cluster, Ended, Loop, Task
 from headgate.planning.balancers import BALANCERS, Speeds
 
@@ -56,7 +57,7 @@ EARLIER: Final = 200
 class Run:
     """One run: `count` is tasks in flight, or GB of a scan or join."""
 
-    experiment: str  # sync, async, mixed, scan or join
+    experiment: str  # sync, async, mixed, scan, join or engine
     cluster: str
     balancer: str
     count: int
@@ -73,6 +74,7 @@ class Sizes:
     mixed: tuple[int, ...]  # in flight
     mixed_tasks: int
     gigabytes: tuple[int, ...]
+    engine_tasks: int
 
 
 FULL: Final = Sizes(
@@ -81,15 +83,22 @@ FULL: Final = Sizes(
     mixed=(10, 50, 100, 200, 300, 500, 700),
     mixed_tasks=1400,
     gigabytes=(1, 3, 5, 7),
+    engine_tasks=400,
 )
 QUICK: Final = Sizes(
-    sync_tasks=50, tiny=(200, 1000), mixed=(10, 300), mixed_tasks=400, gigabytes=(1, 3)
+    sync_tasks=50,
+    tiny=(200, 1000),
+    mixed=(10, 300),
+    mixed_tasks=400,
+    gigabytes=(1, 3),
+    engine_tasks=40,
 )
 
 
 def plan(sizes: Sizes, seeds: Sequence[int]) -> list[Run]:
     """Return all runs, long ones first."""
     shapes = [("async", count, count) for count in sorted(sizes.tiny, reverse=True)]
+    shapes += [("engine", sizes.engine_tasks, sizes.engine_tasks)]
     shapes += [("mixed", count, sizes.mixed_tasks) for count in sizes.mixed]
     shapes += [("sync", 1, sizes.sync_tasks)]
     shapes += [
@@ -119,6 +128,11 @@ def measure(run: Run, shared: None = None) -> Ended:
     balancer = BALANCERS[run.balancer]
     demands = _demands(run.experiment)
     cluster = CLUSTERS[run.cluster]
+    if run.experiment == "engine":
+        draws = stream(run.seed, run.experiment, "tasks")
+        tasks = _tasks("mixed", run.tasks, cluster, draws)
+        taken_s = makespan_s(cluster, MIXED_DEMANDS, tasks, run.balancer, run.seed)
+        return Ended(makespan_s=taken_s, busy_s=(), placed=())
     speeds = Speeds()
     if run.balancer == "least-cost":
         before = Loop(
