@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headgate.app import POLICIES
 from headgate.cli import output, report_options
 from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
@@ -80,7 +81,7 @@ def _run(sizes: Sizes, seeds: Sequence[int], workers: int, *, as_json: bool) -> 
         def step(run: Run) -> None:
             advance(f"Simulated {run.experiment} {run.count:,}, {run.balancer}, seed {run.seed}")
 
-        return gather(run_all(runs, measure, None, workers=workers, step=step), seeds)
+        return gather(run_all(runs, measure, dict(POLICIES), workers=workers, step=step), seeds)
 
 
 def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:

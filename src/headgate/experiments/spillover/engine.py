@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headgate.app import POLICIES
 from headgate.experiments.spillover.loop import Cluster, Task
 from headgate.model import Job, Node, Queue
 from headgate.model import Task as JobTask
-from headgate.spec.cluster import Links
-from headgate.ports import make_policy
+from headgate.ports import PolicyInfo, make_policy
 from headgate.sim.run import Simulation, run
+from headgate.spec.cluster import Links
+
+Policies = Mapping[str, PolicyInfo]
 
 _GIB: Final = 1 << 30
 _LINKS: Final = Links(
@@ -25,12 +26,13 @@ def makespan_s(
     tasks: Sequence[Task],
     balancer: str,
     seed: int,
+    policies: Policies,
 ) -> float:
     """Return how long the tasks of one job take under `fifo`, placed by a balancer.
 
     All nodes have a speed of 1.
     """
-    policy = make_policy(POLICIES, "fifo", {"place": balancer})
+    policy = make_policy(policies, "fifo", {"place": balancer})
     nodes = tuple(
         Node(id=f"n{number}", rack="r", gpus=(), cpus=cpus, memory_bytes=gib * _GIB)
         for number, (cpus, _, gib) in enumerate(cluster.total)

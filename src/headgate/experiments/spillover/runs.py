@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.base.rng import Random, stream
-from headgate.experiments.spillover.engine import makespan_s
+from headgate.experiments.spillover.engine import Policies, makespan_s
 from headgate.experiments.spillover.loop import Cluster, Ended, Loop, Task
 from headgate.planning.balancers import BALANCERS, Speeds
 
@@ -122,16 +122,15 @@ def plan(sizes: Sizes, seeds: Sequence[int]) -> list[Run]:
     ]
 
 
-def measure(run: Run, shared: None = None) -> Ended:
-    """Return what a run took; a function of the run alone."""
-    del shared
+def measure(run: Run, policies: Policies) -> Ended:
+    """Return what a run took; `policies` are all by name, for the engine."""
     balancer = BALANCERS[run.balancer]
     demands = _demands(run.experiment)
     cluster = CLUSTERS[run.cluster]
     if run.experiment == "engine":
         draws = stream(run.seed, run.experiment, "tasks")
         tasks = _tasks("mixed", run.tasks, cluster, draws)
-        taken_s = makespan_s(cluster, MIXED_DEMANDS, tasks, run.balancer, run.seed)
+        taken_s = makespan_s(cluster, MIXED_DEMANDS, tasks, run.balancer, run.seed, policies)
         return Ended(makespan_s=taken_s, busy_s=(), placed=())
     speeds = Speeds()
     if run.balancer == "least-cost":
