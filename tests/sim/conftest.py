@@ -11,6 +11,7 @@ from headgate.engine import Engine, drive
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
 from headgate.planning.network import FluidNetwork
 from headgate.policies.fifo import FirstInFirstOut
+from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,
     Command,
@@ -95,6 +96,7 @@ def play(
     fails_after_s: Callable[[LaunchTask], float | None] = lambda launch: None,
     launch_delays_s: Sequence[float] = (),
     resume_s: float = 0.0,
+    policy: Policy | None = None,
 ) -> Play:
     estimates = Bandwidth(disk_bytes_per_s=100, rack_bytes_per_s=60, cluster_bytes_per_s=30)
     network = FluidNetwork({}, **LINKS)  # type: ignore[arg-type]
@@ -105,7 +107,7 @@ def play(
             *facts,
         ],
         network=network,
-        policy=FirstInFirstOut(),
+        policy=policy or FirstInFirstOut(),
         decision_latency_s=decision_latency_s,
         fails_after_s=fails_after_s,
         launch_delays_s=launch_delays_s,

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headgate.ports import Policy, WarmPolicy, decide
+from headgate.planning.rounds import decide
+from headgate.ports import Policy, WarmPolicy
 from headgate.protocol import Decide, Event, PlanFailed, PlanReady
 from headgate.state import Snapshot
 

@@ -5,6 +5,7 @@ from headgate.model.communication import Communication, Pattern
 from headgate.model.data import FILE_PREFIX, SHARED, Dataset, LogPiece, Read, Shard
 from headgate.model.job import (
     GRACE_S,
+    Items,
     Job,
     Queue,
     RunId,
@@ -42,6 +43,7 @@ __all__ = [
     "Dataset",
     "Demand",
     "Gpu",
+    "Items",
     "Job",
     "Launch",
     "Locality",

@@ -12,7 +12,7 @@ from headgate.ports.policy import (
     read_policy,
     value_text,
 )
-from headgate.ports.world import World, decide
+from headgate.ports.world import World
 
 __all__ = [
     "Parameter",
@@ -22,7 +22,6 @@ __all__ = [
     "WarmPolicy",
     "World",
     "choose_policy",
-    "decide",
     "make_policy",
     "read_live_policy",
     "read_policy",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from headgate.base.rng import stream
-from headgate.ports.policy import Policy
-from headgate.protocol import Command, Decide, Event, Plan
+from headgate.protocol import Command, Event
 from headgate.state import Snapshot
 
 
@@ -25,8 +23,3 @@ class World(Protocol):
     def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
         """Execute commands; `snapshot()` is the snapshot for a `Decide` among them."""
         ...
-
-
-def decide(policy: Policy, seed: int, command: Decide, snapshot: Snapshot) -> Plan:
-    """Run a policy for one `Decide`, with the random stream that belongs to it."""
-    return policy.decide(snapshot, stream(seed, "decide", command.seen))

@@ -61,6 +61,7 @@ from headgate.protocol.plan import (
     Stop,
 )
 from headgate.protocol.reasons import Reason
+from headgate.protocol.resize import Reclaimed, Resize
 from headgate.protocol.stops import RunStop, StopCause, StopKind
 
 __all__ = [
@@ -100,10 +101,12 @@ __all__ = [
     "Preempted",
     "QueueChanged",
     "Reason",
+    "Reclaimed",
     "Refusal",
     "ReplicaAdded",
     "ReplicaLost",
     "Reserved",
+    "Resize",
     "ResultsExpired",
     "RunStop",
     "Start",
