@@ -17,6 +17,7 @@ from headgate.model.job import (
 )
 from headgate.model.program import (
     NO_PROGRAM,
+    SLOT,
     Launch,
     Program,
     ProgramType,
@@ -36,6 +37,7 @@ __all__ = [
     "MEMORY",
     "NO_PROGRAM",
     "SHARED",
+    "SLOT",
     "UNLIMITED",
     "WHOLE",
     "Bandwidth",

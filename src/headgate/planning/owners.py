@@ -1,7 +1,7 @@
 """Owners, the users of queues, and what each holds of its fair share.
 
-GPUs are counted for tasks on GPUs, else CPUs: the two kinds are shared separately, each as
-`planning.shares` defines it, in thousandths of one.
+GPUs are counted for tasks on GPUs, else CPUs: the two kinds are shared separately, whole ones as
+`planning.shares` defines it. Amounts are in thousandths of one.
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ class Owners:
         for kind in (GPU_KIND, CPU_KIND):
             rows = np.flatnonzero(need[kind])
             fair = self._hierarchy(rows, queue[rows], user[rows], kind).allocate(
-                held=np.zeros(len(rows), np.int64), room=need[kind, rows], gpus=capacity[kind]
+                held=np.zeros(len(rows), np.int64),
+                room=-(-need[kind, rows] // WHOLE),
+                gpus=max(0, capacity[kind]) // WHOLE,
             )
-            self.share_by_job[kind, rows] = fair
+            self.share_by_job[kind, rows] = WHOLE * fair
         pairs = queue * (int(user.max(initial=0)) + 1) + user
         owners, self.of_job = np.unique(pairs, return_inverse=True)
         self.held = self._by_owner(self.held_by_job, len(owners))
@@ -98,7 +100,7 @@ class Owners:
     def _hierarchy(self, rows: Ints, queue: Ints, user: Ints, kind: int) -> Hierarchy:
         specs = self._snapshot.queues.spec.array()
         limits = [s.max_gpus if kind == GPU_KIND else None for s in specs]
-        ceiling = [NO_CEILING if limit is None else WHOLE * limit for limit in limits]
+        ceiling = [NO_CEILING if limit is None else limit for limit in limits]
         return Hierarchy(
             queue=queue,
             user=user,
