@@ -231,7 +231,10 @@ class Executor(Base):
 
     def _wanted(self, item: int) -> bool:
         """Return whether a call is not cancelled; it cannot be from now on."""
-        if self._calls[item].future.set_running_or_notify_cancel():
+        future = self._calls[item].future
+        if future.running():  # a slot has given it back
+            return True
+        if future.set_running_or_notify_cancel():
             return True
         del self._calls[item]
         return False
