@@ -23,9 +23,9 @@ from headgate.planning.certificates import CertificateStats
 from headgate.planning.draining import drain_request, resume_request
 from headgate.planning.migrate import requested_move
 from headgate.planning.placers.setting import size_warnings
+from headgate.planning.rounds import decide
 from headgate.planning.submission_check import check_submission
 from headgate.ports import Policy, choose_policy
-from headgate.ports.world import decide
 from headgate.protocol import (
     Command,
     DatasetAdded,

@@ -12,8 +12,7 @@ from headgate.foresight.explain import explain
 from headgate.journal import decode_snapshot, encode_snapshot
 from headgate.model import Node, Task
 from headgate.model.scaling import Scaling, Shape
-from headgate.planning.scaler import SCALER
-from headgate.ports import decide
+from headgate.planning.rounds import decide
 from headgate.protocol import (
     AddNode,
     Decide,
@@ -54,7 +53,7 @@ class NoPolicy:
 def scale(bench: Bench) -> list[Any]:
     """Answer the outstanding decision with what the scaler wants, and return the commands."""
     bench.up_to_date()
-    plan = decide(NoPolicy(), 0, bench.decide, bench.engine.decision_snapshot(), SCALER)
+    plan = decide(NoPolicy(), 0, bench.decide, bench.engine.decision_snapshot())
     event = PlanReady(at=bench.at, seen=bench.decide.seen, plan=plan)
     bench.decide = None
     commands: list[Any] = bench.give(event)

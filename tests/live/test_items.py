@@ -64,6 +64,13 @@ def slow(folder: str) -> str:
     return "ended"
 
 
+def until_released(folder: str) -> str:
+    Path(folder, "begun").touch()
+    while not Path(folder, "released").exists():
+        time.sleep(0.01)
+    return "ended"
+
+
 class Owner:
     """An owner of items, on an event loop in this thread, and its slots, which are processes."""
 
@@ -194,6 +201,25 @@ def test_slot_that_gets_notice_ends_the_item_at_hand_and_gives_the_others_back(
     assert not owner.lost
     owner.slot()
     assert owner.results(items) == [(True, "ended")] * 2
+
+
+def test_item_whose_slots_are_killed_after_their_notice_runs_again_without_a_retry(
+    owner: Owner,
+) -> None:
+    begun = owner.folder / "begun"
+    items = owner.add(until_released, str(owner.folder))
+    for _ in range(3):  # more often than it has retries
+        slot = owner.slot()
+        owner.until(begun.exists)
+        begun.unlink()
+        slot.terminate()
+        owner.until(lambda: bool(owner.server._noticed))
+        slot.kill()
+        owner.until(lambda: owner.dispatcher.slots == 0)
+    (owner.folder / "released").touch()
+    owner.slot()
+    assert owner.results(items) == [(True, "ended")]
+    assert not owner.lost
 
 
 def test_idle_slot_that_gets_notice_ends(owner: Owner) -> None:

@@ -18,8 +18,10 @@ pytestmark = pytest.mark.live
 
 
 @pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=1, up=("--probe-period=0",)) as headgate:
+def headgate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headgate]:
+    queues = tmp_path_factory.mktemp("queues") / "queues.yaml"
+    queues.write_text("queues: [{name: default}, {name: second}]")
+    with Headgate(nodes=2, gpus=1, up=("--probe-period=0", f"--queues={queues}")) as headgate:
         yield headgate
 
 
@@ -66,6 +68,28 @@ def test_calls_of_a_lost_node_run_again(headgate: Headgate, tmp_path: Path) -> N
     assert sorted(found) == list(range(60))
     headgate.restart_node("n1")
     headgate.until(lambda: len(headgate.up_nodes()) == 2, "the node is back")
+
+
+def test_second_executor_gets_its_share_of_the_gpus_that_the_first_one_holds(
+    headgate: Headgate,
+) -> None:
+    def slow(number: int) -> int:
+        time.sleep(0.1)
+        return number
+
+    gpu = {"gpus": 1}
+    with (
+        Executor(client=headgate.client, resources=gpu, name="first") as first,
+        Executor(client=headgate.client, resources=gpu, name="second", queue="second") as second,
+    ):
+        calls = [first.submit(slow, number) for number in range(400)]  # 20 s on both GPUs
+        headgate.until(
+            lambda: not any(node["free_gpus"] for node in headgate.client.nodes()), "GPUs are held"
+        )
+        calls[0].result(60)
+        assert second.submit(slow, 7).result(60) == 7
+        assert not calls[-1].done(), "the first executor still has calls"
+        assert [call.result(120) for call in calls] == list(range(400))
 
 
 def test_calls_fail_when_their_job_is_cancelled_and_others_can_follow(headgate: Headgate) -> None:

@@ -107,7 +107,7 @@ def play(
             *facts,
         ],
         network=network,
-        policy=FirstInFirstOut() if policy is None else policy,
+        policy=policy or FirstInFirstOut(),
         decision_latency_s=decision_latency_s,
         fails_after_s=fails_after_s,
         launch_delays_s=launch_delays_s,

@@ -26,6 +26,7 @@ from headgate.api.client import Client
 from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
 from headgate.live.item_server import Ended, ItemServer
 from headgate.live.item_worker import MOST_BYTES, TOKEN, pickled
+from headgate.model import SLOT
 from headgate.planning.dispatch import Dispatcher
 
 P = ParamSpec("P")
@@ -34,7 +35,6 @@ T = TypeVar("T")
 _IN_FLIGHT = 10_000  # calls of a `map` whose results have not been consumed
 _LOOK_S = 1.0
 _END_S = 10.0
-_SLOT = "headgate.live.item_worker:serve"
 _RETRIES = 1_000_000  # of a slot: what ends its process is counted by call
 _MOST_SLOTS = 1024  # by default
 _UNENDED = ("queued", "active", "stopping")
@@ -231,7 +231,10 @@ class Executor(Base):
 
     def _wanted(self, item: int) -> bool:
         """Return whether a call is not cancelled; it cannot be from now on."""
-        if self._calls[item].future.set_running_or_notify_cancel():
+        future = self._calls[item].future
+        if future.running():  # a slot has given it back
+            return True
+        if future.set_running_or_notify_cancel():
             return True
         del self._calls[item]
         return False
@@ -313,7 +316,7 @@ class Executor(Base):
     def _job(self, slots: int, number: int) -> dict[str, Any]:
         tasks = {
             "count": slots,
-            "run": _SLOT,
+            "run": SLOT,
             "params": {"owner": self._owner, "lease": number},
             "resources": self._resources,
             "retries": _RETRIES,

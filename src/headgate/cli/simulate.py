@@ -77,6 +77,7 @@ class _Timed:
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.name = policy, policy.name
+        self.preempts_by_order = getattr(policy, "preempts_by_order", False)
         self.count = 0
         self.total_s = self.max_s = 0.0
 

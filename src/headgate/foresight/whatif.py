@@ -14,6 +14,7 @@ from headgate.base.errors import InvariantBroken
 from headgate.base.rng import stream
 from headgate.machine import admit, apply
 from headgate.model import Node
+from headgate.planning.rounds import decided
 from headgate.ports import Policy, WarmPolicy
 from headgate.protocol import (
     NodeJoined,
@@ -100,7 +101,7 @@ class WhatIf:
         state = self.state
         snapshot = state.freeze()
         self._rounds += 1
-        plan = self.policy.decide(snapshot, stream(0, "what if", self._rounds))
+        plan = decided(self.policy, snapshot, stream(0, "what if", self._rounds))
         ready = PlanReady(at=state.now, seen=snapshot.version, plan=plan)
         verdict = admit(state, snapshot, ready)
         if isinstance(verdict, PlanRejected):

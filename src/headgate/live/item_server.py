@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from headgate.live.item_worker import LENGTH
+from headgate.live.item_worker import LENGTH, NOTICE
 from headgate.planning.dispatch import Dispatcher
 
 _HANDSHAKE_S = 10.0
@@ -51,6 +51,7 @@ class ItemServer:
         self._on_ended, self._on_lost = on_ended, on_lost
         self._slots: dict[int, asyncio.StreamWriter] = {}
         self._known: dict[int, set[int]] = {}  # code that a slot has
+        self._noticed: set[int] = set()  # slots that will be stopped
         self._nodes: dict[tuple[int, str], int] = {}  # the leases: by job and node
         self._numbers = count()
         self._server: asyncio.Server | None = None
@@ -116,9 +117,10 @@ class ItemServer:
         try:
             crashed = not await self._collect(slot, reader)
         except (asyncio.IncompleteReadError, ConnectionError):
-            crashed = not writer.is_closing()
+            crashed = not writer.is_closing() and slot not in self._noticed
         finally:
             del self._slots[slot], self._known[slot]
+            self._noticed.discard(slot)
             writer.close()
             lost = self._dispatcher.leave(slot, crashed=crashed)
             if lost.failed is not None:
@@ -140,6 +142,9 @@ class ItemServer:
     async def _collect(self, slot: int, reader: asyncio.StreamReader) -> bool:
         """Collect ends until the slot says that it ends, or its connection does."""
         while (message := pickle.loads(await _read(reader))) is not None:  # our user
+            if message == NOTICE:
+                self._noticed.add(slot)
+                continue
             seconds, ended = message
             items = self._dispatcher.ended(slot, len(ended), seconds)
             # none of those that `clear` has removed meanwhile

@@ -1,7 +1,9 @@
 """A slot: executes the items that the owner of a lease sends, one after the other.
 
 `serve` is what the tasks of a lease run: it connects to the owner, and ends when the owner closes
-the connection. On notice (SIGTERM) it ends the item at hand, gives the others back, and ends.
+the connection. On notice (SIGTERM) it ends the item at hand, gives the others back, and ends. It
+reports the notice first, so that an item that does not end in time is not taken for one that
+crashed its process.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Any, Protocol
 
@@ -23,6 +26,9 @@ LENGTH = struct.Struct("!Q")
 
 TOKEN = "HEADGATE_LEASE_TOKEN"  # the name of a variable, not a token
 """The variable with the token that the owner accepts."""
+
+NOTICE = "notice"
+"""The message that a slot has got notice."""
 
 REPORT_S = 0.02
 """Seconds after which ends are reported before the next item is executed."""
@@ -76,7 +82,7 @@ class _Slot:
         self._stream = connection.makefile("rb")
         self._code: dict[int, Callable[[bytes], bytes]] = {}
         self._executed = 0
-        self._waits = self._noticed = False
+        self._waits = self._sends = self._noticed = False
 
     def run(self) -> int:
         """Serve until the owner hangs up, or the notice; return how many items were executed."""
@@ -104,6 +110,9 @@ class _Slot:
         self._noticed = True
         if self._waits:
             raise _Notice
+        if not self._sends:  # else it is between two items, and ends
+            with suppress(OSError):  # the owner has ended
+                self._send(NOTICE)
 
     def _received(self) -> Any:
         self._waits = True
@@ -140,7 +149,9 @@ class _Slot:
 
     def _send(self, message: Any) -> None:
         content = pickle.dumps(message, protocol=5)
+        self._sends = True
         self._connection.sendall(LENGTH.pack(len(content)) + content)
+        self._sends = False
 
 
 def _function(code: bytes) -> Callable[[bytes], bytes]:

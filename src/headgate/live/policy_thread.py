@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headgate.planning.scaler import SCALER
-from headgate.ports import Policy, WarmPolicy, decide
+from headgate.planning.rounds import decide
+from headgate.ports import Policy, WarmPolicy
 from headgate.protocol import Decide, Event, PlanFailed, PlanReady
 from headgate.state import Snapshot
 
@@ -105,7 +105,7 @@ class PolicyThread:
     def _decide(self, pending: _PendingDecision) -> Event:
         command = pending.command
         try:
-            plan = decide(self._policy, self._seed, command, pending.snapshot, SCALER)
+            plan = decide(self._policy, self._seed, command, pending.snapshot)
             return PlanReady(at=self._now(), seen=command.seen, plan=plan)
         except BaseException as error:  # a policy may fail in any way, even exit
             log.exception("policy %s failed", self._policy.name)

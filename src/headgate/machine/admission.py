@@ -15,6 +15,7 @@ import numpy as np
 
 from headgate.base.errors import InvariantBroken
 from headgate.machine.fleet import drains_of, orders_of, scaling_fault
+from headgate.machine.resizing import with_resizes
 from headgate.model import WHOLE, RunId, amount_of
 from headgate.protocol import (
     Admitted,
@@ -61,11 +62,12 @@ def admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Plan
 def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | PlanRejected:
     plan, fresh = event.plan, seen.version == state.version
     fault = _memo_fault(seen, plan) or scaling_fault(seen, plan)
-    steps = plan.steps
+    steps = wanted = with_resizes(seen, plan.steps, plan.resizes)
     if fault is None and not fresh:
-        fault = _possible(seen, plan.steps)[1]
+        fault = _possible(seen, wanted)[1]
+        wanted = with_resizes(state, plan.steps, plan.resizes)
     if fault is None:
-        steps, infeasible = _possible(seen if fresh else state, plan.steps)
+        steps, infeasible = _possible(seen if fresh else state, wanted)
         fault = infeasible if fresh else None
     if fault is not None:
         return PlanRejected(at=event.at, message=f"the plan is infeasible: {fault}")
@@ -85,7 +87,7 @@ def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Pla
             if values
         },
         again_at=plan.again_at,
-        dropped=len(plan.steps) - len(steps),
+        dropped=len(wanted) - len(steps),
         orders=orders_of(state, plan),
         drains=drains_of(state, plan, steps),
     )

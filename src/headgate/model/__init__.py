@@ -5,6 +5,7 @@ from headgate.model.communication import Communication, Pattern
 from headgate.model.data import FILE_PREFIX, SHARED, Dataset, LogPiece, Read, Shard
 from headgate.model.job import (
     GRACE_S,
+    Items,
     Job,
     Queue,
     RunId,
@@ -16,6 +17,7 @@ from headgate.model.job import (
 )
 from headgate.model.program import (
     NO_PROGRAM,
+    SLOT,
     Launch,
     Program,
     ProgramType,
@@ -35,6 +37,7 @@ __all__ = [
     "MEMORY",
     "NO_PROGRAM",
     "SHARED",
+    "SLOT",
     "UNLIMITED",
     "WHOLE",
     "Bandwidth",
@@ -42,6 +45,7 @@ __all__ = [
     "Dataset",
     "Demand",
     "Gpu",
+    "Items",
     "Job",
     "Launch",
     "Locality",

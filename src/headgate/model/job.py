@@ -63,6 +63,18 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """Small tasks that a job's own tasks, its slots, execute one after the other.
+
+    `count` is their number, None where the owner of the job sends them. An item that loses its slot
+    is executed again, at most `retries` times.
+    """
+
+    count: int | None = None
+    retries: int = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What a user submits: tasks, the shards they read, and the user.
 
@@ -85,6 +97,9 @@ class Job:
     waits for such a node. It waits until all jobs `after` (ids) have finished. Of its first
     `limited_tasks` tasks (None: of all), at most `max_running` are in flight; None is no limit, and
     so has any gang.
+
+    With `items`, its tasks are slots that execute these. A run of a slot can be stopped at any time
+    without loss: it ends the item that it executes. The slots of a job on one node are a *lease*.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
@@ -117,6 +132,7 @@ class Job:
     grace_s: float = GRACE_S
     communication: Communication | None = None
     wait_for_node: bool = False
+    items: Items | None = None
 
     def is_limited(self, ordinal: int) -> bool:
         """Return whether `max_running` applies to one of its tasks."""

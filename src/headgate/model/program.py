@@ -9,6 +9,9 @@ from pydantic import JsonValue
 
 from headgate.base.errors import InvariantBroken
 
+SLOT = "headgate.live.item_worker:serve"
+"""What the slots of a lease run."""
+
 
 class ProgramType(StrEnum):
     """How a `run` is executed.

@@ -78,7 +78,7 @@ class Dispatcher:
         pick: Pick | None = None,
         wanted: Callable[[int], bool] | None = None,
     ) -> None:
-        """`wanted` returns whether an item is still to be executed; it is called once for each."""
+        """`wanted` returns whether an item is still to be executed, each time before it is sent."""
         self._retries = retries
         self._pick = pick or soonest
         self._wanted = wanted

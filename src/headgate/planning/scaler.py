@@ -1,4 +1,4 @@
-"""The scaler of a cluster: what a snapshot and the plan of its round mean for scaling."""
+"""The scaling of a cluster: what a snapshot and the plan of its round mean for it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,17 @@ from headgate.protocol import Plan
 from headgate.state import Snapshot, TaskState
 
 
-class CatalogueScaler:
-    """Orders nodes for what waits, and drains idle ones; see `planning.scaling`."""
+def with_scaling(snapshot: Snapshot, plan: Plan) -> Plan:
+    """Return the plan of a round with the nodes to be ordered and drained, if the cluster scales.
 
-    def scale(self, snapshot: Snapshot, plan: Plan) -> Plan:
-        """Return the plan of a round with the nodes to be ordered and drained.
-
-        O(tasks + distinct demands x (nodes + shapes)).
-        """
-        found = decide_nodes(snapshot, plan)
-        times = [at for at in (plan.again_at, found.again_at) if at is not None]
-        drains = tuple(snapshot.names.node_rows[node] for node in found.drains)
-        return replace(plan, orders=found.orders, drains=drains, again_at=min(times, default=None))
-
-
-SCALER = CatalogueScaler()
+    O(tasks + distinct demands x (nodes + shapes)).
+    """
+    if snapshot.fleet.scaling is None:
+        return plan
+    found = decide_nodes(snapshot, plan)
+    times = [at for at in (plan.again_at, found.again_at) if at is not None]
+    drains = tuple(snapshot.names.node_rows[node] for node in found.drains)
+    return replace(plan, orders=found.orders, drains=drains, again_at=min(times, default=None))
 
 
 def decide_nodes(snapshot: Snapshot, plan: Plan) -> Wanted:

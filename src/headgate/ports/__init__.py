@@ -12,18 +12,16 @@ from headgate.ports.policy import (
     read_policy,
     value_text,
 )
-from headgate.ports.world import Scaler, World, decide
+from headgate.ports.world import World
 
 __all__ = [
     "Parameter",
     "Policy",
     "PolicyInfo",
-    "Scaler",
     "Value",
     "WarmPolicy",
     "World",
     "choose_policy",
-    "decide",
     "make_policy",
     "read_live_policy",
     "read_policy",

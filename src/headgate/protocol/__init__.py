@@ -69,6 +69,7 @@ from headgate.protocol.plan import (
     Stop,
 )
 from headgate.protocol.reasons import Reason
+from headgate.protocol.resize import Reclaimed, Resize
 from headgate.protocol.stops import RunStop, StopCause, StopKind
 
 __all__ = [
@@ -114,11 +115,13 @@ __all__ = [
     "Preempted",
     "QueueChanged",
     "Reason",
+    "Reclaimed",
     "Refusal",
     "RemoveNode",
     "ReplicaAdded",
     "ReplicaLost",
     "Reserved",
+    "Resize",
     "ResultsExpired",
     "RunStop",
     "ScalingChanged",

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.protocol.reasons import PolicyBroke, Reason
+from headgate.protocol.resize import Resize
 
 T = TypeVar("T")
 Ints = NDArray[np.int64]
@@ -421,6 +422,7 @@ class Plan:
     in the next round. A gang is started, or moved, as a whole, in one group. The task of a stopped
     run waits again, and its work since its last checkpoint is lost; that of a moved run starts
     again on its target when the run has ended, and no other task can use the target until then.
+    `resizes` take slots from leases, each a group of its own, after those of `steps`.
     `memo` are changed numbers per job that the engine stores for the policy, opaque to it: they are
     in every snapshot (`Snapshot.memo`) until the job is dropped. `node_memo` are such numbers per
     node (`Snapshot.node_memo`), dropped if they are 0 or the node is lost. At `again_at`, in
@@ -432,6 +434,7 @@ class Plan:
     """
 
     steps: Steps = NO_STEPS
+    resizes: tuple[Resize, ...] = ()
     memo: Memo = field(default_factory=dict)
     node_memo: NodeMemo = field(default_factory=dict)
     again_at: float | None = None

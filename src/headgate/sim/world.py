@@ -20,8 +20,8 @@ from itertools import islice
 from headgate.base.errors import InvariantBroken
 from headgate.model import Job, Node, Read, RunId, Shard, result_ids
 from headgate.planning.network import FluidNetwork, Transfer
-from headgate.planning.scaler import SCALER
-from headgate.ports import Policy, decide
+from headgate.planning.rounds import decide
+from headgate.ports import Policy
 from headgate.protocol import (
     AddNode,
     Command,
@@ -310,7 +310,7 @@ class SimulatedWorld:
         if self._moved:
             self._moved = False
             self.communicating.see(snapshot)
-        plan = decide(self._policy, self._seed, command, snapshot, SCALER)
+        plan = decide(self._policy, self._seed, command, snapshot)
         self.decisions += 1
         at = self._now + self._decision_latency_s
         self._push(PlanReady(at=at, seen=command.seen, plan=plan))

@@ -23,6 +23,8 @@ from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError, nearest
 from headgate.model import (
     FILE_PREFIX,
     GRACE_S,
+    SLOT,
+    Items,
     Job,
     Launch,
     Program,
@@ -133,6 +135,7 @@ def _job(
         gang=job_file.gang or job_file.num_nodes is not None,
         distinct_nodes=job_file.num_nodes is not None,
         retries=retries,
+        items=Items() if program.stages[0].run == SLOT else None,  # its owner sends them
         program=replace(program, environment=environment_of(job_file)),
         runtime_class=program.stages[0].run,
         public=job_file.public,

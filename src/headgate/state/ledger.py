@@ -35,7 +35,7 @@ from headgate.state.view import Names, View
 Gpus = tuple[int, ...]
 """Indices of GPUs on their node; empty for a grant without GPUs."""
 
-_Taken = tuple[int, int, int, Gpus]  # task, demand, node, GPUs
+_Booked = tuple[int, int, int, Gpus, int]  # task, demand, node, GPUs, sign
 
 
 class Trial:
@@ -79,7 +79,7 @@ class Ledger:
         self.nodes, self.gpus, self.grants = nodes, gpus, grants
         self._spare: list[int] = []
         self._shared = False  # its tables are still a snapshot's, to be copied before a write
-        self._taken: list[_Taken] | None = None  # in order, if tentative
+        self._taken: list[_Booked] | None = None  # in order, if tentative
         self._closed: list[int] = []  # nodes, if tentative
         if isinstance(grants.task, Column):
             self._spare = np.flatnonzero(grants.task.array() < 0).tolist()
@@ -88,7 +88,7 @@ class Ledger:
     def tentative(cls, view: View) -> Ledger:
         """Return a separate ledger that starts as a view's; O(pages), copied on write.
 
-        What is taken in it can be rolled back, not released; it has no row in `grants`.
+        What is taken in it, or freed, can be rolled back; it has no row in `grants`.
         """
         ledger = cls(view.names, _frozen(view.nodes), _frozen(view.gpus), view.grants)
         ledger._shared, ledger._taken = True, []
@@ -211,7 +211,7 @@ class Ledger:
             raise InvariantBroken(problem)
         self._book(task, demand, node, gpus, -1)
         if self._taken is not None:
-            self._taken.append((task, demand, node, gpus))
+            self._taken.append((task, demand, node, gpus, -1))
             return -1
         grants = self.grants
         if self._spare:
@@ -373,16 +373,23 @@ class Ledger:
         assert self._taken is not None, "only a tentative ledger has trials"
         return Trial(partial(self._end_trial, len(self._taken)))
 
+    def free(self, task: int, demand: int, node: int, gpus: Gpus) -> None:
+        """Free what a task holds, none of it withheld; undone like what is taken."""
+        assert self._taken is not None, "only a tentative ledger frees what others hold"
+        self._book(task, demand, node, gpus, 1)
+        self._taken.append((task, demand, node, gpus, 1))
+
     def close(self, nodes: list[int]) -> None:
         """Exclude these nodes, and no others, from those that have room."""
         assert self._taken is not None, "only a tentative ledger closes nodes"
         self._closed = nodes
 
     def _end_trial(self, before: int, kept: bool) -> None:  # called by Trial alone
-        """Release all but the first `before` grants taken, unless the attempt is kept."""
+        """Undo all but the first `before` bookings, unless the attempt is kept."""
         assert self._taken is not None, "only a tentative ledger has trials"
         while not kept and len(self._taken) > before:
-            self._book(*self._taken.pop(), 1)
+            task, demand, node, gpus, sign = self._taken.pop()
+            self._book(task, demand, node, gpus, -sign)
 
 
 def _frozen(table: Any) -> Any:

@@ -277,7 +277,7 @@ class State(View):
         row = self.names.job_rows[job.id] = len(self.names.jobs)
         number = max(self.next_job, job.number)
         self.next_job = number + 1
-        self.names.jobs.append(job)
+        self.names.add_job(job)
         user = self.user_rows.setdefault(job.user, len(self.user_rows))
         if user == len(self.names.users):
             self.names.users.append(job.user)

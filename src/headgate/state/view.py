@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,18 @@ class Names:
     demands: list[Demand]
     demand_rows: dict[Demand, int]
     needs: list[tuple[tuple[int, int], ...]]
+    leases: list[int] = field(init=False)
+    """The rows of the jobs with items, ascending."""
+
+    def __post_init__(self) -> None:
+        leases = [row for row, job in enumerate(self.jobs) if job.items is not None]
+        object.__setattr__(self, "leases", leases)
+
+    def add_job(self, job: Job) -> None:
+        """Add a job, whose row is the next one."""
+        if job.items is not None:
+            self.leases.append(len(self.jobs))
+        self.jobs.append(job)
 
     def resource(self, name: str) -> int:
         """Return the number of a kind of resource, adding it if new."""

@@ -64,6 +64,8 @@ class Backfilling(PlacingPolicy):
 class PreemptingOrder(PlacingPolicy):
     """A policy that serves jobs in an order; what comes later gives way to what comes first."""
 
+    preempts_by_order = True
+
     def __init__(self, order: Order) -> None:
         self.name, self._order = order.name, order
 
