@@ -38,4 +38,4 @@ class RayCalls:
         """Disconnect this process from the cluster."""
         import ray
 
-        ray.shutdown()  # type: ignore[no-untyped-call]  # Ray ships few types
+        ray.shutdown()

@@ -97,9 +97,9 @@ def _stores(count: int, rng: np.random.Generator) -> pa.Table:
 def _sales(first: int, end: int, stores: int, rng: np.random.Generator) -> pa.Table:
     count = end - first
     columns: dict[str, pa.Array] = {}
-    for name, values in _KEYS.items():
+    for name, kinds in _KEYS.items():
         start = _FIRST_DAY if name == "ss_sold_date_sk" else 1
-        columns[name] = pa.array(rng.integers(start, start + values, count), pa.int32())
+        columns[name] = pa.array(rng.integers(start, start + kinds, count), pa.int32())
     store = rng.integers(1, stores + 1, count)
     columns["ss_store_sk"] = pa.array(store, pa.int32(), mask=rng.random(count) < _NULLS)
     ticket = np.arange(first, end) // _ROWS_OF_A_TICKET + 1

@@ -71,10 +71,10 @@ class CpuGroup:
 def available(*, root: Path = ROOT) -> bool:
     """Return whether this process can make groups with a limit; removes those of dead processes."""
     for directory in (root, root / "cpu", root / "cpuacct"):
-        for group in directory.glob(f"{_PREFIX}*-*"):
-            owner = group.name.removeprefix(_PREFIX).partition("-")[0]
+        for left in directory.glob(f"{_PREFIX}*-*"):
+            owner = left.name.removeprefix(_PREFIX).partition("-")[0]
             if owner.isdigit() and not psutil.pid_exists(int(owner)):
-                _remove(group)
+                _remove(left)
     try:
         group = CpuGroup("try", root=root)
     except OSError:
