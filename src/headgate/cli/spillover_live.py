@@ -97,7 +97,7 @@ def run_live(options: LiveOptions, show_progress: ShowProgress) -> LiveResults:
 
     Raises WorldError when Ray is not installed, or the nodes do not start.
     """
-    from headgate.experiments.bed import Bed
+    from headgate.experiments.bed import Bed, remove_leftovers
     from headgate.experiments.spillover import live, live_tables
     from headgate.live.ray_nodes import connect
 
@@ -113,6 +113,7 @@ def run_live(options: LiveOptions, show_progress: ShowProgress) -> LiveResults:
         )
         cpus = [node.cpus for node in options.nodes]
         show_progress(f"starting {len(cpus)} virtual nodes of {cpus} CPUs")
+        remove_leftovers()  # before the groups that their processes are in
         meter = stack.enter_context(_meter(options))
         bed = stack.enter_context(Bed({"r0": len(cpus)}, gpus=0, cpus=cpus, network=False))
         client = stack.enter_context(controller(bed))

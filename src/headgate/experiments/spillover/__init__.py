@@ -1,4 +1,4 @@
-"""Spillover load balancing over unlike nodes, as in the published experiments."""
+"""Balancing of small tasks over alike and unlike nodes, in the simulator."""
 
 COMMAND = "reproduce spillover"
-"""The command that writes its pages."""
+"""The command that writes their page."""

@@ -17,7 +17,7 @@ RAY = "ray"
 SIDES = (RAY, "random", "round-robin", "resource-pick-kx", "swrr", "least-cost")
 """Ray, and the balancers of `headgate.Executor`."""
 
-STEPS = 60_000
+STEPS = 30_000
 """Steps of an arithmetic call for each CPU that it requests."""
 
 Demands = list[tuple[int, int]]
