@@ -25,6 +25,7 @@ def test_all_sides_execute_all_workloads_correctly_and_nothing_is_left(tmp_path:
         arithmetic=(12,),
         megabytes=1.0,
         files=6,
+        passes=1,
         rounds=1,
     )
     found = report(options, tmp_path, as_json=True)

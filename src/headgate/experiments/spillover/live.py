@@ -38,7 +38,8 @@ class LiveOptions:
 
     `one_by_one` calls are made one after the other; `in_flight` and `arithmetic` are numbers of
     calls that are in flight together, the latter with demands of one and two CPUs; `balance` is
-    the number of calls that compute, of one CPU each, by which the use of nodes is compared.
+    the number of calls that compute, of one CPU each, by which the use of nodes is compared. A
+    query reads each of its files `passes` times.
     """
 
     nodes: tuple[LiveNode, ...] = (
@@ -49,9 +50,10 @@ class LiveOptions:
     one_by_one: int = 500
     in_flight: tuple[int, ...] = (1000, 10_000)
     arithmetic: tuple[int, ...] = (10, 100, 300, 700)
-    balance: int = 500
+    balance: int = 1000
     megabytes: float = 100.0
     files: int = 48
+    passes: int = 4
     sides: tuple[str, ...] = SIDES
     rounds: int = 3
     seed: int = 1
