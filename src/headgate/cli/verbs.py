@@ -85,6 +85,7 @@ _VERBS = {
         "histories": "reproduce_histories:histories",
         "closed-partition": "reproduce_closed_partition:closed_partition",
         "packing": "reproduce_packing:packing",
+        "spillover": "reproduce_spillover:spillover",
     },
 }
 """By group and name, the module and the function of each verb."""

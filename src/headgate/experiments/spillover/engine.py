@@ -1,0 +1,60 @@
+"""The mixed tasks on Headgate's own scheduler, which places a task only where it fits now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headgate.experiments.spillover.loop import Cluster, Task
+from headgate.model import Job, Node, Queue
+from headgate.model import Task as JobTask
+from headgate.ports import PolicyInfo, make_policy
+from headgate.sim.run import Simulation, run
+from headgate.spec.cluster import Links
+
+Policies = Mapping[str, PolicyInfo]
+
+_GIB: Final = 1 << 30
+_LINKS: Final = Links(
+    disk_bytes_per_s=1e9, node_link_bytes_per_s=1e9, rack_uplink_bytes_per_s=1e9
+)  # no task reads anything
+
+
+def makespan_s(
+    cluster: Cluster,
+    demands: Sequence[tuple[int, int, int]],
+    tasks: Sequence[Task],
+    balancer: str,
+    seed: int,
+    policies: Policies,
+) -> float:
+    """Return how long the tasks of one job take under `fifo`, placed by a balancer.
+
+    All nodes have a speed of 1.
+    """
+    policy = make_policy(policies, "fifo", {"place": balancer})
+    nodes = tuple(
+        Node(id=f"n{number}", rack="r", gpus=(), cpus=cpus, memory_bytes=gib * _GIB)
+        for number, (cpus, _, gib) in enumerate(cluster.total)
+    )
+    asked = tuple(
+        JobTask(
+            gpus=0,
+            cpus=demands[task.kind][0],
+            memory_bytes=demands[task.kind][2] * _GIB,
+            compute_s=task.work_s,
+        )
+        for task in tasks
+    )
+    job = Job(id="tasks", name="tasks", user="u", queue="q", tasks=asked)
+    outcome = run(
+        Simulation(
+            nodes=nodes,
+            links=_LINKS,
+            queues=(Queue(name="q"),),
+            submissions=((0.0, job),),
+            seed=seed,
+        ),
+        policy,
+    )
+    return float(outcome.figures["makespan_s"])

@@ -1,0 +1,139 @@
+"""The report on balancers: claims, charts and tables on a page, and the figures as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+
+from headgate.experiments.claims import Verdict, numbers_text, summary
+from headgate.experiments.spillover import COMMAND
+from headgate.experiments.spillover.results import TITLES, Results, as_json
+from headgate.experiments.spillover.runs import CLUSTERS, IDENTICAL
+from headgate.planning.balancers import BALANCERS
+from headgate.reports import pages
+from headgate.reports.drawing import LEFT, RIGHT, WIDTH, line, svg, text, ticks
+
+PAGE = "report.html"
+
+_HEIGHT, _TOP = 220.0, 10.0
+
+
+def write(directory: Path, results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
+    """Write the page, and the figures of all experiments as CSV."""
+    tables = as_json(results)
+    rows = [{"experiment": name, **row} for name in TITLES for row in tables[name]]
+    pa.csv.write_csv(pa.Table.from_pylist(rows), directory / "rows.csv")
+    (directory / PAGE).write_text(page(results, verdicts), encoding="utf-8")
+
+
+def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
+    """Return the whole page."""
+    parts = [("Claims", _claims(verdicts))]
+    parts += [
+        (title, "".join(_experiment(results, name, cluster) for cluster in CLUSTERS))
+        for name, title in TITLES.items()
+    ]
+    parts.append(("CPU use", _cpu(results)))
+    nav, body = pages.sections(parts)
+    title = "Balancing of small tasks over nodes"
+    nodes = "; ".join(f"{c.name}: {_nodes(c.name)}" for c in CLUSTERS.values())
+    words = (
+        "A simulation of dispatch and of tasks that queue at nodes, which calls Headgate's "
+        f"balancers; {len(results.seeds)} seeds. The driver is on node 1. Nodes: {nodes}."
+    )
+    return pages.document(
+        title, f"<h1>{title}</h1><p>{escape(words)}</p>{nav}{body}", command=COMMAND
+    )
+
+
+def _nodes(cluster: str) -> str:
+    own = CLUSTERS[cluster]
+    return ", ".join(
+        f"{cpus} CPUs and {gib} GiB at speed {speed:g}"
+        for (cpus, _, gib), speed in zip(own.total, own.speed, strict=True)
+    )
+
+
+def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
+    rows = [
+        (
+            pages.mark(v.holds),
+            f'{escape(v.claim.text)}<br><span class="aside">{escape(v.claim.reading)}</span>',
+            escape(numbers_text(v.claim.published, v.claim.unit)) or "-",
+            escape(numbers_text(v.ours, v.claim.unit)),
+        )
+        for v in verdicts
+    ]
+    table = pages.grid(
+        ("", "claim", "published", "simulated"), rows, ("", "long", "numbers", "numbers mine")
+    )
+    return f'<p>{summary(verdicts)}</p><div class="claims">{table}</div>'
+
+
+def cells(results: Results, experiment: str, cluster: str) -> list[list[str]]:
+    """Return a row per balancer: its name, and tasks per second for each count."""
+    return [
+        [
+            name,
+            *(
+                f"{results.rate(experiment, cluster, count, name):,.1f}"
+                for count in results.counts(experiment)
+            ),
+        ]
+        for name in BALANCERS
+    ]
+
+
+def _experiment(results: Results, experiment: str, cluster: str) -> str:
+    counts = results.counts(experiment)
+    head = ("tasks/s", *(f"{count:,}" for count in counts))
+    rows = [[escape(cell) for cell in row] for row in cells(results, experiment, cluster)]
+    chart = _chart(results, experiment, cluster) if len(counts) > 1 else ""
+    return f"<h3>{escape(cluster)} nodes</h3>{chart}{pages.grid(head, rows)}"
+
+
+def _chart(results: Results, experiment: str, cluster: str) -> str:
+    """Return the rate of each balancer over the counts, which are evenly spaced."""
+    counts = results.counts(experiment)
+    most = max(results.rate(experiment, cluster, c, name) for c in counts for name in BALANCERS)
+    across, bottom = (WIDTH - LEFT - RIGHT - 20) / (len(counts) - 1), _TOP + _HEIGHT
+    parts = []
+    for mark in ticks(most):
+        y = bottom - mark / most * _HEIGHT
+        parts.append(line(LEFT, y, WIDTH - RIGHT, y, "grid"))
+        parts.append(text(LEFT - 6, y + 4, f"{mark:,g}", "end small"))
+    for number, count in enumerate(counts):
+        parts.append(text(LEFT + number * across, bottom + 14, f"{count:,}", "middle small"))
+    for number, name in enumerate(BALANCERS):
+        points = " ".join(
+            f"{LEFT + at * across:.1f},"
+            f"{bottom - results.rate(experiment, cluster, count, name) / most * _HEIGHT:.1f}"
+            for at, count in enumerate(counts)
+        )
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="var(--k{number})" '
+            f'stroke-width="2"><title>{escape(name)}</title></polyline>'
+        )
+    named = pages.legend((f"b{number}", name) for number, name in enumerate(BALANCERS))
+    return named + svg(bottom + 24, parts, f"{experiment}, {cluster} nodes: tasks per second")
+
+
+def cpu_cells(results: Results) -> list[list[str]]:
+    """Return a row per balancer and number of tasks: CPU percent of each node, and the gap."""
+    return [
+        [name, f"{count:,}", *(f"{value:.0f}" for value in nodes), f"{gap:.1f}"]
+        for (count, name), (gap, *nodes) in results.cpu.items()
+    ]
+
+
+def _cpu(results: Results) -> str:
+    head = ("balancer", "tasks", "node 1", "node 2", "node 3", "gap of 2 and 3")
+    words = (
+        f"Percent of one CPU on {IDENTICAL} nodes, of tasks alone: the services of the first node, "
+        "which the published figures of node 1 include, are not simulated as CPU use."
+    )
+    return f"<p>{words}</p>{pages.grid(head, cpu_cells(results))}"

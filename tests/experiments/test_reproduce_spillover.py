@@ -1,0 +1,113 @@
+"""`headgate reproduce spillover` as a program: its output, its files and the input it rejects."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.experiments.test_reproduce import Page
+
+from headgate.cli import main
+from headgate.planning.balancers import BALANCERS
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main.run(["reproduce", "spillover", *arguments])
+    return code, out.getvalue(), err.getvalue()
+
+
+def reproduce(*arguments: str) -> dict[str, Any]:
+    code, out, err = run("--quick", "--seeds", "1", *arguments, "-o", "json")
+    assert (code, err) == (0, "")
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_report_has_a_verdict_for_every_claim_and_rows_for_every_experiment() -> None:
+    found = reproduce("--workers", "1")
+
+    assert set(found) == {"seeds", "tables", "shapes", "report"}
+    assert found["seeds"] == [1]
+    shapes = found["shapes"]
+    assert len({shape["id"] for shape in shapes}) == len(shapes) >= 6
+    for shape in shapes:
+        assert set(shape) == {
+            "id", "claim", "reading", "goal", "unit", "published", "ours", "holds"
+        }  # fmt: skip
+        assert isinstance(shape["holds"], bool)
+        assert shape["ours"]
+    assert sum(not shape["goal"] for shape in shapes) >= 6
+    tables = found["tables"]
+    assert set(tables) == {"sync", "async", "mixed", "scan", "join", "engine", "cpu"}
+    for name in ("sync", "async", "mixed", "scan", "join", "engine"):
+        rows = tables[name]
+        assert {row["balancer"] for row in rows} == set(BALANCERS)
+        assert {row["cluster"] for row in rows} == {"identical", "unlike"}
+        assert all(row["tasks_per_s"] > 0 for row in rows)
+    assert {file.name for file in Path("spillover-report").iterdir()} == {"report.html", "rows.csv"}
+    _check_page(Path(found["report"]))
+
+
+def _check_page(path: Path) -> None:
+    text = path.read_text()
+    page = Page()
+    page.feed(text)
+    page.close()
+
+    assert page.open == []
+    assert {link.removeprefix("#") for link in page.links} == page.ids
+    assert not {"script", "link", "img", "iframe", "object"} & set(page.seen)
+    assert not re.search(r"https?:|url\(|@import", text)
+    assert "nan" not in re.findall(r'="([^"]*)"', text)
+
+
+def test_several_processes_print_what_one_prints() -> None:
+    assert reproduce("--workers", "2") == reproduce("--workers", "1")
+
+
+def test_text_output_has_tables_and_claims_and_strict_fails_where_one_does_not_hold() -> None:
+    code, out, err = run("--quick", "--seeds", "1", "--workers", "1", "--strict")
+
+    assert err == ""
+    held = re.search(r"^\d+ of \d+ hold, (\d+) do not\.", out, re.MULTILINE)
+    assert held is not None
+    assert (code == 0) is (held[1] == "0")
+    assert "Mixed demands, so many in flight, unlike nodes" in out
+    assert "spillover-report/report.html" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        (("--seeds", "0"), "--seeds"),
+        (("--seeds", "21"), "--seeds"),
+        (("--workers", "0"), "--workers"),
+        (("--out", "file"), "--out"),
+        (("--out", "full"), "--out"),
+    ],
+)
+def test_invalid_options_are_rejected_before_any_run(arguments: tuple[str, ...], path: str) -> None:
+    Path("file").write_text("mine")
+    Path("full").mkdir()
+    Path("full", "report.html").write_text("<p>mine</p>")
+
+    code, out, err = run("--quick", *arguments, "-o", "json")
+
+    assert (code, out) == (2, "")
+    found = json.loads(err)
+    assert (found["code"], [p["path"] for p in found["problems"]]) == ("usage", [path])
+    assert Path("full", "report.html").read_text() == "<p>mine</p>"
+    assert not Path("spillover-report").exists()
