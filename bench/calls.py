@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import headgate
+from headgate.cli.spillover_live import Calls, ExecutorCalls
+from headgate.experiments.spillover.live import increased
+from headgate.live.ray_calls import RayCalls
 
 SYNC = 2000
 COMMANDS = 2000
 _HQ = shutil.which("hq")
-
-
-def increased(number: int) -> int:
-    """The smallest call."""
-    return number + 1
 
 
 def spawned(number: int) -> int:
@@ -47,6 +45,19 @@ def _seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
+def measure_tiny(side: str, calls: Calls, in_flight: Sequence[int]) -> None:
+    """Measure the smallest call, one after the other and many in flight."""
+    measure(
+        f"{side}: one call after the other", SYNC, lambda: calls.one_by_one(increased, range(SYNC))
+    )
+    for count in in_flight:
+
+        def together(count: int = count) -> None:
+            assert sum(calls.together(increased, range(count)))
+
+        measure(f"{side}: {count:,} in flight", count, together)
+
+
 def measure_headgate(in_flight: Sequence[int]) -> None:
     """Measure on a Headgate of its own."""
     with tempfile.TemporaryDirectory(prefix="hg-calls-", dir="/tmp") as directory:
@@ -62,18 +73,7 @@ def measure_headgate(in_flight: Sequence[int]) -> None:
             ):
                 executor.submit(increased, 0).result()
 
-                def one_by_one() -> None:
-                    for number in range(SYNC):
-                        executor.submit(increased, number).result()
-
-                measure("headgate: one call after the other", SYNC, one_by_one)
-                for count in in_flight:
-
-                    def together(count: int = count) -> None:
-                        futures = [executor.submit(increased, n) for n in range(count)]
-                        assert sum(future.result() for future in futures)
-
-                    measure(f"headgate: {count:,} in flight", count, together)
+                measure_tiny("headgate", ExecutorCalls({1: executor}), in_flight)
                 measure(
                     "headgate: calls that spawn `true`",
                     COMMANDS,
@@ -88,26 +88,15 @@ def measure_ray(in_flight: Sequence[int]) -> None:
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    task, spawn = ray.remote(increased), ray.remote(spawned)
-    ray.get([task.remote(0) for _ in range(100)])
-
-    def one_by_one() -> None:
-        for number in range(SYNC):
-            ray.get(task.remote(number))
-
-    measure("ray: one call after the other", SYNC, one_by_one)
-    for count in in_flight:
-
-        def together(count: int = count) -> None:
-            assert sum(ray.get([task.remote(n) for n in range(count)]))
-
-        measure(f"ray: {count:,} in flight", count, together)
+    calls = RayCalls()
+    calls.together(increased, range(100))
+    measure_tiny("ray", calls, in_flight)
     measure(
         "ray: calls that spawn `true`",
         COMMANDS,
-        lambda: ray.get([spawn.remote(n) for n in range(COMMANDS)]),
+        lambda: calls.together(spawned, range(COMMANDS)),
     )
-    ray.shutdown()
+    calls.close()
 
 
 def measure_hyperqueue() -> None:

@@ -42,6 +42,20 @@ def test_calls_run_on_granted_gpus_and_their_processes_end_after_them(headgate: 
     )
 
 
+def test_processes_know_their_node_and_an_unknown_balancer_is_rejected(headgate: Headgate) -> None:
+    def node(_: int) -> str:
+        time.sleep(0.01)
+        return os.environ["HEADGATE_NODE"]
+
+    with Executor(client=headgate.client, slots=8, balancer="round-robin") as executor:
+        found = set(executor.map(node, range(200)))
+        assert found
+        assert found <= {"n0", "n1"}
+        assert {node for _, node in executor._server._nodes} == found
+    with pytest.raises(SpecError, match=r"'best' is none; .*swrr"):
+        Executor(client=headgate.client, balancer="best")
+
+
 def test_error_of_a_call_and_its_traceback_reach_the_caller(headgate: Headgate) -> None:
     def fails(number: int) -> float:
         return 1 / (number - 5)

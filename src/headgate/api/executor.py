@@ -27,7 +27,9 @@ from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
 from headgate.live.item_server import Ended, ItemServer
 from headgate.live.item_worker import MOST_BYTES, TOKEN, pickled
 from headgate.model import SLOT
-from headgate.planning.dispatch import Dispatcher
+from headgate.planning.balancers import BALANCERS
+from headgate.planning.dispatch import Dispatcher, Pick
+from headgate.planning.picks import picks_by
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -74,15 +76,19 @@ class Executor(Base):
         name: str = "calls",
         retries: int = 2,
         idle_s: float = 10.0,
+        balancer: str | Pick = "least-cost",
         client: Client | None = None,
         **keys: Any,
     ) -> None:
         """`resources` are as in a job file, by default one CPU; `keys` are further keys of one.
 
-        SpecError for invalid ones; WorldError `unreachable` when no controller responds.
+        `balancer` chooses the node whose processes get the next calls: one of the balancers for
+        `--place`, or a function. SpecError for invalid ones; WorldError `unreachable` when no
+        controller responds.
         """
         if slots is not None and slots < 1:
             raise SpecError([Problem(path="slots", problem=f"must be at least 1, not {slots}")])
+        pick = _pick(balancer)
         self._client = client or Client()
         self._resources = {"gpus": 0, **(resources or {})}
         self._keys = {"name": name, "queue": queue, **keys}
@@ -101,7 +107,7 @@ class Executor(Base):
         self._closed = False
         self._changed = threading.Event()
         self._server = ItemServer(
-            Dispatcher(retries=retries, wanted=self._wanted),
+            Dispatcher(retries=retries, pick=pick, wanted=self._wanted),
             token=self._token,
             payload=lambda item: self._calls[item][:2],
             code=self._codes.__getitem__,
@@ -375,6 +381,15 @@ def map(  # noqa: A001  # the cluster's `map`
             executor.shutdown(cancel_futures=True)
 
     return consumed()
+
+
+def _pick(balancer: str | Pick) -> Pick:
+    if not isinstance(balancer, str):
+        return balancer
+    if balancer not in BALANCERS:
+        hint = f"the balancers are {', '.join(BALANCERS)}"
+        raise SpecError([Problem(path="balancer", problem=f"'{balancer}' is none", hint=hint)])
+    return picks_by(BALANCERS[balancer])
 
 
 def _pickled(what: str, value: Any) -> bytes:

@@ -8,17 +8,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate.api.address import socket_path
 from headgate.api.client import Client
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, WorldError
-from headgate.cli import output, process
+from headgate.cli import output
+from headgate.cli.bed_controller import controller, until
 from headgate.ports import make_policy
 from headgate.state import State
 
@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from headgate.experiments.flow.live import Comparison, LiveJob, Overhead, Pair
 
 _UNSHAPED_MBIT_PER_S = 10_000
-_TIMEOUT_S = 120.0
 _RUN_S = 600.0
-_LOOK_S = 0.25
 _PROBED_BYTES = 3 * 4 * (4 << 20)  # three rounds of probes between nodes
 _ENDED = ("finished", "failed", "cancelled")
 ShowProgress = Callable[[str], None]
@@ -153,11 +151,11 @@ class _Live:
         wanted = json.loads((self.base / "places.json").read_text())
         with self._controller("fs", probe_period_s=1.0) as client:
             before = _served(client).get("probe", 0)
-            _until(
+            until(
                 lambda: _served(client).get("probe", 0) - before >= _PROBED_BYTES,
                 "the network was measured",
             )
-            _until(
+            until(
                 lambda: all(
                     [shard["nodes"] for shard in client.shards(name)] == [[node] for node in nodes]
                     for name, nodes in wanted.items()
@@ -248,7 +246,7 @@ class _Live:
         def since() -> dict[str, int]:
             return {kind: n - before.get(kind, 0) for kind, n in _served(client).items()}
 
-        _until(
+        until(
             lambda: all(since().get(kind, 0) >= count for kind, count in least.items()),
             "the shard services have reported the bytes sent",
         )
@@ -270,7 +268,7 @@ class _Live:
         return verify(job.inputs, paths)
 
     def _ended(self, client: Client, ids: Sequence[str]) -> None:
-        _until(
+        until(
             lambda: all(client.job(job)["state"] in _ENDED for job in ids),
             "the jobs have ended",
             _RUN_S,
@@ -299,62 +297,18 @@ class _Live:
         for rack in dict.fromkeys(node.rack for node in self.bed.nodes):
             self.bed.shape(rack, mbit_per_s=mbit_per_s)
 
-    @contextmanager
-    def _controller(self, policy: str, *, probe_period_s: float = 0.0) -> Iterator[Client]:
-        """Run a controller on the head of the test bed, and yield a client of it."""
-        from headgate.live.config import ControllerConfig, save_config
-
-        state, cluster = self.bed.state, self.bed.cluster
-        config = ControllerConfig(
-            spares=0,
-            policy=policy,
-            parameters=_parameters(policy),
-            ray_address=cluster.address,
-            token=cluster.token,
-            probe_period_s=probe_period_s,
+    def _controller(
+        self, policy: str, *, probe_period_s: float = 0.0
+    ) -> AbstractContextManager[Client]:
+        return controller(
+            self.bed, policy, parameters=_parameters(policy), probe_period_s=probe_period_s
         )
-        save_config(state, config)
-        start = process.log_size(state)
-        with process.log_file(state).open("ab") as log:
-            child = subprocess.Popen(
-                [*self.bed.enter, *process.controller_command(state)],
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C reaches only this process, which stops it
-            )
-        try:
-            with Client(socket_path(state)) as client:
-
-                def up() -> bool:
-                    if child.poll() is not None:
-                        log = process.tail(state, start)
-                        raise WorldError(f"the controller ended during its start:\n{log}")
-                    reports = [n["report"] for n in _nodes(client)]
-                    return len(reports) == len(self.bed.nodes) and None not in reports
-
-                _until(up, "all nodes have joined")
-                yield client
-        finally:
-            child.terminate()
-            try:
-                child.wait(30)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
 
 
 def _parameters(policy: str) -> dict[str, float]:
     from headgate.experiments.flow.runs import PAPERS_OWN
 
     return dict(PAPERS_OWN.get(policy, {}))
-
-
-def _nodes(client: Client) -> list[dict[str, Any]]:
-    try:
-        return client.nodes()
-    except WorldError:
-        return []  # it does not respond yet
 
 
 def _served(client: Client) -> dict[str, int]:
@@ -364,14 +318,6 @@ def _served(client: Client) -> dict[str, int]:
         for kind, count in (node["report"] or {}).get("served_bytes", {}).items():
             total[kind] = total.get(kind, 0) + count
     return total
-
-
-def _until(truth: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S) -> None:
-    until = time.monotonic() + timeout_s
-    while not truth():
-        if time.monotonic() > until:
-            raise WorldError(f"after {timeout_s:g} s still not: {what}", code="not_finished")
-        time.sleep(_LOOK_S)
 
 
 # --- tables --------------------------------------------------------------------------------------

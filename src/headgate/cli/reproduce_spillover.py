@@ -27,6 +27,12 @@ def spillover(
     out: report_options.OutOption = Path("spillover-report"),
     workers: report_options.WorkersOption = None,
     strict: report_options.StrictOption = False,
+    live: Annotated[
+        bool, typer.Option("--live", help="Measure real nodes, beside Ray, instead.")
+    ] = False,
+    many: Annotated[
+        bool, typer.Option("--many", help="With --live: also 100,000 calls in flight.")
+    ] = False,
     fmt: FormatOption = None,
 ) -> None:
     """Balance small tasks over alike and unlike nodes in simulation, and report on the claims."""
@@ -38,6 +44,9 @@ def spillover(
     as_json = settle(None, fmt).as_json
     _check(seeds, workers, out)
     report_options.make(out)
+    if live:
+        _live(out, many=many, strict=strict, as_json=as_json)
+        return
     sizes = QUICK if quick else FULL
     found = _run(sizes, range(1, seeds + 1), workers or report_options.cpus(), as_json=as_json)
     verdicts = claims.judge(CLAIMS, found)
@@ -60,13 +69,28 @@ def spillover(
         raise typer.Exit(OUTSIDE)
 
 
+def _live(out: Path, *, many: bool, strict: bool, as_json: bool) -> None:
+    """Measure live; see `headgate.experiments.spillover.live`."""
+    from headgate.cli.spillover_live import report
+    from headgate.experiments.spillover.live import LiveOptions
+
+    in_flight = (*LiveOptions().in_flight, 100_000) if many else LiveOptions().in_flight
+    found = report(LiveOptions(in_flight=in_flight), out, as_json=as_json)
+    if as_json:
+        output.print_json(found)
+    else:
+        output.print_text(f"\nThe report: {found['report']}")
+    if strict and any(shape["holds"] is False for shape in found["shapes"]):
+        raise typer.Exit(OUTSIDE)
+
+
 def _check(seeds: int, workers: int | None, out: Path) -> None:
     """Raise SpecError `usage` with all invalid options."""
-    from headgate.experiments.spillover import COMMAND, report
+    from headgate.experiments.spillover import COMMAND, live_page, report
 
     wrong = report_options.invalid_seeds(seeds)
     wrong += report_options.invalid_workers(workers)
-    wrong += report_options.invalid_directory(out, (report.PAGE,), COMMAND)
+    wrong += report_options.invalid_directory(out, (report.PAGE, live_page.PAGE), COMMAND)
     report_options.reject(wrong)
 
 

@@ -20,7 +20,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -49,16 +49,23 @@ class Bed:
         racks: Mapping[str, int],
         *,
         gpus: int = 2,
+        cpus: Sequence[int] = (),
         network: bool = HAS_NETWORK,
         ray: bool = True,
     ) -> None:
         """Set the nodes by rack; nothing starts yet. `network` = False uses loopback addresses.
 
+        `cpus` are the CPUs that each node declares, by default 4; all nodes share the machine's.
         `ray` = False builds the network alone, for programs that `seats` are enough for.
         """
         places = [rack for rack, count in racks.items() for _ in range(count)]
         self.nodes = tuple(
-            Node(id=f"n{number}", rack=rack, gpus=(Gpu(memory_bytes=2 << 30),) * gpus)
+            Node(
+                id=f"n{number}",
+                rack=rack,
+                gpus=(Gpu(memory_bytes=2 << 30),) * gpus,
+                cpus=cpus[number] if cpus else 4,
+            )
             for number, rack in enumerate(places)
         )
         self._racks = tuple(racks)

@@ -447,7 +447,8 @@ class Executor:
 
         Idle workers that use any of these GPUs in another environment have ended by then.
         """
-        gpus, envs = launch.gpus, {**environment_of(launch), **prepared.envs}
+        gpus = launch.gpus
+        envs = {**environment_of(launch), "HEADGATE_NODE": self._node, **prepared.envs}
         function = launch.program.stage.program_type is ProgramType.FUNCTION
         python = prepared.python if function else ""
         for worker in self._idle:

@@ -221,6 +221,15 @@ def spawn_node(state: Path, node: Node) -> None:
         _spawn_node(state, cluster, node)
 
 
+def processes_by_node(cluster: LocalCluster) -> dict[str, set[int]]:
+    """Return the ids of the running processes of each recorded node."""
+    found: dict[str, set[int]] = {name: set() for name in cluster.seats}
+    for process, name in _processes(cluster):
+        with suppress(psutil.Error):
+            found[name] |= {process.pid, *(c.pid for c in process.children(recursive=True))}
+    return found
+
+
 def age_s(cluster: LocalCluster, name: str) -> float | None:
     """Return the age in seconds of a node's top process; None if it is not running."""
     try:

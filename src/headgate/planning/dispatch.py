@@ -43,8 +43,9 @@ class Lost(NamedTuple):
 
 @dataclass(slots=True)
 class Lease:
-    """The slots of a run, and what they have been sent."""
+    """The slots of a job on one node, and what they have been sent."""
 
+    number: int = 0
     slots: dict[int, None] = field(default_factory=dict)  # in order of arrival
     sent: int = 0
     """Items that have not ended."""
@@ -131,7 +132,7 @@ class Dispatcher:
     def join(self, slot: int, lease: int) -> None:
         """Add a slot of a lease; its number has never been used."""
         self._slots[slot] = _Slot(lease)
-        self._leases.setdefault(lease, Lease()).slots[slot] = None
+        self._leases.setdefault(lease, Lease(lease)).slots[slot] = None
 
     def leave(self, slot: int, *, crashed: bool = True) -> Lost:
         """Remove a slot; unless it `crashed`, none of its items is suspected to have ended it."""
