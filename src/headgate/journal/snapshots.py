@@ -78,6 +78,7 @@ _LATER = {
     "tasks.target": "tasks.grant",
     "grants.purpose": "grants.task",
     "jobs.migrations": "jobs.number",
+    "nodes.speed": "nodes.alive",
 }
 """Columns that earlier releases did not store, all rows blank then; one of as many rows each."""
 
