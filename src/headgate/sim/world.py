@@ -386,10 +386,13 @@ class SimulatedWorld:
     def _read(self, run: _Run) -> None:
         """Start a run's next read, or its computing after the last one."""
         launch = run.launch
-        if run.read == len(launch.reads):
+        reads = launch.reads
+        while run.read < len(reads) and self._is_empty(reads[run.read]):
+            run.read += 1
+        if run.read == len(reads):
             self._compute(run)
             return
-        read = launch.reads[run.read]
+        read = reads[run.read]
         if not self._readable(read):
             # Losing replicas during a run is no fault of the program; starting without any counts
             # as an error, or the task would be retried without limit.
@@ -403,6 +406,10 @@ class SimulatedWorld:
         run.transfer = self.network.start(
             self._transfers, launch.node, source, read.shard.size_bytes, self._now
         )
+
+    def _is_empty(self, read: Read) -> bool:
+        """Return whether nothing is transferred, though a replica is there."""
+        return not read.shard.size_bytes and self._readable(read)
 
     def _readable(self, read: Read) -> bool:
         return read.shard.id not in self._holders or bool(self._holders[read.shard.id])
