@@ -48,9 +48,10 @@ DONE, FAILED = JobState.FINISHED, JobState.FAILED
 
 def test_figures_of_three_jobs_by_hand() -> None:
     made = records((10, 10, 20, DONE), (12, 16, 42, DONE), (14, 14, 30, FAILED))
-    figures = summary(made, busy_gpu_s=64.0, gpus=4)
+    figures = summary(made, busy_gpu_s=64.0, gpus=4, tasks_finished=6)
     assert figures == {
         "makespan_s": 32.0,
+        "tasks_per_s": 6 / 32,
         "jobs_finished": 2,
         "jobs_failed": 1,
         "jobs_cancelled": 0,
@@ -67,7 +68,7 @@ def test_figures_of_three_jobs_by_hand() -> None:
 
 def test_jobs_that_never_started_or_ended_count_in_no_time() -> None:
     made = records((0, None, None, DONE), (5, 6, None, DONE), (5, 5, 9, DONE))
-    figures = summary(made, busy_gpu_s=0.0, gpus=1)
+    figures = summary(made, busy_gpu_s=0.0, gpus=1, tasks_finished=1)
     assert (figures["jobs_finished"], figures["jobs_unfinished"]) == (1, 2)
     assert figures["makespan_s"] == 9.0  # from the first submission, whoever's it was
     assert figures["mean_wait_s"] == 0.5
@@ -76,7 +77,7 @@ def test_jobs_that_never_started_or_ended_count_in_no_time() -> None:
 
 def test_means_are_none_when_nothing_ran() -> None:
     for made in (records(), records((3, None, None, DONE))):
-        figures = summary(made, busy_gpu_s=0.0, gpus=4)
+        figures = summary(made, busy_gpu_s=0.0, gpus=4, tasks_finished=0)
         assert figures["makespan_s"] == figures["gpu_utilisation"] == 0.0
         assert figures["mean_jct_s"] is figures["p99_jct_s"] is figures["mean_wait_s"] is None
         assert mean_active_jobs(made) == 0.0
@@ -84,7 +85,7 @@ def test_means_are_none_when_nothing_ran() -> None:
 
 
 def test_a_run_of_no_length_has_no_utilisation() -> None:
-    figures = summary(records((3, 3, 3, DONE)), busy_gpu_s=0.0, gpus=4)
+    figures = summary(records((3, 3, 3, DONE)), busy_gpu_s=0.0, gpus=4, tasks_finished=1)
     assert (figures["makespan_s"], figures["gpu_utilisation"]) == (0.0, 0.0)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.model import Task
+from headgate.planning.network import FluidNetwork
 from headgate.protocol import JobCancelled, NodeJoined, NodeLost, ReplicaLost
 
 Stage = Any  # of conftest.py
@@ -236,3 +237,23 @@ def test_returning_node_has_its_replicas_but_not_its_results(stage: Stage) -> No
         (9.0, "starts", "j/0@a1"), (10.0, "ends", "j/0@a1"),
         (10.0, "starts", "j/1@a1"), (10.5, "ends", "j/1@a1"),
     ]  # fmt: skip
+
+
+def test_empty_shards_are_read_without_a_transfer(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    start = FluidNetwork.start
+
+    def counted(network: FluidNetwork, number: int, *rest: Any) -> Any:
+        started.append(number)
+        return start(network, number, *rest)
+
+    monkeypatch.setattr(FluidNetwork, "start", counted)
+    seen = stage.play(
+        stage.node("a1"),
+        *(stage.replica(f"e{n}", 0, "a1") for n in range(3000)), stage.replica("s", 200, "a1"),
+        stage.job("j", Task(reads=(*(f"e{n}" for n in range(3000)), "s"), compute_s=3)),
+    )  # fmt: skip
+    assert seen.lines == [(0.0, "starts", "j/0@a1"), (5.0, "ends", "j/0@a1")]
+    assert started == [1]

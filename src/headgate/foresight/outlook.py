@@ -262,7 +262,7 @@ def _preempted(snapshot: Snapshot, task: int, now: float) -> PreemptedRun:
         node=snapshot.node(tasks.node[task]).id,
         gpus=snapshot.held_gpus(task),
         ran_s=ran_s,
-        lost_s=ran_s - snapshot.checkpoint_progress_s(task, now),
+        lost_s=ran_s - snapshot.checkpoint_progress_s(task, now) / snapshot.speed(task),
     )
 
 

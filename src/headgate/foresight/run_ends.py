@@ -31,8 +31,8 @@ class ExpectedRun:
 
     It reads for another `reads_s`, in the simulation so far, then computes: in all `median_s` in
     the median, with a `spread` as in `planning.estimates.ComputeTimes`, of which `computed_s` are
-    over at its origin. It ends `limit_s` after its origin at the latest. All are seconds, NaN
-    where unknown.
+    over at its origin: these three are at a speed of 1, it computes at `speed`. It ends `limit_s`
+    after its origin at the latest. All are seconds, NaN where unknown.
     """
 
     task: int
@@ -42,6 +42,7 @@ class ExpectedRun:
     median_s: float = math.nan
     spread: float = 0.0
     computed_s: float = 0.0
+    speed: float = 1.0
     limit_s: float = math.nan
     reads_s: float = 0.0
     reads: tuple[Read, ...] = ()
@@ -132,6 +133,7 @@ class RunEnds:
             run.limit_s = float(limits_s[n]) - (run.origin - run.launched_at)
             run.computed_s = self._state.tasks.progress_s[task]
             node = self._state.tasks.node[task]
+            run.speed = self._state.nodes.speed[node] if node >= 0 else 1.0
             run.reads = self._state.planned_reads(task, node) if node >= 0 else ()
             runs.append(run)
         return runs
@@ -213,7 +215,7 @@ class RunEnds:
             return
         run.read_s = max(0.0, at - self._state.tasks.started_at[run.task])
         run.reads_s = max(0.0, at - run.origin)
-        run.computed_s += max(0.0, run.origin - at)
+        run.computed_s += max(0.0, run.origin - at) * run.speed
         takes_s = float(remaining_s([run], np.array([0.5]))[0])
         if not math.isnan(takes_s):
             self._push(max(run.origin + takes_s, at), run)
@@ -224,10 +226,10 @@ def remaining_s(runs: Sequence[ExpectedRun], p: Floats, slower: Floats | float =
 
     `p` are the quantiles of their computing times, `slower` the factors of their reading.
     """
-    columns = [(r.median_s, r.spread, r.computed_s, r.reads_s, r.limit_s) for r in runs]
-    median_s, spread, computed_s, reads_s, limit_s = np.array(columns).T
+    columns = [(r.median_s, r.spread, r.computed_s, r.speed, r.reads_s, r.limit_s) for r in runs]
+    median_s, spread, computed_s, speed, reads_s, limit_s = np.array(columns).T
     left_s = ComputeTimes(median_s, spread).quantile(computed_s, p) - computed_s
-    takes_s: Floats = np.fmin(reads_s * slower + left_s, limit_s)
+    takes_s: Floats = np.fmin(reads_s * slower + left_s / speed, limit_s)
     return takes_s
 
 

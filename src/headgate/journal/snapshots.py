@@ -82,6 +82,7 @@ _LATER = {
     "jobs.migrations": "jobs.number",
     "nodes.draining": "nodes.rack",
     "nodes.idle_since": "nodes.rack",
+    "nodes.speed": "nodes.alive",
 }
 """Columns that earlier releases did not store, all rows blank then; one of as many rows each."""
 

@@ -16,12 +16,14 @@ from headgate.state import JobState
 Ints = NDArray[np.int64]
 
 
-def summary(jobs: JobRecords, *, busy_gpu_s: float, gpus: int) -> dict[str, Any]:
+def summary(
+    jobs: JobRecords, *, busy_gpu_s: float, gpus: int, tasks_finished: int
+) -> dict[str, Any]:
     """Return makespan, completion and waiting times and utilisation; None where undefined.
 
     Makespan runs from the first submission to the last end; quantiles interpolate linearly;
     completion times (end - submission) are those of finished jobs; waiting is submission to first
-    start, of jobs that started.
+    start, of jobs that started. `tasks_per_s` is `tasks_finished` over the makespan.
     """
     submitted, started, ended = jobs.submitted_at, jobs.started_at, jobs.ended_at
     finished = jobs.state == JobState.FINISHED
@@ -31,6 +33,7 @@ def summary(jobs: JobRecords, *, busy_gpu_s: float, gpus: int) -> dict[str, Any]
     makespan_s = float(ended[over].max() - submitted.min()) if over.any() else 0.0
     return {
         "makespan_s": makespan_s,
+        "tasks_per_s": tasks_finished / makespan_s if makespan_s else None,
         "jobs_finished": int(finished.sum()),
         "jobs_failed": int((jobs.state == JobState.FAILED).sum()),
         "jobs_cancelled": int((jobs.state == JobState.CANCELLED).sum()),

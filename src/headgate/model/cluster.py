@@ -36,7 +36,8 @@ class Node:
     `rack` is the path of its rack, such as `a1/r2`, where racks have switches above them. `shape`
     is how its GPUs are connected, if that is known. `memory_bytes` of None is unlimited. `custom`
     are amounts of further kinds of resource, in thousandths, by name. `incarnation` distinguishes a
-    node that returns from the one that was lost, in worlds that have one.
+    node that returns from the one that was lost, in worlds that have one. In a simulation `speed`
+    divides the computing times of tasks; real nodes have 1.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Node:
     custom: tuple[tuple[str, int], ...] = ()
     incarnation: str = ""
     shape: NodeShape | None = None
+    speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

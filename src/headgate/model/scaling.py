@@ -20,6 +20,7 @@ class Shape:
     cpus: int = 4
     memory_bytes: int | None = None
     custom: tuple[tuple[str, int], ...] = ()
+    speed: float = 1.0
     cost_per_h: float = 0.0
     ready_after_s: float = 0.0
     most: int | None = None
@@ -33,6 +34,7 @@ class Shape:
             cpus=self.cpus,
             memory_bytes=self.memory_bytes,
             custom=self.custom,
+            speed=self.speed,
         )
 
 

@@ -61,7 +61,7 @@ class _CpuTasks:
                 elif not self._snapshot.jobs.waiting[job]:
                     yield Refusal(reason=being_stopped(self._scratch, job), jobs=(job,))
                 continue
-            for task in self._snapshot.waiting_of(job).tolist():
+            for task in map(int, self._snapshot.waiting_of(job)):  # few of many may be placed
                 if not tasks.gpus[task] and not self._place(task):
                     yield Refusal(reason=no_room(self._scratch, task), jobs=(job,))
                     break

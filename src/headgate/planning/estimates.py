@@ -83,6 +83,7 @@ class _Runs:
     computed_s: Floats  # in all runs of the task
     saved_s: Floats  # of that, in earlier runs
     stopping: Bools
+    speed: Floats  # at which it computes
 
 
 class Estimates:
@@ -90,7 +91,8 @@ class Estimates:
 
     A run reads, then computes; saved progress counts, and a run never takes longer than its job's
     time limit. A task without a run, or that moves, is estimated as though its next run started
-    now. `p` is a quantile, more than 0 and less than 1. O(tasks requested + runtime classes).
+    now, on a node of speed 1. `p` is a quantile, more than 0 and less than 1. O(tasks requested +
+    runtime classes).
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -113,7 +115,7 @@ class Estimates:
         runs, now = self._runs(tasks), self._snapshot.now
         whole_s = self.compute_times(tasks).quantile(runs.computed_s, _checked(p))
         limit_at = runs.began_at + self.limit_s(tasks)
-        end_at = np.fmin(runs.computes_at + whole_s - runs.saved_s, limit_at)
+        end_at = np.fmin(runs.computes_at + (whole_s - runs.saved_s) / runs.speed, limit_at)
         end_at[np.isnan(end_at)] = np.inf
         end_at[runs.stopping] = now
         return np.maximum(end_at, now)
@@ -124,7 +126,7 @@ class Estimates:
         0 if nothing is known of it; 1 from its time limit on.
         """
         runs, when = self._runs(tasks), np.broadcast_to(at, len(tasks))
-        whole_s = when - runs.computes_at + runs.saved_s
+        whole_s = (when - runs.computes_at) * runs.speed + runs.saved_s
         chance = self.compute_times(tasks).ends_by(whole_s, runs.computed_s)
         chance[np.isnan(chance)] = 0.0
         limit_at = runs.began_at + self.limit_s(tasks)
@@ -168,9 +170,11 @@ class Estimates:
         reads_s = rows.read_s.take(tasks)
         reads_s[~held] = self._reads_s(tasks[~held])
         computes_at = began_at + reads_s
-        computed_s = saved_s + np.maximum(now - computes_at, 0.0)
+        speed = np.ones(len(tasks))
+        speed[held] = self._snapshot.nodes.speed.take(rows.node.take(tasks[held]))
+        computed_s = saved_s + np.maximum(now - computes_at, 0.0) * speed
         stopping = (state == TaskState.STOPPING) & ~moves
-        return _Runs(began_at, computes_at, computed_s, saved_s, stopping)
+        return _Runs(began_at, computes_at, computed_s, saved_s, stopping, speed)
 
     def _reads_s(self, tasks: Ints) -> Floats:
         """Return how long new runs take before they compute.

@@ -229,7 +229,7 @@ class _View:
         snapshot, cost = self._snapshot, 0.0
         for task in unit:
             ran_s = snapshot.now - snapshot.tasks.started_at[task] - snapshot.tasks.read_s[task]
-            saved_s = snapshot.checkpoint_progress_s(task, snapshot.now)
+            saved_s = snapshot.checkpoint_progress_s(task, snapshot.now) / snapshot.speed(task)
             cost += self._price.move_cost_s(
                 snapshot.demand(task).gpus, max(float(ran_s) - saved_s, 0.0)
             )

@@ -13,6 +13,8 @@ from headgate.state import Snapshot
 def read_s_by_node(snapshot: Snapshot, task: int, rack: Ints, size_bytes: Ints) -> Floats:
     """Return the seconds of reading on each node, `[nodes]`, as `View.expected_read_s`."""
     shards = snapshot.reads(task)
+    if not any(size_bytes[list(shards)]):
+        return np.zeros(len(rack))
     holders = [snapshot.replicas(shard) for shard in shards]
     size = size_bytes[list(shards)] if shards else np.zeros(0, np.int64)
     read = np.repeat(np.arange(len(shards)), [len(nodes) for nodes in holders])

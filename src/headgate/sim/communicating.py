@@ -37,14 +37,15 @@ class _Group:
 
 @dataclass(slots=True)
 class _Progress:
-    """Computing of a run, in seconds at slowdown 1: what was left at a time."""
+    """Computing of a run, in seconds at slowdown 1 and speed 1: what was left at a time."""
 
     left_s: float
     since: float
+    speed: float
     done_s: float = 0.0
 
     def advance(self, now: float, slowdown: float) -> None:
-        step_s = (now - self.since) / slowdown
+        step_s = (now - self.since) / slowdown * self.speed
         self.left_s = max(0.0, self.left_s - step_s)
         self.done_s += step_s
         self.since = now
@@ -98,20 +99,20 @@ class Communicating:
             self._group_of[launch.run] = name
 
     def left_s(self, launch: LaunchTask, compute_s: float) -> float:
-        """Return what a run has to compute, in seconds at slowdown 1.
+        """Return what a run has to compute, in seconds at slowdown 1 and speed 1.
 
         The engine assumes that what it saved took as long as at slowdown 1; it may be less.
         """
         saved = self._saved_s.get(launch.run[:2], 0.0)
         return max(0.0, compute_s - min(saved, launch.progress_s))
 
-    def computes(self, run: RunId, left_s: float, now: float) -> None:
-        """Let a run compute from now on."""
+    def computes(self, run: RunId, left_s: float, now: float, speed: float = 1.0) -> None:
+        """Let a run compute `left_s` seconds at speed 1 from now on, at the speed of its node."""
         name = self._group_of[run]
         group = self._groups[name]
         if not group.computing:
             self._send(name, group, now)
-        group.computing[run] = _Progress(left_s, now)
+        group.computing[run] = _Progress(left_s, now, speed)
         self._fresh.append(run)
 
     def ended(self, run: RunId, now: float, *, finished: bool) -> None:
@@ -152,7 +153,8 @@ class Communicating:
         for run in runs:
             own = self._groups.get(self._group_of.get(run, ""))
             if own is not None and run in own.computing:
-                ends.append((run, now + own.computing[run].left_s * own.slowdown))
+                left_s = own.computing[run].left_s / own.computing[run].speed
+                ends.append((run, now + left_s * own.slowdown))
         return ends
 
     def archive(self, jobs: Iterable[str]) -> None:

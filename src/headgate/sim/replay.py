@@ -57,7 +57,7 @@ def _timed(view: View, row: int) -> Job:
         compute_s, output_bytes = 0.0, 0
         if view.tasks.state[task] == TaskState.FINISHED:
             held_s = view.tasks.ended_at[task] - view.tasks.launched_at[task]
-            computed_s = max(0.0, held_s - view.tasks.read_s[task])
+            computed_s = view.speed(task) * max(0.0, held_s - view.tasks.read_s[task])
             compute_s = view.tasks.progress_s[task] + computed_s
             shards = result_ids(job.id, ordinal, job.tasks[ordinal].parts)
             rows = [view.names.shard_rows[s] for s in shards if s in view.names.shard_rows]

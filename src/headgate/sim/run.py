@@ -221,7 +221,9 @@ def run(
     figures = {
         "policy": policy.name,
         "seed": simulation.seed,
-        **summary(records, busy_gpu_s=busy.gpu_s, gpus=simulation.gpus),
+        **summary(
+            records, busy_gpu_s=busy.gpu_s, gpus=simulation.gpus, tasks_finished=world.finished
+        ),
         "jobs_rejected": simulation.rejected.total(),
         "rejected": dict(sorted(simulation.rejected.items())),
         "fairness": None,

@@ -3,10 +3,10 @@
 Submissions are a stream: only the next one is on the heap.
 
 A run reads its shards one after the other, then computes what its task's checkpoint has not saved
-of `compute_s`, more slowly where its messages meet others' (`headgate.sim.communicating`); at its
-time limit it is stopped, without a grace period. Runs report their start and
-end as events; all events of one instant are passed to the engine together, ends before faults,
-faults before submissions, equal ones in the order given.
+of `compute_s`, at the speed of its node, more slowly where its messages meet others'
+(`headgate.sim.communicating`); at its time limit it is stopped, without a grace period. Runs report
+their start and end as events; all events of one instant are passed to the engine together, ends
+before faults, faults before submissions, equal ones in the order given.
 """
 
 from __future__ import annotations
@@ -96,10 +96,10 @@ class SimulatedWorld:
     `facts` are external events, in any order: joins and losses of nodes, replicas, queues,
     cancellations; also submissions, if few. `submissions` are in order of time, are read one by one
     as time advances, and follow the facts of their instant. `fails_after_s` returns after how many
-    seconds of computing the program of a launch fails, or None. The n-th launch starts, and begins
-    to read, after the n-th of `launch_delays_s`, used cyclically; none is no delay. A task's second
-    and further launches take `resume_s` more before they start. A node that returns has the
-    replicas that `facts` gave it, not the results of its tasks.
+    seconds of computing, at speed 1, the program of a launch fails, or None. The n-th launch
+    starts, and begins to read, after the n-th of `launch_delays_s`, used cyclically; none is no
+    delay. A task's second and further launches take `resume_s` more before they start. A node that
+    returns has the replicas that `facts` gave it, not the results of its tasks.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class SimulatedWorld:
     ) -> None:
         self.network = network
         self.decisions = 0
+        self.finished = 0  # runs
         self.communicating = Communicating()
         self._policy = policy
         self._seed = seed
@@ -269,6 +270,7 @@ class SimulatedWorld:
                 run = self._remove(event.run, finished=True)
                 if run is None:
                     return False
+                self.finished += 1
                 self._keep_result(run, event.output_bytes)
             case TaskFailed():
                 return self._remove(event.run) is not None
@@ -401,10 +403,13 @@ class SimulatedWorld:
     def _read(self, run: _Run) -> None:
         """Start a run's next read, or its computing after the last one."""
         launch = run.launch
-        if run.read == len(launch.reads):
+        reads = launch.reads
+        while run.read < len(reads) and self._is_empty(reads[run.read]):
+            run.read += 1
+        if run.read == len(reads):
             self._compute(run)
             return
-        read = launch.reads[run.read]
+        read = reads[run.read]
         if not self._readable(read):
             # Losing replicas during a run is no fault of the program; starting without any counts
             # as an error, or the task would be retried without limit.
@@ -418,6 +423,10 @@ class SimulatedWorld:
         run.transfer = self.network.start(
             self._transfers, launch.node, source, read.shard.size_bytes, self._now
         )
+
+    def _is_empty(self, read: Read) -> bool:
+        """Return whether nothing is transferred, though a replica is there."""
+        return not read.shard.size_bytes and self._readable(read)
 
     def _readable(self, read: Read) -> bool:
         return read.shard.id not in self._holders or bool(self._holders[read.shard.id])
@@ -454,19 +463,21 @@ class SimulatedWorld:
             left_s = self.communicating.left_s(launch, task.compute_s)
         fails_after_s = self._fails_after_s(launch)
         end: TaskFinished | TaskFailed
+        speed = self._up[launch.node].speed
         if fails_after_s is not None and fails_after_s <= left_s:
             left_s = fails_after_s
-            end = _failure(run, self._now + left_s, FailureKind.ERROR, "the program failed")
+            at = self._now + left_s / speed
+            end = _failure(run, at, FailureKind.ERROR, "the program failed")
         else:
             end = TaskFinished(
-                at=self._now + left_s,
+                at=self._now + left_s / speed,
                 run=launch.run,
                 output_bytes=task.output_bytes,
                 usage=run.usage,
             )
         if communicates:
             run.end = end  # at a time that its neighbours decide
-            self.communicating.computes(launch.run, left_s, self._now)
+            self.communicating.computes(launch.run, left_s, self._now, speed)
         else:
             self._push(end)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -16,6 +16,7 @@ from headgate.spec.shape import Count, Name, Rate, Shape, Size, parse, shown
 
 _MOST_NODES = 100_000
 _MOST_GPUS = 1_000  # of one node
+_SLOWEST, _FASTEST = 0.001, 1000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class NodeShape(Shape):
     cpus: Count = 4
     memory: Size | None = None
     custom: dict[Name, Amount] = Field(default_factory=dict)
+    speed: Annotated[float, Field(ge=_SLOWEST, le=_FASTEST)] = 1.0
 
 
 class RackShape(Shape):
@@ -204,6 +206,7 @@ def _node(shape: NodeShape, name: str, rack: str, gpus: tuple[Gpu, ...]) -> Node
         cpus=shape.cpus,
         memory_bytes=shape.memory,
         custom=tuple(custom),
+        speed=shape.speed,
     )
 
 

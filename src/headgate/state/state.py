@@ -192,7 +192,7 @@ class State(View):
         if self.nodes.alive[row]:
             raise self.broken(f"node {node.id} joined while it is up", "node", row)
         self.nodes.spec[row] = node
-        self.nodes.alive[row] = 1
+        self.nodes.alive[row], self.nodes.speed[row] = 1, node.speed
         self.nodes.rack[row] = self._rack(node.rack)
         self.ledger.add_node(row, node)
         self.nodes.idle_since[row] = self.now
@@ -378,14 +378,15 @@ class State(View):
         return row
 
     def record_runtime(self, task: int) -> None:
-        """Update the runtime estimates with a finished task's computing time over all its runs."""
+        """Update the runtime estimates with a finished task's computing time, at a speed of 1."""
         started_at = self.tasks.started_at[task]
         if not self.learns or math.isnan(started_at):
             return  # nothing to learn from; or it ended before its start was reported
         row, saved_s = self.tasks.runtime_class[task], self.tasks.progress_s[task]
-        learnt = self.runtime_classes
-        held_s = saved_s + self.now - self.tasks.launched_at[task]
-        compute_s = saved_s + max(0.0, self.now - started_at - self.tasks.read_s[task])
+        ran_s = max(0.0, self.now - started_at - self.tasks.read_s[task])
+        learnt, speed = self.runtime_classes, self.speed(task)
+        held_s = saved_s + self.now - self.tasks.launched_at[task] + ran_s * (speed - 1)
+        compute_s = saved_s + ran_s * speed
         for column, took_s in ((learnt.compute_s, compute_s), (learnt.held_s, held_s)):
             mean_s = column[row]
             known = not math.isnan(mean_s)
@@ -532,7 +533,7 @@ class State(View):
         self.tasks.ended_at[task] = self.now
         gained_s = self.checkpoint_progress_s(task, self.now)
         self.tasks.progress_s[task] += gained_s
-        lost_s = self.now - self.tasks.launched_at[task] - gained_s
+        lost_s = self.now - self.tasks.launched_at[task] - gained_s / self.speed(task)
         gpus = self.demand(task).gpus_milli / WHOLE
         self.jobs.lost_gpu_s[self.tasks.job[task]] += lost_s * gpus
 

@@ -110,6 +110,7 @@ class NodeTable(Generic[C, V]):
     reported_at: C  # time of the last report, NaN without one since it joined
     draining: C  # u1: 1 while no run may start there
     idle_since: C  # when the last grant on it was released, or it joined; NaN with one, or down
+    speed: C  # seconds of computing at speed 1 that take one second; see `Node`
 
 
 @dataclass(slots=True)
@@ -194,7 +195,7 @@ _DTYPES: dict[str, str] = {
     "estimated_s": "f8", "time_limit_s": "f8", "count": "f8", "log_mean": "f8", "log_var": "f8",
     "within_count": "f8", "within_var": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
-    "expired_at": "f8", "reported_at": "f8", "number": "i8",
+    "expired_at": "f8", "reported_at": "f8", "number": "i8", "speed": "f8",
     "message": "O", "spec": "O",
 }  # fmt: skip
 
@@ -218,7 +219,7 @@ NAMES: dict[type, tuple[str, ...]] = {
 _BLANKS: dict[str, Any] = {
     "launched_at": math.nan, "started_at": math.nan, "ended_at": math.nan, "expired_at": math.nan,
     "compute_s": math.nan, "held_s": math.nan, "estimated_s": math.nan, "time_limit_s": math.nan,
-    "parent": -1,
+    "parent": -1, "speed": 1.0,
     "node": -1, "grant": -1, "target": -1, "task": GPU_FREE, "next_attempt": 1,
     "reported_at": math.nan, "idle_since": math.nan, "actual_bytes": -1, "utilisation_milli": -1,
     "message": None, "spec": None,

@@ -323,13 +323,20 @@ class View:
         end: float = launched_at + self.tasks.read_s[task] + compute_s
         return end if math.isnan(end) else self.now + abs(end - self.now)
 
+    def speed(self, task: int) -> float:
+        """Return the speed of the node of a task's last run; see `Node`."""
+        return float(self.nodes.speed[self.tasks.node[task]])
+
     def checkpoint_progress_s(self, task: int, now: float) -> float:
-        """Return the seconds of computing that a run has saved, if it ends now without a result."""
+        """Return what a run has saved, if it ends now without a result.
+
+        In seconds of computing at speed 1, as everything that is saved.
+        """
         tasks = self.tasks
         if not tasks.checkpoint_s[task]:
             return 0.0
         computed_s = now - tasks.started_at[task] - tasks.read_s[task]
-        return float(saved_s(computed_s, tasks.checkpoint_s[task]))
+        return float(saved_s(computed_s * self.speed(task), tasks.checkpoint_s[task]))
 
     def planned_reads(self, task: int, node: int) -> tuple[Read, ...]:
         """Return the reads of a run of a task on a node, from the nearest replicas only.
