@@ -51,7 +51,7 @@ def test_report_has_a_verdict_for_every_claim_and_rows_for_every_experiment() ->
         assert shape["ours"]
     assert sum(not shape["goal"] for shape in shapes) >= 6
     tables = found["tables"]
-    assert set(tables) == {"sync", "async", "mixed", "scan", "join", "engine", "cpu"}
+    assert set(tables) == {"sync", "async", "mixed", "scan", "join", "engine", "cpu", "scaling"}
     for name in ("sync", "async", "mixed", "scan", "join", "engine"):
         rows = tables[name]
         assert {row["balancer"] for row in rows} == set(BALANCERS)

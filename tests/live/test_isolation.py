@@ -171,6 +171,7 @@ def test_environment_is_that_of_a_login_and_what_the_job_sets(
     assert path.split(":")[0] == str(Path(readable_python).parent)
     assert found == {
         "CUDA_VISIBLE_DEVICES": "",
+        "HEADGATE_NODE": "n0",
         "HOME": pwd.getpwnam(USER).pw_dir,
         "LANG": "C.UTF-8",
         "LOGNAME": USER,

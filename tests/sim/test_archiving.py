@@ -11,7 +11,7 @@ from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
 from headgate.engine import Engine, drive
 from headgate.journal.snapshots import decode_snapshot, encode_snapshot
-from headgate.machine import machine
+from headgate.machine import archiving
 from headgate.planning.network import FluidNetwork
 from headgate.ports import make_policy
 from headgate.protocol import (
@@ -108,7 +108,7 @@ def ride(seed: int, name: str, *, archiving: bool) -> tuple[Engine, Seen]:
 
 @pytest.fixture(autouse=True)
 def _compact_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "COMPACT_ROWS", 1)
+    monkeypatch.setattr(archiving, "COMPACT_ROWS", 1)
 
 
 @pytest.mark.parametrize("name", IN_TURN)

@@ -98,6 +98,7 @@ def _run(sizes: Sizes, seeds: Sequence[int], workers: int, *, as_json: bool) -> 
     from headgate.experiments.pool import run_all
     from headgate.experiments.spillover.results import gather
     from headgate.experiments.spillover.runs import Run, measure, plan
+    from headgate.experiments.spillover.scaling import measure_scaling
 
     runs = plan(sizes, seeds)
     with report_options.counting("Simulating", len(runs), as_json=as_json) as advance:
@@ -105,12 +106,13 @@ def _run(sizes: Sizes, seeds: Sequence[int], workers: int, *, as_json: bool) -> 
         def step(run: Run) -> None:
             advance(f"Simulated {run.experiment} {run.count:,}, {run.balancer}, seed {run.seed}")
 
-        return gather(run_all(runs, measure, dict(POLICIES), workers=workers, step=step), seeds)
+        ended = run_all(runs, measure, dict(POLICIES), workers=workers, step=step)
+        return gather(ended, seeds, measure_scaling(POLICIES))
 
 
 def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
     from headgate.experiments.claims import numbers_text, summary
-    from headgate.experiments.spillover.report import cells, cpu_cells
+    from headgate.experiments.spillover.report import cells, cpu_cells, scaling_cells
     from headgate.experiments.spillover.results import TITLES
     from headgate.experiments.spillover.runs import CLUSTERS
 
@@ -121,6 +123,8 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
             output.print_table(head, cells(results, experiment, cluster))
     output.print_text("\nCPU percent of nodes, identical nodes")
     output.print_table(("BALANCER", "TASKS", "1", "2", "3", "GAP"), cpu_cells(results))
+    output.print_text("\nScaling: each kind of task alone, 10 s a pod")
+    output.print_table(("KIND", "TASKS", "WITHOUT", "WITH", "TIME", "PODS"), scaling_cells(results))
     output.print_text("\nClaims")
     for v in verdicts:
         published = numbers_text(v.claim.published, v.claim.unit)

@@ -22,6 +22,7 @@ UNITS = {
     "part": "{:.1%}",
     "ratio": "{:.2f}x",
     "number": "{:.3f}",
+    "count": "{:.0f}",
 }
 """The format of a claim's numbers, by unit."""
 

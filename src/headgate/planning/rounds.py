@@ -16,7 +16,7 @@ def decide(policy: Policy, seed: int, command: Decide, snapshot: Snapshot) -> Pl
     A cluster that scales has rounds without a waiting task, in which no policy decides.
     """
     plan = Plan()
-    if snapshot.waiting_tasks:
+    if snapshot.waiting_tasks or snapshot.fleet.scaling is None:
         plan = decided(policy, snapshot, stream(seed, "decide", command.seen))
     return with_scaling(snapshot, plan)
 

@@ -7,8 +7,10 @@ from itertools import pairwise
 from statistics import fmean, stdev
 
 from headgate.experiments.claims import Claim, Numbers
+from headgate.experiments.spillover import scaling
 from headgate.experiments.spillover.results import PUBLISHED_CPU, Results
 from headgate.experiments.spillover.runs import FIVE, IDENTICAL, PUBLISHED_SYNC, UNLIKE
+from headgate.experiments.spillover.scaling import Scaled
 
 _BEST = 0.995
 """A mean that reaches this part of the best one counts as equal to it."""
@@ -188,6 +190,20 @@ _TO_RANDOM = "Rates as multiples of that of `random`, which places as Ray did; m
 
 _CLUSTERS = ((IDENTICAL, "identical nodes"), (UNLIKE, "unlike nodes"))
 
+
+def _of_scaling(claim: Claim[Scaled]) -> Claim[Results]:
+    """Return a claim on scaling as one on all results."""
+    return Claim(
+        id=claim.id,
+        text=claim.text,
+        reading=claim.reading,
+        unit=claim.unit,
+        check=lambda results: claim.check(results.scaled),
+        published=claim.published,
+        is_goal=claim.is_goal,
+    )
+
+
 CLAIMS: tuple[Claim[Results], ...] = (
     Claim(
         id="sync-close",
@@ -292,6 +308,7 @@ CLAIMS: tuple[Claim[Results], ...] = (
             for tasks, levels in zip((1000, 10_000, 100_000), PUBLISHED_CPU["swrr"], strict=True)
         },
     ),
+    *(_of_scaling(claim) for claim in scaling.CLAIMS),
     *(
         Claim(
             id=f"goal-least-cost-{experiment}",

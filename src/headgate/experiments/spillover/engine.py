@@ -15,7 +15,7 @@ from headgate.spec.cluster import Links
 Policies = Mapping[str, PolicyInfo]
 
 _GIB: Final = 1 << 30
-_LINKS: Final = Links(
+LINKS: Final = Links(
     disk_bytes_per_s=1e9, node_link_bytes_per_s=1e9, rack_uplink_bytes_per_s=1e9
 )  # no task reads anything
 
@@ -34,8 +34,10 @@ def makespan_s(
     """
     policy = make_policy(policies, "fifo", {"place": balancer})
     nodes = tuple(
-        Node(id=f"n{number}", rack="r", gpus=(), cpus=cpus, memory_bytes=gib * _GIB)
-        for number, (cpus, _, gib) in enumerate(cluster.total)
+        Node(id=f"n{number}", rack="r", gpus=(), cpus=cpus, memory_bytes=gib * _GIB, speed=speed)
+        for number, ((cpus, _, gib), speed) in enumerate(
+            zip(cluster.total, cluster.speed, strict=True)
+        )
     )
     asked = tuple(
         JobTask(
@@ -50,7 +52,7 @@ def makespan_s(
     outcome = run(
         Simulation(
             nodes=nodes,
-            links=_LINKS,
+            links=LINKS,
             queues=(Queue(name="q"),),
             submissions=((0.0, job),),
             seed=seed,

@@ -13,6 +13,7 @@ from headgate.experiments.claims import Verdict, numbers_text, summary
 from headgate.experiments.spillover import COMMAND
 from headgate.experiments.spillover.results import TITLES, Results, as_json
 from headgate.experiments.spillover.runs import CLUSTERS, IDENTICAL
+from headgate.experiments.spillover.scaling import POD_S, as_rows
 from headgate.planning.balancers import BALANCERS
 from headgate.reports import pages
 from headgate.reports.drawing import LEFT, RIGHT, WIDTH, line, svg, text, ticks
@@ -38,6 +39,7 @@ def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
         for name, title in TITLES.items()
     ]
     parts.append(("CPU use", _cpu(results)))
+    parts.append(("Scaling", _scaling(results)))
     nav, body = pages.sections(parts)
     title = "Balancing of small tasks over nodes"
     nodes = "; ".join(f"{c.name}: {_nodes(c.name)}" for c in CLUSTERS.values())
@@ -128,6 +130,27 @@ def cpu_cells(results: Results) -> list[list[str]]:
         [name, f"{count:,}", *(f"{value:.0f}" for value in nodes), f"{gap:.1f}"]
         for (count, name), (gap, *nodes) in results.cpu.items()
     ]
+
+
+def scaling_cells(results: Results) -> list[list[str]]:
+    """Return a row per kind of task: tasks, those finished without and with scaling, and pods."""
+    return [
+        [
+            str(row["kind"]),
+            str(row["tasks"]),
+            str(row["finished_without_scaling"]),
+            str(row["finished"]),
+            f"{row['seconds']:.1f} s",
+            ", ".join(f"{count} {shape}" for shape, count in row["pods"].items()) or "-",
+        ]
+        for row in as_rows(results.scaled)
+    ]
+
+
+def _scaling(results: Results) -> str:
+    head = ("kind", "tasks", "finished without", "finished with", "time", "pods made")
+    words = f"Four pods of 1 CPU and 512 MB; a pod is up {POD_S:g} s after its order."
+    return f"<p>{words}</p>{pages.grid(head, scaling_cells(results))}"
 
 
 def _cpu(results: Results) -> str:

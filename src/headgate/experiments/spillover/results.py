@@ -9,6 +9,7 @@ from typing import Any
 
 from headgate.experiments.spillover.loop import Ended
 from headgate.experiments.spillover.runs import IDENTICAL, Run
+from headgate.experiments.spillover.scaling import Scaled, as_rows
 
 TITLES: Mapping[str, str] = {
     "sync": "Tiny tasks, one in flight",
@@ -41,6 +42,7 @@ class Results:
     """Makespans, means over seeds."""
     cpu: Mapping[tuple[int, str], tuple[float, ...]]
     """CPU percent by node, on the identical nodes; by tasks and balancer."""
+    scaled: Scaled
 
     def counts(self, experiment: str) -> list[int]:
         """Return the counts of an experiment, ascending."""
@@ -55,7 +57,7 @@ class Results:
         return self.cpu[count, balancer][0]
 
 
-def gather(ended: Mapping[Run, Ended], seeds: Sequence[int]) -> Results:
+def gather(ended: Mapping[Run, Ended], seeds: Sequence[int], scaled: Scaled) -> Results:
     """Return the figures of all runs."""
     rates: dict[tuple[str, str, int, str], list[float]] = {}
     seconds: dict[tuple[str, str, int, str], list[float]] = {}
@@ -68,6 +70,7 @@ def gather(ended: Mapping[Run, Ended], seeds: Sequence[int]) -> Results:
         rates=rates,
         seconds={key: fmean(values) for key, values in seconds.items()},
         cpu=_cpu(ended),
+        scaled=scaled,
     )
 
 
@@ -120,4 +123,5 @@ def as_json(results: Results) -> dict[str, Any]:
         {"tasks": count, "balancer": balancer, "gap": gap, "percent": nodes}
         for (count, balancer), (gap, *nodes) in results.cpu.items()
     ]
+    tables["scaling"] = as_rows(results.scaled)
     return tables
