@@ -254,7 +254,7 @@ def random_walk(
         ):
             if rng.random() < 0.3:
                 change(state, rng, accepts)
-        if moves_rng.random() < 0.02:
+        if moves_rng.random() < 0.03:
             _drain_or_resume(state, moves_rng)
         _begin_moves(state, moves_rng, chance=0.05)
 
