@@ -16,7 +16,7 @@ from headgate.cli import show
 VERBS = {
     "up", "down", "run", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues", "top",
     "topology", "data", "plan", "policies", "simulate", "reproduce", "demo", "pack", "migrate",
-    "drain", "resume",
+    "drain", "resume", "scale",
 }  # fmt: skip
 
 

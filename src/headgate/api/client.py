@@ -193,6 +193,10 @@ class Client:
         query = {"reason": reason, "dry_run": dry_run}
         return self._call("POST", f"{_node(node)}/drain", query)
 
+    def scaling(self) -> Body:
+        """Return the shapes of nodes, the orders on their way, and what would be ordered now."""
+        return self._call("GET", "/scaling")
+
     def resume(self, node: str, *, dry_run: bool = False) -> Body:
         """Let runs start on a draining node again."""
         query = {"dry_run": dry_run}

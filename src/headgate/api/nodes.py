@@ -1,4 +1,4 @@
-"""Routes that drain nodes and resume them."""
+"""Routes that drain nodes and resume them, and show how the cluster scales."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from fastapi import APIRouter, Query
 
 from headgate.api.deps import ControllerDep, DryRun, Pools, User, in_pool
 from headgate.api.views import drain_view
+from headgate.foresight.nodes import shape_text
+from headgate.model.scaling import Shape
+from headgate.planning.scaler import wanted_now
+from headgate.state import Snapshot
 
 router = APIRouter()
 Body = dict[str, Any]
@@ -35,3 +39,49 @@ async def resume(
     """Let runs start on a draining node again."""
     await in_pool(pools.journal, controller.resume, node, user=user, dry_run=dry_run)
     return {"id": node, "draining": drain_view(controller.snapshot(), node), "dry_run": dry_run}
+
+
+@router.get("/scaling")
+def scaling(controller: ControllerDep) -> Body:
+    """Return the catalogue, the nodes on their way, those made and removed, and what would follow.
+
+    `shapes` is null for a cluster that does not scale.
+    """
+    return scaling_view(controller.snapshot(), controller.now())
+
+
+def scaling_view(snapshot: Snapshot, now: float) -> Body:
+    """Return the state of scaling as JSON values."""
+    fleet, found = snapshot.fleet, wanted_now(snapshot)
+    catalogue = fleet.scaling
+    return {
+        "shapes": None if catalogue is None else [_shape_view(each) for each in catalogue.shapes],
+        "orders": [
+            {
+                "order": key,
+                "shape": order.shape,
+                "since_s": now - order.at,
+                "failures": order.failures,
+                "message": order.message,
+            }
+            for key, order in fleet.orders.items()
+        ],
+        "made": [
+            {"node": node, "order": key, "shape": shape}
+            for node, (key, shape) in fleet.made.items()
+        ],
+        "removing": [{"node": node, "order": key} for key, node in fleet.removing.items()],
+        "would_order": list(found.orders),
+        "would_drain": list(found.drains),
+        "unmet": list(found.unmet.values()),
+    }
+
+
+def _shape_view(shape: Shape) -> Body:
+    return {
+        "name": shape.name,
+        "has": shape_text(shape),
+        "cost_per_h": shape.cost_per_h,
+        "ready_after_s": shape.ready_after_s,
+        "max": shape.most,
+    }

@@ -47,6 +47,7 @@ def start_cluster(
     token_file: Path | None = None,
     probe_period_s: float | None = None,
     spares: int | None = None,
+    scaling: str | None = None,
     show_progress: ShowProgress = lambda _: None,
     **limits: float | None,
 ) -> dict[str, Any]:
@@ -76,6 +77,7 @@ def start_cluster(
         shared_account=shared_account or None,
         probe_period_s=probe_period_s,
         spares=spares,
+        scaling=scaling,
         **limits,
     )
     members = _members(state, given)

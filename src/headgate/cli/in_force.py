@@ -64,9 +64,11 @@ def _options(config: ControllerConfig, given: Mapping[str, Any]) -> Iterator[tup
         held = getattr(config, key)
         if key in ("policy", "parameters") or held == value:
             continue
-        text = (
-            "other queues are in force" if key == "queues" else f"{_shown(key, held)} is in force"
-        )
+        text = f"{_shown(key, held)} is in force"
+        if key == "queues":
+            text = "other queues are in force"
+        elif key == "scaling":
+            text = "another scaling file is in force" if held else "none is in force"
         yield _OPTIONS.get(key, f"--{key.removesuffix('_s').replace('_', '-')}"), text
 
 
@@ -99,7 +101,8 @@ def _nodes(
         return
     cluster = local_cluster(state)
     if cluster is not None:  # as started, also those that are down
-        nodes = [asdict(node) for node in cluster.nodes.values()]
+        own = [n for name, n in cluster.nodes.items() if name not in cluster.ordered]
+        nodes = [asdict(node) for node in own]
     else:
         with client_of(state) as client:
             nodes = [node for node in client.nodes() if node["state"] == "up"]

@@ -139,6 +139,10 @@ _TopologyOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="How nodes and GPUs are connected (YAML)."),
 ]
+_ScalingOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Nodes that can be ordered, and their provider (YAML)."),
+]
 
 
 def up(
@@ -160,6 +164,7 @@ def up(
     log_limit: _LogLimitOption = None,
     spares: _SparesOption = None,
     topology: _TopologyOption = None,
+    scaling: _ScalingOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -175,6 +180,7 @@ def up(
     retain_s = None if retain is None else parsed("--retain", _keep, retain)
     log_limit_bytes = None if log_limit is None else _log_limit(log_limit)
     connections = None if topology is None else _topology_text(topology)
+    scales = None if scaling is None else _scaling_text(scaling)
     with _progress(settings, "starting") as show_progress:
         facts = start_cluster(
             settings.state,
@@ -194,6 +200,7 @@ def up(
             retain_s=retain_s,
             log_limit_bytes=log_limit_bytes,
             spares=spares,
+            scaling=scales,
             show_progress=show_progress,
         )
     _connect(settings, connections)
@@ -205,6 +212,15 @@ def _is_up(facts: dict[str, Any], settings: Settings) -> str:
     verb = "is already running" if facts["already_running"] else "is up"
     text = f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
     return "\n".join([text, f"State directory: {settings.state}", *facts["notes"]])
+
+
+def _scaling_text(file: Path) -> str:
+    """Return the text of a scaling file; raise SpecError with all its problems."""
+    from headgate.spec.document import read_text
+    from headgate.spec.live_scaling import load_live_scaling
+
+    load_live_scaling(file)
+    return read_text(file)
 
 
 def _topology_text(file: Path) -> str:

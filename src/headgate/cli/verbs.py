@@ -69,6 +69,7 @@ _VERBS = {
         "migrate": "migrate:migrate",
         "drain": "drain:drain",
         "resume": "drain:resume",
+        "scale": "scale:scale",
         "nodes": "show:nodes",
         "queues": "show:queues",
         "top": "top:top",

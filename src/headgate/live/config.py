@@ -36,6 +36,7 @@ class ControllerConfig:
     `keep_results_s` seconds after their end; `inf` is forever. Ended jobs stay in the state for
     `retain_s` seconds before they are archived. `spares` executors are kept ready on each node, and
     as many masters beside the controller. Of a log over `log_limit_bytes` the middle is dropped.
+    `scaling` is the text of a scaling file; without one, no node is ordered.
     """
 
     policy: str
@@ -52,6 +53,7 @@ class ControllerConfig:
     retain_s: float = RETAIN_S
     log_limit_bytes: int = LOG_LIMIT_BYTES
     spares: int = SPARES
+    scaling: str = ""
 
 
 def save_config(state: Path, config: ControllerConfig) -> None:

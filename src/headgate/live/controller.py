@@ -32,15 +32,18 @@ from headgate.live.expiry import Expiry
 from headgate.live.holders import Holders
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
+from headgate.live.ordering import Orders
 from headgate.live.outputs import Outputs
 from headgate.live.packages import Packages
 from headgate.live.private import secret
+from headgate.live.providers.make import make_provider
 from headgate.live.ray_nodes import own_address
 from headgate.live.replication import Replicator
 from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
 from headgate.model import Dataset, Job, LogPiece, Node, Queue
+from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats, HasCertificates
 from headgate.planning.draining import drain_request, resume_request
@@ -57,8 +60,10 @@ from headgate.protocol import (
     NodeLost,
     QueueChanged,
     ReplicaLost,
+    ScalingChanged,
     TopologyChanged,
 )
+from headgate.spec.live_scaling import load_live_scaling
 from headgate.spec.topology import mismatches
 from headgate.state import JobState, Snapshot
 from headgate.state.life import ENDED
@@ -116,6 +121,7 @@ class Controller:
             probe_period_s=config.probe_period_s,
         )
         self.world.lend = self.membership.lend
+        self._scaling = self._scale(engine)
         self._outputs = self._make_outputs(token)
         self._uploads = DatasetUploads(self.membership, token=token)
         self._packages = Packages(state / "packages", token=token, snapshot=self.snapshot)
@@ -135,6 +141,14 @@ class Controller:
         )
         self._works = self._background(record_of, engine)
         self._thread = threading.Thread(target=self._drive, name="engine", daemon=True)
+
+    def _scale(self, engine: dict[str, Any]) -> Scaling | None:
+        """Connect the provider of nodes; return the catalogue, None without one."""
+        if not self._config.scaling:
+            return None
+        scaling, provider = load_live_scaling(self._config.scaling)
+        self.world.orders = Orders(make_provider(provider, self._state), **engine)
+        return scaling
 
     def _make_outputs(self, token: str) -> Outputs:
         return Outputs(
@@ -183,6 +197,7 @@ class Controller:
         self.world.reconcile(in_flight)
         self._thread.start()
         self._set_queues(view)
+        self._set_scaling(view)
         self.world.start(self.membership.run())
         for what, work in self._works.items():
             self.world.start(supervise(what, work))
@@ -213,6 +228,11 @@ class Controller:
         changed = [q for name, q in wanted.items() if known.get(name) != q]
         if changed:
             self._handle([QueueChanged(at=at, queue=queue) for queue in changed])
+
+    def _set_scaling(self, view: Snapshot) -> None:
+        if view.fleet.scaling != self._scaling:
+            event = ScalingChanged(at=self.world.now(), scaling=self._scaling)
+            self._handle([event])
 
     def _drive(self) -> None:
         try:

@@ -278,6 +278,7 @@ class Membership:
             kept=True,
             without=tuple(shard for shard, size in held.items() if sizes.get(shard) != size),
             holds=tuple(_unknown_shards(view, report, held)),
+            order=member.name if view.fleet.is_order(member.name) else "",
         )
 
     def _found_replicas(self, report: AgentReport) -> list[Event]:

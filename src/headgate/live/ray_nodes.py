@@ -80,7 +80,8 @@ class LocalCluster:
 
     `seats` has the head first; `nodes` are all others. `sessions` are the session ids of the nodes
     that should be up: a node that was stopped on purpose has none. `head_starts` counts consecutive
-    restarts of the head, the last one at `head_started_at`, in seconds since the epoch.
+    restarts of the head, the last one at `head_started_at`, in seconds since the epoch. `ordered`
+    nodes were added later, by name.
     """
 
     address: str
@@ -93,6 +94,7 @@ class LocalCluster:
     nodes: dict[str, Node] = field(default_factory=dict)
     head_starts: int = 0
     head_started_at: float = 0.0
+    ordered: list[str] = field(default_factory=list)
 
 
 _RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")  # and such as node:10.0.0.1
@@ -239,6 +241,33 @@ def age_s(cluster: LocalCluster, name: str) -> float | None:
         return time.time() - process.create_time() if running else None
     except (KeyError, psutil.Error):
         return None
+
+
+@private_files()
+def add_node(state: Path, node: Node) -> None:
+    """Record one more node and start it without waiting; nothing happens for a recorded one."""
+    with _locked(state):
+        cluster = _recorded(state, HEAD)
+        if node.id in cluster.nodes:
+            return
+        used = {seat.address for seat in cluster.seats.values()}
+        free = (_loopback(number) for number in range(len(used) + 1))
+        cluster.seats[node.id] = Seat(address=next(each for each in free if each not in used))
+        cluster.nodes[node.id] = node
+        cluster.ordered.append(node.id)
+        _spawn_node(state, cluster, node)
+
+
+def drop_node(state: Path, name: str) -> None:
+    """Kill all processes of a node, if it is recorded, and forget it."""
+    with _locked(state):
+        cluster = _recorded(state, HEAD)
+        if name in cluster.nodes:
+            _kill(cluster, (name,))
+            for record in (cluster.sessions, cluster.nodes, cluster.seats):
+                record.pop(name, None)
+            cluster.ordered.remove(name)
+            _write_record(state, cluster)
 
 
 def kill_node(state: Path, name: str) -> None:

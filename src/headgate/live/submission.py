@@ -192,7 +192,7 @@ class Submissions:
         nodes = [view.node(row) for row in view.live_nodes()]
         job = with_cpus_of_gpus(job, nodes)
         queue = view.queue(view.names.queue_rows[job.queue])
-        reason = check_submission(job, queue, nodes, self._policy)
+        reason = check_submission(job, queue, nodes, self._policy, view.fleet.scaling)
         if reason is not None:
             raise _rejected(job_file, job, reason)
         return replace(job, after=earlier)

@@ -22,17 +22,20 @@ from typing import Any
 from headgate.live.inbox import Inbox
 from headgate.live.link import JobLink, ReachableNodes
 from headgate.live.master import end_job, jobs_with_actors
+from headgate.live.ordering import Orders
 from headgate.live.policy_thread import DEADLINE_S, PolicyThread
 from headgate.live.spares import Spares
 from headgate.live.supervise import Backoff, supervise
 from headgate.model import RayMode
 from headgate.ports import Policy
 from headgate.protocol import (
+    AddNode,
     Command,
     Decide,
     Event,
     LaunchGang,
     LaunchTask,
+    RemoveNode,
     StopTask,
     TimerFired,
     WakeAt,
@@ -75,6 +78,7 @@ class LiveWorld:
         )
         # called with the launches of a job that runs on the Ray cluster of its nodes
         self.lend: Callable[[Sequence[LaunchTask]], Coroutine[Any, Any, None]] | None = None
+        self.orders: Orders | None = None  # of a cluster that scales
         self._closing = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run_loop, name="ray", daemon=True)
@@ -104,6 +108,8 @@ class LiveWorld:
                     launches.setdefault(command.run.job, []).append(command)
                 case LaunchGang():
                     self._call(self._launch, command.members, command.nodes)
+                case AddNode() | RemoveNode():
+                    self._call(self._order, command)
                 case StopTask():
                     stops.append(command)
                 case Decide():
@@ -200,6 +206,14 @@ class LiveWorld:
         link = self._links.get(command.run.job)
         if link is not None:  # else the job and its actors have ended meanwhile
             link[0].stop(command.run, now=command.now)
+
+    def _order(self, command: AddNode | RemoveNode) -> None:
+        if self.orders is None:
+            return  # the cluster no longer scales: the order waits until it does again
+        if isinstance(command, AddNode):
+            self.orders.add(command.order, command.shape)
+        else:
+            self.orders.remove(command.order)
 
     def _link(self, job: str) -> JobLink:
         if job not in self._links:

@@ -49,6 +49,11 @@ def decide_nodes(snapshot: Snapshot, plan: Plan) -> Wanted:
     )
 
 
+def wanted_now(snapshot: Snapshot) -> Wanted:
+    """Return what scaling would do now, if no task started in this round."""
+    return decide_nodes(snapshot, Plan())
+
+
 def why_unmet(snapshot: Snapshot, unit: Pending) -> str:
     """Return why no node would be ordered for a parked unit, were it alone; "" if one would."""
     fleet = snapshot.fleet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headgate.model import WHOLE, Job, Node, Queue, amount_of
 from headgate.model.scaling import Scaling
@@ -13,6 +14,7 @@ from headgate.planning.fit import (
     members_that_fit,
     most_on_one_node,
 )
+from headgate.planning.scaling import nearest_shape
 from headgate.ports import Policy
 from headgate.protocol import Reason
 from headgate.protocol.reasons import NothingFits, QueueTooSmall
@@ -43,7 +45,14 @@ def never_fits(
     if lacking is None or scaling is None:
         return lacking
     members = len(job.tasks) if job.gang else 1
-    return fits_no_node(job, [*nodes, *ordered_nodes(scaling, nodes, members)])
+    lacking = fits_no_node(job, [*nodes, *ordered_nodes(scaling, nodes, members)])
+    if lacking is None or lacking.task is None:
+        return lacking
+    near = nearest_shape(scaling, job.tasks[lacking.task].demand)
+    nearest = (
+        "" if near is None else f"; of the shapes that can be ordered the nearest is {near.name}"
+    )
+    return replace(lacking, most=lacking.most + nearest)
 
 
 def ordered_nodes(scaling: Scaling, nodes: Sequence[Node], most: int) -> list[Node]:

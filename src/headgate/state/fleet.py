@@ -52,6 +52,11 @@ class Fleet:
         shapes = () if self.scaling is None else self.scaling.shapes
         return next((shape for shape in shapes if shape.name == name), None)
 
+    def is_order(self, name: str) -> bool:
+        """Return whether a name is the key of an order whose node may exist."""
+        made = any(key == name for key, _ in self.made.values())
+        return name in self.orders or name in self.removing or made
+
     def replace(self, **changes: Any) -> Fleet:
         """Return the fleet with other values of some fields."""
         return replace(self, **changes)
