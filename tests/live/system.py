@@ -41,6 +41,7 @@ ENDED = ("finished", "failed", "cancelled")
 _PROGRAM = Path(sys.executable).parent / "headgate"
 _MAIN = "from headgate.cli.main import main; main()"
 _PATIENCE_S = 60.0
+_LEFT_S = 5.0
 
 
 class System:
@@ -234,7 +235,9 @@ class Headgate(System):
         for node in self.restarted:  # our children: we must be the ones to bury them
             self.kill_node(node)
         self.call("down", "-y")
-        left = traces(self.state, cluster)
+        end = time.monotonic() + _LEFT_S
+        while (left := traces(self.state, cluster)) and time.monotonic() < end:
+            time.sleep(0.1)  # agents of a Ray node that was killed end on their own
         tracebacks = [text for text in self.logged().splitlines() if text.startswith("Traceback")]
         tail = self.log_tail() if tracebacks else ""
         shutil.rmtree(self.base, ignore_errors=True)

@@ -68,18 +68,10 @@ def start_cluster(
     joining.check(address, token_file, shape)
     planned = _planned(**shape) if shape else []
     given = _given(
-        ray_address=address,
-        policy=chosen,
-        parameters=parameters,
-        seed=seed,
-        queues=queues,
-        group=group,
-        shared_account=shared_account or None,
-        probe_period_s=probe_period_s,
-        spares=spares,
-        scaling=scaling,
-        **limits,
-    )
+        ray_address=address, policy=chosen, parameters=parameters, seed=seed, queues=queues,
+        group=group, shared_account=shared_account or None, probe_period_s=probe_period_s,
+        spares=spares, scaling=scaling, **limits,
+    )  # fmt: skip
     members = _members(state, given)
     with private_files():
         _make_directory(state, members)
