@@ -36,7 +36,9 @@ def test_calls_run_on_granted_gpus_and_their_processes_end_after_them(headgate: 
         assert 1 <= len(processes) <= 2, "there are two GPUs"
         assert {gpus for _, _, gpus in found} == {"0"}
     (job, *_) = headgate.client.jobs()["jobs"]
-    assert job["state"] in ("finished", "cancelled")
+    headgate.until(
+        lambda: headgate.client.job(job["id"])["state"] in ("finished", "cancelled"), "it has ended"
+    )
     headgate.until(
         lambda: all(node["free_gpus"] == 1 for node in headgate.client.nodes()), "GPUs are free"
     )
