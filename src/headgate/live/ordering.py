@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from headgate.base.errors import HeadgateError
@@ -89,10 +89,12 @@ class Orders:
             pass
         self._post([NodeRemoved(at=self._now(), order=key)])
 
-    async def _attempt(self, request: Callable[[], object], key: str, backoff: Backoff) -> bool:
+    async def _attempt(
+        self, request: Callable[[], Awaitable[None]], key: str, backoff: Backoff
+    ) -> bool:
         """Make a request; after a failure report it and pause. Return whether it succeeded."""
         try:
-            await request()  # type: ignore[misc]  # a method of the provider
+            await request()
         except Exception as error:  # a provider may raise anything
             if not isinstance(error, HeadgateError):
                 log.exception("the provider of nodes failed")
