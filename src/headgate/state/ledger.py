@@ -147,7 +147,8 @@ class Ledger:
         if np.any(part_bytes == 0):  # GPUs of unknown memory
             free_bytes = np.where(part_bytes == 0, UNLIMITED, free_bytes)
             part_bytes = np.maximum(part_bytes, 1)
-        return np.minimum(room, free_bytes // part_bytes)
+        fitting: Array = np.minimum(room, free_bytes // part_bytes)
+        return fitting
 
     def open_gpus(self, first: int = 0, end: int | None = None) -> Array:
         """Return which GPUs (rows) are free, or are held in part and not withheld."""
