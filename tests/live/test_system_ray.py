@@ -155,7 +155,7 @@ def test_program_whose_python_has_no_ray_fails_with_the_path_of_that_python(
 def test_program_whose_python_has_an_early_ray_fails_with_both_versions(
     headgate: Headgate, tmp_path: Path
 ) -> None:
-    """Ray's version is all that is read of it; `make test-ray` does the same with a real one."""
+    """Ray's version is all that is read of it before it is refused."""
     venv.create(tmp_path / "venv")
     (site,) = tmp_path.glob("venv/lib/python3*/site-packages")
     (site / "ray").mkdir()
