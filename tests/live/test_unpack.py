@@ -214,7 +214,7 @@ def test_later_member_replaces_the_file_or_link_of_an_earlier_one(place: Place) 
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive" * 100, b"PK\x03\x04" + bytes(2000)])
-def test_what_is_no_archive_is_said(place: Place, content: bytes) -> None:
+def test_what_is_no_archive_is_reported(place: Place, content: bytes) -> None:
     assert "is not a whole tar archive" in place.unpack(content)
 
 
@@ -239,7 +239,7 @@ def test_file_with_holes_is_rejected(place: Place, tmp_path: Path) -> None:
         assert "member 'holes'" in place.unpack(package.read_bytes())
 
 
-def test_truncated_archive_is_said(place: Place) -> None:
+def test_truncated_archive_is_reported(place: Place) -> None:
     archive = archive_of((member("long"), bytes(100_000)))
     assert "is not a whole tar archive" in place.unpack(archive[:60_000])
 

@@ -220,7 +220,7 @@ def _unsuited(path: str, mode: int) -> str:
 
 
 def _target(top: Path, path: str) -> tuple[str, str]:
-    """Return the target of a link, as it is unpacked if it is inside, and the problem or ''."""
+    """Return the target of a link, the one to unpack if it is inside, and the problem or ''."""
     link = top / path
     target = str(link.readlink())
     try:
