@@ -199,7 +199,7 @@ def test_policy_that_cannot_be_made_fails_the_decision(
 
 
 class _Journal:
-    """An engine beside a policy thread: all batches, as they are recorded."""
+    """An engine beside a policy thread: all recorded batches."""
 
     def __init__(self, bed: _Bed) -> None:
         self.bed, self.engine, self.at = bed, Engine(), 0.0
