@@ -57,7 +57,13 @@ def test_every_job_ends_in_a_storm_or_needs_a_node_that_never_returned(name: str
 
 @pytest.mark.parametrize(
     ("name", "seed"),
-    [("fifo", 105)],  # parts of GPUs that other programs withhold from further runs
+    [
+        ("fifo", 105),  # parts of GPUs that other programs withhold from further runs
+        ("gs", 35),  # a job runs on nodes alone that the mesh does not name
+        ("capacity", 35),
+        ("headgate", 20014),
+        ("easy-backfill", 20014),
+    ],
 )
 def test_storms_of_jobs_that_communicate(name: str, seed: int) -> None:
     policy = MAKERS[name]()
