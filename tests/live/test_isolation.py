@@ -83,6 +83,7 @@ class Node:
         envs: dict[str, str] | None = None,
         checkpoint: Path | None = None,
         parts: int = 1,
+        results_path: str = "",
     ) -> LaunchRecord:
         """Build the record of a run."""
         stage = Stage(
@@ -92,7 +93,14 @@ class Node:
             run=run,
             checkpoint=str(checkpoint or ""),
         )
-        program = TaskProgram(user=user, stage=stage, index=number, envs=envs or {}, parts=parts)
+        program = TaskProgram(
+            user=user,
+            stage=stage,
+            index=number,
+            envs=envs or {},
+            parts=parts,
+            results_path=results_path,
+        )
         found = tuple(
             Read(shard=Shard(id=name, size_bytes=9), locality=Locality.NODE, sources=())
             for name in reads
@@ -233,7 +241,7 @@ async def _guards_during(node: Node, envs: dict[str, str]) -> list[dict[str, Any
 def test_run_cannot_reach(node: Node, attack: str) -> None:
     others = node.root / "n0" / "runs" / "first-run"
     others.mkdir(mode=0o700)
-    node.store.link_or_copy_to("held", others / "shard-0")
+    node.store.provide("held", others / "shard-0", uid=OTHER_UID)
     os.chown(others, OTHER_UID, OTHER_UID)
     attack = attack.format(root=node.root, held=node.store.path("held"))
     finished(node.run(f"! {attack} > out 2>&1 || cp out {{output}}; cat out"))
@@ -254,6 +262,46 @@ def test_shard_is_read_and_never_changed_by_a_run(node: Node) -> None:
     assert node.result() == "the shard"
     assert node.store.path("held").read_bytes() == b"the shard"
     assert ShardStore(shards_directory(node.root, "n0")).verify("held")
+
+
+@pytest.mark.parametrize("change", ["echo bad >> {shard}", "echo bad > {shard}", ": > {shard}"])
+def test_run_of_root_changes_its_own_copy_of_a_shard_alone(node: Node, change: str) -> None:
+    spoil, look = f"{change}; cat {{shard}} > {{output}}", "cat {shard} > {output}"
+    finished(node.run(spoil, look, user="root", reads=["held"]))
+    assert node.result(0) != "the shard"
+    assert node.result(1) == "the shard"
+    finished(node.run(look, reads=["held"]))
+    assert node.result() == "the shard"
+    assert ShardStore(shards_directory(node.root, "n0")).verify("held")
+
+
+def test_result_of_a_task_is_whole_after_a_task_of_root_has_changed_its_input(node: Node) -> None:
+    spoil = "echo bad >> {shard}; cat {shard} > {output}"
+    made = node.store.put("job-0/0", [b"a result"])
+    finished(node.run(spoil, "cat {shard} > {output}", user="root", reads=["job-0/0"]))
+    assert (node.result(0), node.result(1)) == ("a resultbad\n", "a result")
+    assert node.store.find("job-0/0") == made
+
+
+@pytest.mark.parametrize("user", [USER, "root"])
+def test_run_changes_its_own_copy_of_a_result_on_the_shared_path_alone(
+    node: Node, user: str
+) -> None:
+    """Its file there belongs to the user: the run got that itself."""
+    place = node.base / "place"
+    place.mkdir()
+    os.chown(place, UID, UID)
+    keep_shared(str(place), "job-0/0", node.store.path("held"), user=user)
+    (outcome,) = node.run(
+        "cat {shard} > {output}; chmod 600 {shard}; echo bad >> {shard}; true",
+        user=user,
+        reads=["job-0/0"],
+        results_path=str(place),
+    )
+    finished([outcome])
+    assert outcome.usage.read_bytes[Locality.CLUSTER] == 9
+    assert node.result() == "the shard"
+    assert (place / "job-0" / "0").read_text() == "the shard"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from headgate.live.ray_run import ray_place
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
 from headgate.live.rendezvous import RendezvousMaker
 from headgate.live.result_files import opened_result
-from headgate.live.shared import find_shared
+from headgate.live.shared import copy_shared
 from headgate.live.store import ShardStore
 from headgate.live.worker import Request
 from headgate.model import FILE_PREFIX, Launch, Locality, ProgramType, Read, RunId, result_ids
@@ -258,7 +258,7 @@ class Executor:
         account = await self._in_thread(lambda: self._account(launch.program.user))
         log = log_path(self._root, self._node, launch.run)
         await self._in_thread(lambda: _make_directories(directory, log.parent))
-        shards = await self._read_shards(launch, run, directory)
+        shards = await self._read_shards(launch, run, account, directory)
         await self._in_thread(lambda: os.chown(directory, account.uid, account.gid))
         async with self._prepared(launch, run, account, log) as prepared:
             outputs = await self._run_program(launch, run, account, directory, shards, prepared)
@@ -350,7 +350,9 @@ class Executor:
                 sizes.append(self._store.put(result, pieces).size_bytes)
         return tuple(sizes)
 
-    async def _read_shards(self, launch: LaunchRecord, run: _Run, directory: Path) -> list[Path]:
+    async def _read_shards(
+        self, launch: LaunchRecord, run: _Run, account: Account, directory: Path
+    ) -> list[Path]:
         """Read the shards in order, counting bytes and time, and return their files."""
         paths = []
         for number, read in enumerate(launch.reads):
@@ -359,7 +361,7 @@ class Executor:
             read_bytes = list(run.usage.read_bytes)
             try:
                 path, locality, size_bytes = await self._in_thread(
-                    partial(self._fetch, launch, read, to)
+                    partial(self._fetch, launch, read, to, account.uid)
                 )
                 read_bytes[locality] += size_bytes
                 paths.append(path)
@@ -370,14 +372,15 @@ class Executor:
                 )
         return paths
 
-    def _fetch(self, launch: LaunchRecord, read: Read, to: Path) -> tuple[Path, int, int]:
+    def _fetch(self, launch: LaunchRecord, read: Read, to: Path, uid: int) -> tuple[Path, int, int]:
+        """Provide a shard as a file that the run can change without changing what is stored."""
         try:
             token = token_path(self._root, self._node).read_text()
-            return fetch_best(read, launch.addresses, self._store, to, token=token)
+            return fetch_best(read, launch.addresses, self._store, to, token=token, uid=uid)
         except WorldError as error:
             shared, user = launch.program.results_path, launch.program.user
-            if shared and (path := find_shared(shared, read.shard, user=user)) is not None:
-                return path, Locality.CLUSTER, read.shard.size_bytes
+            if shared and copy_shared(shared, read.shard, to, user=user):
+                return to, Locality.CLUSTER, read.shard.size_bytes
             # lost replicas are not caused by the program; a missing plain file may be
             lost = read.sources and error.code == "shard_unreadable"
             failure = FailureKind.LOST if lost else FailureKind.ERROR
