@@ -14,7 +14,7 @@ import pytest
 from tests.live.conftest import NODES, Lab, LabJob, until
 
 from headgate.live.executor import shards_directory
-from headgate.live.master import end_job, start_master
+from headgate.live.master import end_account, start_master
 from headgate.live.ray_nodes import NAMESPACE, alive, kill_node, local_cluster, members, start_node
 from headgate.live.records import OutcomeKind
 from headgate.live.store import ShardStore
@@ -107,7 +107,7 @@ def test_runs_continue_while_their_driver_is_dead(lab: Lab, tmp_path: Path) -> N
     assert [(outcome.run, outcome.kind) for outcome in outcomes] == [
         (RunId("driven", 0, 7), OutcomeKind.FINISHED)
     ]
-    end_job("driven")
+    end_account("driven")
 
 
 DRIVER = """
