@@ -53,3 +53,13 @@ def test_every_job_ends_in_a_storm_or_needs_a_node_that_never_returned(name: str
     assert preempted or policy not in {"least-attained-service", "srtf"}
     assert not preempted or policy in PREEMPTING
     assert any(watch.reserved for watch in watches) == (policy in RESERVING)
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [("fifo", 105)],  # parts of GPUs that other programs withhold from further runs
+)
+def test_storms_of_jobs_that_communicate(name: str, seed: int) -> None:
+    policy = MAKERS[name]()
+    watch = ride(seed, policy, links=True)
+    assert ends_all(watch.engine, held_back=policy.name in HELD_BACK)
