@@ -15,6 +15,7 @@ from tests.live.conftest import NODES, Lab, LabJob, until
 
 from headgate.live.executor import shards_directory
 from headgate.live.master import end_account, start_master
+from headgate.live.names import executor_name
 from headgate.live.ray_nodes import NAMESPACE, alive, kill_node, local_cluster, members, start_node
 from headgate.live.records import OutcomeKind
 from headgate.live.store import ShardStore
@@ -50,7 +51,7 @@ def test_dead_executor_on_a_node_that_is_up_is_reported_as_crashed_and_replaced(
     lost = job.record(0, "n0", (0,))
     job.launch(lost)
     (pid,) = until(lambda: _pids(go), "the run continues")
-    name = f"headgate-executor:{job.id}:{lab.members['n0'].ray_id}"
+    name = executor_name(job.id, lab.members["n0"].ray_id)
     os.kill(lab.pid(ray.get_actor(name, namespace=NAMESPACE)), signal.SIGKILL)
     (outcome,) = job.ends(lost)
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.CRASHED)
