@@ -1,4 +1,4 @@
-"""Job masters with executors that misbehave: every run gets an end, every stop gets through."""
+"""Masters with executors that misbehave: every run gets an end, every stop gets through."""
 
 from __future__ import annotations
 

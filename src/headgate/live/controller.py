@@ -1,6 +1,6 @@
 """The controller: the engine on its journal, the live world around it, and the calls of the API.
 
-It may be killed at any moment: job masters and executors continue to run, and the next controller
+It may be killed at any moment: masters and executors continue to run, and the next controller
 replays the journal and repeats outstanding commands.
 """
 
