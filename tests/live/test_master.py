@@ -13,7 +13,9 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from tests.live.conftest import Method, command, launch_of
 
 from headgate.live import master as master_module
-from headgate.live.master import Master, end_account
+from headgate.live import masters as masters_module
+from headgate.live.master import Master
+from headgate.live.masters import end_account
 from headgate.live.records import (
     GangRecord,
     LaunchRecord,
@@ -559,9 +561,9 @@ def test_account_that_ends_closes_its_executors_together(monkeypatch: pytest.Mon
         def remote(self) -> str:
             return self.name
 
-    monkeypatch.setattr(master_module, "account_actors", lambda: names)
-    monkeypatch.setattr(master_module, "all_actors", lambda name: [Actor(name)])
-    monkeypatch.setattr(master_module, "forget_name", lambda name: None)
+    monkeypatch.setattr(masters_module, "account_actors", lambda: names)
+    monkeypatch.setattr(masters_module, "all_actors", lambda name: [Actor(name)])
+    monkeypatch.setattr(masters_module, "forget_name", lambda name: None)
     monkeypatch.setattr(ray, "kill", lambda actor, **_: calls.append(actor.name))
     monkeypatch.setattr(ray, "wait", lambda refs, **_: calls.append(tuple(refs)))
     end_account("j")

@@ -14,7 +14,7 @@ import pytest
 from tests.live.conftest import NODES, Lab, LabJob, until
 
 from headgate.live.executor import shards_directory
-from headgate.live.master import end_account, start_master
+from headgate.live.masters import end_account, start_master
 from headgate.live.names import executor_name
 from headgate.live.ray_nodes import NAMESPACE, alive, kill_node, local_cluster, members, start_node
 from headgate.live.records import OutcomeKind
@@ -114,7 +114,7 @@ def test_runs_continue_while_their_driver_is_dead(lab: Lab, tmp_path: Path) -> N
 DRIVER = """
 import os, pwd, signal, sys
 from pathlib import Path
-from headgate.live.master import start_master
+from headgate.live.masters import start_master
 from headgate.live.ray_nodes import connect, local_cluster, members
 from headgate.live.records import launch_record
 from headgate.model import Demand, ProgramType, RunId, Stage, TaskProgram

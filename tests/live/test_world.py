@@ -96,11 +96,11 @@ def test_launch_waits_until_the_earlier_actors_of_its_account_have_ended(
     monkeypatch.setattr(world_module, "_LOOK_S", 0.001)
     monkeypatch.setattr(world_module, "_KEEP_S", 0.0)
     calls: list[str] = []
-    ending, go_on = threading.Event(), threading.Event()
+    ending, released = threading.Event(), threading.Event()
 
     def end(account: str) -> None:
         ending.set()
-        assert go_on.wait(WAIT_S)
+        assert released.wait(WAIT_S)
         calls.append(f"{account} has ended")
 
     def start(account: str, *_: object) -> None:
@@ -115,7 +115,7 @@ def test_launch_waits_until_the_earlier_actors_of_its_account_have_ended(
     monkeypatch.setattr(link, "start_master", start)
     world.submit([LAUNCH], Engine().snapshot)
     assert not calls
-    go_on.set()
+    released.set()
     until(lambda: calls[:2] == [f"{ME} has ended", f"{ME} starts"], "both, in this order")
 
 

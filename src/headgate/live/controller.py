@@ -30,7 +30,7 @@ from headgate.live.datasets import DatasetUploads
 from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
 from headgate.live.holders import Holders
-from headgate.live.master import end_earlier_actors
+from headgate.live.masters import end_earlier_actors
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.ordering import Orders

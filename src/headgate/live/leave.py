@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.live.agent import end_agents
 from headgate.live.holders import end_holders
-from headgate.live.master import accounts_with_actors, end_account, end_earlier_actors
+from headgate.live.masters import accounts_with_actors, end_account, end_earlier_actors
 from headgate.live.ray_nodes import connect
 from headgate.live.spares import end_spares
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headgate.live.master import start_master
+from headgate.live.masters import start_master
 from headgate.live.names import executor_name, master_name
 from headgate.live.ray_nodes import Member
 from headgate.live.records import (

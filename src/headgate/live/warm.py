@@ -11,7 +11,8 @@ from pathlib import Path
 
 from headgate.base.errors import WorldError
 from headgate.live.config import load_config
-from headgate.live.master import start_executor, start_master
+from headgate.live.master import start_executor
+from headgate.live.masters import start_master
 from headgate.live.ray_nodes import connect, members
 
 _START_S = 180.0

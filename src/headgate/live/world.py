@@ -21,7 +21,7 @@ from typing import Any
 
 from headgate.live.inbox import Inbox
 from headgate.live.link import MasterLink, ReachableNodes
-from headgate.live.master import accounts_with_actors, end_account
+from headgate.live.masters import accounts_with_actors, end_account
 from headgate.live.ordering import Orders
 from headgate.live.policy_thread import DEADLINE_S, PolicyThread
 from headgate.live.spares import Spares
