@@ -42,6 +42,14 @@ Gpus = tuple[int, ...]
 _Booked = tuple[int, int, int, Gpus, int]  # task, demand, node, GPUs, sign
 
 
+def capacity(names: Names, node: Node) -> list[int]:
+    """Return the amounts that a node has, by kind of resource."""
+    amounts = {names.resource(name): milli for name, milli in node.custom}
+    amounts[CPUS] = WHOLE * node.cpus
+    amounts[MEMORY] = UNLIMITED if node.memory_bytes is None else node.memory_bytes
+    return [amounts.get(kind, 0) for kind in range(len(names.resources))]
+
+
 class Trial:
     """A tentative attempt: `with` rolls it back at its end unless `keep()` was called."""
 
@@ -328,7 +336,7 @@ class Ledger:
     def drain(self, row: int, *, draining: bool) -> None:
         """Take all that is free on a node, now and later, out of the capacity; or give it back."""
         self.withhold(row, range(self.nodes.gpu_count[row] if draining else 0), DRAINING)
-        amounts = self._capacity(self.nodes.spec[row])
+        amounts = capacity(self._names, self.nodes.spec[row])
         self.nodes.draining[row] = int(draining)
         self.nodes.total[row] = self.nodes.free[row] = () if draining else amounts
         if not draining:
@@ -351,7 +359,7 @@ class Ledger:
 
     def add_node(self, row: int, node: Node) -> None:
         """Add a node's capacity, all of it free; its GPUs get new rows."""
-        amounts = self._capacity(node)
+        amounts = capacity(self._names, node)
         self.nodes.total[row] = amounts
         self.nodes.free[row] = amounts
         count = len(node.gpus)
@@ -366,13 +374,6 @@ class Ledger:
             (self.gpus.free_milli, WHOLE),
         ):
             column.write(first, values, count)
-
-    def _capacity(self, node: Node) -> list[int]:
-        names = self._names
-        amounts = {names.resource(name): milli for name, milli in node.custom}
-        amounts[CPUS] = WHOLE * node.cpus
-        amounts[MEMORY] = UNLIMITED if node.memory_bytes is None else node.memory_bytes
-        return [amounts.get(kind, 0) for kind in range(len(names.resources))]
 
     def remove_node(self, row: int) -> None:
         """Remove a node's capacity; InvariantBroken while a grant holds any of it."""
