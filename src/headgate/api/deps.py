@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import pwd
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Annotated, Any, ParamSpec, TypeVar, cast
@@ -12,7 +15,7 @@ from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Path, Query, Request
 
 from headgate.api.controller import Controller
-from headgate.base.errors import Problem, SpecError
+from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.model import Job
 
 VERSION = version("headgate")
@@ -59,6 +62,9 @@ class ThreadPools:
     explanations: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
 
 
+MOST_S = 60.0
+"""Seconds that an explanation may take."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -68,6 +74,31 @@ async def in_pool(
 ) -> T:
     """Call a function that may block, in a thread of a pool."""
     return await to_thread.run_sync(lambda: function(*args, **kwargs), limiter=pool)
+
+
+async def in_time(pool: CapacityLimiter, function: Callable[[], T]) -> T:
+    """Call a function that may never return, such as a policy's, in a thread of its own.
+
+    Raises WorldError `timeout` after MOST_S. The thread is then abandoned: it has no place in the
+    pool any more, and does not keep the process from ending.
+    """
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        outcome.set_running_or_notify_cancel()  # it cannot be cancelled any more
+        try:
+            outcome.set_result(function())
+        except BaseException as error:  # noqa: BLE001  # a policy may fail in any way
+            outcome.set_exception(error)
+
+    async with pool:
+        threading.Thread(target=run, name="explanation", daemon=True).start()
+        waiting = asyncio.wrap_future(outcome)
+        if not (await asyncio.wait([waiting], timeout=MOST_S))[0]:
+            waiting.cancel()
+            text = f"the policy did not answer within {MOST_S:g} s"
+            raise WorldError(text, code="timeout")
+        return await waiting
 
 
 def _controller(request: Request) -> Any:
