@@ -54,7 +54,7 @@ class Node:
     def __init__(self, base: Path) -> None:
         """Lay a shard `held` of root's and the token there."""
         self.base, self.root = base, base / "nodes"
-        Executor(job="first", node="n0", root=str(self.root))  # makes the directories
+        Executor(node="n0", root=str(self.root))  # makes the directories
         write_private(token_path(self.root, "n0"), TOKEN)
         self.store = ShardStore(shards_directory(self.root, "n0"))
         self.store.put("held", [b"the shard"])
@@ -64,7 +64,7 @@ class Node:
         return asyncio.run(self._run(commands, **options))
 
     async def _run(self, commands: Sequence[str], **options: Any) -> list[OutcomeRecord]:
-        executor = Executor(job="job-1", node="n0", root=str(self.root), linger_s=60)
+        executor = Executor(node="n0", root=str(self.root), linger_s=60)
         outcomes = []
         for number, command in enumerate(commands):
             await executor.begin([self.launch(number, command, **options)])
@@ -179,6 +179,7 @@ def test_environment_is_that_of_a_login_and_what_the_job_sets(
     assert path.split(":")[0] == str(Path(readable_python).parent)
     assert found == {
         "CUDA_VISIBLE_DEVICES": "",
+        "HEADGATE_JOB": "job-1",
         "HEADGATE_NODE": "n0",
         "HOME": pwd.getpwnam(USER).pw_dir,
         "LANG": "C.UTF-8",
@@ -210,7 +211,7 @@ def test_no_setting_of_a_job_reaches_a_process_of_root(node: Node) -> None:
 
 
 async def _guards_during(node: Node, envs: dict[str, str]) -> list[dict[str, Any]]:
-    executor = Executor(job="job-1", node="n0", root=str(node.root))
+    executor = Executor(node="n0", root=str(node.root))
     others = psutil.Process().children()  # which other tests have left
     await executor.begin([node.launch(0, "sleep 1000", envs=envs)])
     children: list[psutil.Process] = []
@@ -337,7 +338,7 @@ def test_hard_link_to_a_file_of_another_user_is_rejected_as_a_result(node: Node)
 
 
 async def _with_planted(node: Node, link: str) -> OutcomeRecord:
-    executor = Executor(job="job-1", node="n0", root=str(node.root))
+    executor = Executor(node="n0", root=str(node.root))
     await executor.begin([node.launch(0, "until [ -e {output} ]; do sleep 0.1; done")])
     planter = await asyncio.create_subprocess_shell(
         f"until {link}; do sleep 0.1; done 2> /dev/null"
@@ -375,7 +376,7 @@ def test_directory_of_another_user_is_rejected_as_that_of_a_node(node: Node) -> 
     os.chown(node.root / "n2", UID, UID)
     for name in ("n1", "n2"):
         with pytest.raises(WorldError, match=name):
-            Executor(job="job-1", node=name, root=str(node.root))
+            Executor(node=name, root=str(node.root))
     assert list(target.iterdir()) == []
 
 

@@ -121,7 +121,7 @@ def run(lab: Lab) -> Callable[[Steps], Any]:
 
     def run_steps(steps: Steps) -> Any:
         async def whole() -> Any:
-            executor = Executor(job="j", node="n0", root=str(lab.root))
+            executor = Executor(node="n0", root=str(lab.root))
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)
