@@ -7,6 +7,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 TORCH ?= torch
 RAY ?= ray>=2.58,<2.60
+OLDEST_RAY := ray==2.52.0
 RAY_LIBRARIES := "pandas>=2.2,<4" "pyarrow>=18,<27" "fsspec>=2024.2" "pydantic>=2.10,<3"
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -35,7 +36,7 @@ help:
 	@echo "make demo      several jobs on a small local cluster, then the same in the simulator"
 	@echo "make test      all checks and tests"
 	@echo "make test-torch PyTorch on several nodes; installs it in build/torch (TORCH=... for a version)"
-	@echo "make test-ray  Ray's libraries in Ray programs; installs them in build/ray (RAY=... for a version)"
+	@echo "make test-ray  Ray's libraries in Ray programs, and the oldest Ray; installs them in build (RAY=... for a version)"
 	@echo "make bench     the measurements in bench/"
 	@echo "make sanitize  the tests of what is compiled, with assertions and sanitizers"
 	@echo "make fuzz      the flow core against other solvers, and storms under all policies, on many random cases"
@@ -124,12 +125,16 @@ test-torch: install
 	@build/torch/bin/pip install --quiet --no-input --disable-pip-version-check "$(TORCH)" numpy
 	@HEADGATE_TEST_TORCH=$(abspath build/torch/bin) $(BIN)/pytest -m live tests/live/test_system_torch.py
 
-# A Ray other than Headgate's, with the least that its libraries need.
+# A Ray other than Headgate's, with the least that its libraries need; then a program on the oldest.
 test-ray: install
 	@test -x build/ray/bin/pip || $(PYTHON) -m venv build/ray
 	@build/ray/bin/pip install --quiet --no-input --disable-pip-version-check "$(RAY)" $(RAY_LIBRARIES)
 	@HEADGATE_TEST_RAY_LIBRARIES=$(abspath build/ray/bin) $(BIN)/pytest -m live \
 	  tests/live/test_system_ray_libraries.py
+	@test -x build/ray-oldest/bin/pip || $(PYTHON) -m venv build/ray-oldest
+	@build/ray-oldest/bin/pip install --quiet --no-input --disable-pip-version-check "$(OLDEST_RAY)"
+	@HEADGATE_TEST_RAY_LIBRARIES=$(abspath build/ray-oldest/bin) $(BIN)/pytest -m live \
+	  tests/live/test_system_ray_libraries.py -k ray_program
 
 bench: install
 	@shopt -s nullglob; for script in bench/[!_]*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

@@ -150,3 +150,18 @@ def test_program_whose_python_has_no_ray_fails_with_the_path_of_that_python(
     job = headgate.submit(ray_job(tmp_path, TRUTH, envs=envs, resources={"gpus": 0}))
     view = headgate.ends(job, "failed")
     assert f"{tmp_path}/venv/bin/python3, the Python of the program, has no Ray" in view["message"]
+
+
+def test_program_whose_python_has_an_early_ray_fails_with_both_versions(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    """Ray's version is all that is read of it before it is refused."""
+    venv.create(tmp_path / "venv")
+    (site,) = tmp_path.glob("venv/lib/python3*/site-packages")
+    (site / "ray").mkdir()
+    (site / "ray" / "__init__.py").write_text('__version__ = "2.51.2"\n')
+    envs = {"PATH": f"{tmp_path}/venv/bin:/usr/bin:/bin"}
+    job = headgate.submit(ray_job(tmp_path, TRUTH, envs=envs, resources={"gpus": 0}))
+    view = headgate.ends(job, "failed")
+    python = f"{tmp_path}/venv/bin/python3"
+    assert f"{python} has Ray 2.51.2; Headgate needs 2.52 or later" in view["message"]

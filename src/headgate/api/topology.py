@@ -37,14 +37,14 @@ async def set_topology(
 
 
 def topology_view(snapshot: Snapshot) -> Body:
-    """Return the shape of the topology, and node, GPU, state and jobs of every leaf."""
+    """Return the shape of the topology, and node, GPU, state and jobs of every leaf of that."""
     fabric = Fabric.of(snapshot)
     holders = _holders(snapshot, fabric)
     index = snapshot.gpus
-    alive = snapshot.nodes.alive.array()
+    alive, shown = snapshot.nodes.alive.array(), fabric.shape.leaves
     leaves = []
     for leaf, (node, gpu) in enumerate(
-        zip(fabric.leaf_node.tolist(), fabric.leaf_gpu.tolist(), strict=True)
+        zip(fabric.leaf_node[:shown].tolist(), fabric.leaf_gpu[:shown].tolist(), strict=True)
     ):
         first = snapshot.nodes.first_gpu[node] if gpu >= 0 else gpu
         up = node >= 0 and bool(alive[node]) and not (gpu >= 0 and index.withheld[gpu])
@@ -57,7 +57,7 @@ def topology_view(snapshot: Snapshot) -> Body:
             }
         )
     source = "racks" if snapshot.topology is None else "file"
-    return {"source": source, **_shape_view(fabric.topology), "leaves": leaves}
+    return {"source": source, **_shape_view(fabric.shape), "leaves": leaves}
 
 
 def _holders(snapshot: Snapshot, fabric: Fabric) -> dict[int, list[str]]:

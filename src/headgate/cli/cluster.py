@@ -227,7 +227,8 @@ def _already_up(state: Path) -> dict[str, Any] | None:
         return {**_facts(state), "already_running": True}
     except WorldError as error:
         if process.controllers(state):
-            hint = f"{error.problems[0].problem}; headgate down stops it"
+            log = f"{process.log_file(state)} says what it does"  # it may wait for its head
+            hint = f"{error.problems[0].problem}; {log}; headgate down stops it"
             text = "a controller runs here and does not respond"
             raise WorldError(
                 [Problem(path=str(state), problem=text, hint=hint)], code="unreachable"

@@ -53,9 +53,11 @@ def _node_cells(node: dict[str, Any]) -> tuple[object, ...]:
     total, granted = node["total"], node["granted"]
     cpus, size = total.get("cpus"), total.get("memory_bytes")
     up = node["state"] == "up"
+    taken = ("granted_share", "granted_memory_bytes", "withheld")
+    used = sum(any(gpu[key] for key in taken) for gpu in node["gpus"])
     return (
         *(node["id"], node["rack"], node_word(node["state"], draining=bool(node["draining"]))),
-        f"{len(node['gpus']) - node['free_gpus']}/{len(node['gpus'])}" if up else None,
+        f"{used}/{len(node['gpus'])}" if up else None,
         ", ".join(format_size(size) for size in memory) or None,
         f"{granted.get('cpus', 0):g}/{cpus:g}" if cpus else None,
         format_ratio(granted.get("memory_bytes") or 0, size) if size else None,
