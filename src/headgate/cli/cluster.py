@@ -285,7 +285,8 @@ def _start(
             at = {"ray_address": cluster.address, "token": cluster.token, "foreign": False}
             expected = set(alive(cluster)) - {HEAD}
         save_config(state, replace(base, **{**at, **given}))
-        return _start_controller(state, expected, show_progress)
+        facts = _start_controller(state, expected, show_progress)
+        return facts | {"notes": [*facts["notes"], *_open_ports(state)]}
     except BaseException:
         if fresh:
             stop_nodes(state)
@@ -293,6 +294,19 @@ def _start(
         elif config is not None:
             save_config(state, config)
         raise
+
+
+def _open_ports(state: Path) -> list[str]:
+    """Return a warning if the packet filter is not in force for the virtual nodes, if any run."""
+    from headgate.live.ray_nodes import local_cluster, why_open
+
+    cluster = local_cluster(state)
+    if cluster is None or not (problem := why_open(cluster)):
+        return []
+    text = "Warning: any user of this machine can end these nodes with all runs"
+    return [
+        f"{text}, since no packet filter closes Ray's ports: {problem}; see docs/live.md, Ports"
+    ]
 
 
 def _start_controller(

@@ -298,25 +298,26 @@ class Executor:
         outputs = [output]
         if program.parts > 1:
             outputs = [directory / f"output-{part}" for part in range(program.parts)]
-        request = Request(
-            program_type=program.stage.program_type,
-            run=program.stage.run,
-            index=program.index,
-            count=program.stage.count,
-            params=program.stage.params,
-            gpus=launch.gpus,
-            shards=[str(shard) for shard in shards],
-            files=_files(launch),
-            output=str(output),
-            outputs=[str(part) for part in outputs],
-            directory=str(directory),
-            checkpoint=str(_checkpoint(launch) or ""),
-            first=launch.run.attempt == 1,
-            gang=_gang_place(launch),
-            tree=prepared.tree,
-            ray=ray_place(launch),
-        )
-        await self._run_in_worker(launch, run, account, request, prepared)
+        async with ray_place(launch, account.uid) as ray:
+            request = Request(
+                program_type=program.stage.program_type,
+                run=program.stage.run,
+                index=program.index,
+                count=program.stage.count,
+                params=program.stage.params,
+                gpus=launch.gpus,
+                shards=[str(shard) for shard in shards],
+                files=_files(launch),
+                output=str(output),
+                outputs=[str(part) for part in outputs],
+                directory=str(directory),
+                checkpoint=str(_checkpoint(launch) or ""),
+                first=launch.run.attempt == 1,
+                gang=_gang_place(launch),
+                tree=prepared.tree,
+                ray=ray,
+            )
+            await self._run_in_worker(launch, run, account, request, prepared)
         return outputs
 
     def _account(self, user: str) -> Account:
