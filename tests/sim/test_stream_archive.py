@@ -145,7 +145,7 @@ def test_ended_job_keeps_46_bytes(tmp_path: Path) -> None:
     assert isinstance(simulation.submissions._accepted, bytearray)
     assert len(simulation.submissions._accepted) == JOBS
     year_s = 365 * 86_400.0
-    assert np.float32(year_s + 1) == np.float32(year_s), "4 bytes would not tell seconds apart"
+    assert np.float32(year_s + 1) == np.float32(year_s), "4 bytes would not distinguish seconds"
 
 
 def test_world_drops_programs_and_results_of_archived_jobs() -> None:
