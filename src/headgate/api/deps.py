@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import pwd
+import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass
@@ -19,7 +22,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Message, Receive, Scope, Send
 
 from headgate.api.controller import Controller
-from headgate.base.errors import Problem, SpecError
+from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.live.user_slots import UserSlots
 from headgate.model import Job
 
@@ -30,6 +33,8 @@ PEER = "headgate.peer"  # the key in the ASGI scope
 _MOST_DIGITS = 12
 _MOST_TASKS = 1_000_000
 
+MOST_S = 60.0
+"""Seconds that an explanation may take."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -92,6 +97,30 @@ class ThreadPools:
         async with slots.slot(self.uid):
             call = partial(function, *args, **kwargs)
             return await to_thread.run_sync(call, limiter=self.threads)
+
+    async def run_in_time(self, slots: UserSlots, function: Callable[[], T]) -> T:
+        """Call a function that may never return, such as a policy's, in a thread of its own.
+
+        Raises WorldError `timeout` after MOST_S. The thread is then abandoned: it holds no slot any
+        more, and does not keep the process from ending.
+        """
+        outcome: Future[T] = Future()
+
+        def call() -> None:
+            outcome.set_running_or_notify_cancel()  # it cannot be cancelled any more
+            try:
+                outcome.set_result(function())
+            except BaseException as error:  # noqa: BLE001  # a policy may fail in any way
+                outcome.set_exception(error)
+
+        async with slots.slot(self.uid):
+            threading.Thread(target=call, name="explanation", daemon=True).start()
+            waiting = asyncio.wrap_future(outcome)
+            if not (await asyncio.wait([waiting], timeout=MOST_S))[0]:
+                waiting.cancel()
+                text = f"the policy did not answer within {MOST_S:g} s"
+                raise WorldError(text, code="timeout")
+            return await waiting
 
 
 def new_router(choose: Callable[[ThreadPools], UserSlots] | None = None) -> APIRouter:

@@ -38,10 +38,12 @@ async def explanation(
             named_row = None if task is None else task_row(snapshot, row, task)
             found = why(snapshot, controller.policy(None), row, named_row, now)
             spec, view = snapshot.job(row), {**_why_view(found), "archived": False}
-        view = {**view, "version": snapshot.version, "now": now}
+        known = controller.info()
+        view |= {"policy": known["policy"], "stand_in": known["stand_in"]}
+        view |= {"version": snapshot.version, "now": now}
         return EscapedJSON(view if controller.may_read(spec, user) else without_message(view))
 
-    return await pools.run(pools.explanations, compute)
+    return await pools.run_in_time(pools.explanations, compute)
 
 
 @router.get("/plan")
@@ -77,7 +79,7 @@ async def plan(
             }
         )
 
-    return await pools.run(pools.explanations, compute)
+    return await pools.run_in_time(pools.explanations, compute)
 
 
 def _by_locality(read_bytes: tuple[int, int, int]) -> Body:

@@ -328,13 +328,14 @@ def show(comparison: Comparison) -> None:
 
     head = ("POLICY", "SIMULATED", "MEASURED", "", "ON NODE", "IN RACK", "ACROSS")
     for uplink, pairs in by_uplink(comparison.pairs).items():
-        output.print_text(f"\nUplinks of {uplink:g} Mbit/s; bytes: simulated | measured, MB")
+        output.print_text("", f"Uplinks of {uplink:g} Mbit/s; bytes: simulated | measured, MB")
         output.print_table(head, map(cells, pairs))
     given = comparison.overhead
     output.print_text(
-        f"\nLaunch overhead given to the simulator: {given.gpu_s:.2f} s with GPUs, "
-        f"{given.cpu_s:.2f} s without"
+        "",
+        f"Launch overhead given to the simulator: {given.gpu_s:.2f} s with GPUs, "
+        f"{given.cpu_s:.2f} s without",
     )
-    output.print_text("\nShapes")
+    output.print_text("", "Shapes")
     for shape in judge(comparison):
         output.print_wrapped(output.verdict(shape.holds, shape.claim, measured=shape.ours))
