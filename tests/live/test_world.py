@@ -32,7 +32,7 @@ def _no_master(*_: object) -> None:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveWorld]:
     monkeypatch.setattr(link, "start_master", _no_master)
-    world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
+    world = LiveWorld(policies=lambda name: FlowSharing(), seed=0, root=Path("/nowhere"))
     yield world
     world.close()
 
@@ -124,7 +124,7 @@ from pathlib import Path
 import sys, threading
 from headgate.live.world import LiveWorld
 from headgate.policies.flow import FlowSharing
-world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
+world = LiveWorld(policies=lambda name: FlowSharing(), seed=0, root=Path("/nowhere"))
 world._call(sys.exit)
 threading.Event().wait()
 """

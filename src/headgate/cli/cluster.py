@@ -54,8 +54,8 @@ def start_cluster(
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
     After a failure nothing stays started. A configuration still in `state` holds, except for
-    options given here; `limits` are its `keep_results_s`, `retain_s` and `log_limit_bytes`.
-    SpecError `not_in_force` for options that differ from a running Headgate's.
+    options given here; `limits` are its `keep_results_s`, `retain_s`, `log_limit_bytes` and
+    `max_processes`. SpecError `not_in_force` for options that differ from a running Headgate's.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
@@ -99,6 +99,7 @@ def stop_cluster(state: Path, *, show_progress: ShowProgress = lambda _: None) -
     """Stop the controller, all jobs and the virtual nodes; a joined Ray cluster stays up."""
     from headgate.live.config import remove_config
     from headgate.live.ray_nodes import stop_nodes
+    from headgate.live.run_limits import remove_groups
 
     if not state.is_dir():
         return
@@ -108,6 +109,7 @@ def stop_cluster(state: Path, *, show_progress: ShowProgress = lambda _: None) -
         if config is not None and config.foreign:
             _leave(config, show_progress)
         stop_nodes(state)
+        remove_groups(state / "nodes")
         remove_config(state)
 
 
@@ -244,7 +246,7 @@ def _facts(state: Path) -> dict[str, Any]:
         "pid": info["pid"],
         "policy": info["policy"],
         "nodes": sum(node["state"] == "up" for node in nodes),
-        "notes": show.in_use_elsewhere(nodes),
+        "notes": [*show.stand_in_lines(info), *show.in_use_elsewhere(nodes)],
     }
 
 
@@ -285,7 +287,8 @@ def _start(
             at = {"ray_address": cluster.address, "token": cluster.token, "foreign": False}
             expected = set(alive(cluster)) - {HEAD}
         save_config(state, replace(base, **{**at, **given}))
-        return _start_controller(state, expected, show_progress)
+        facts = _start_controller(state, expected, show_progress)
+        return facts | {"notes": [*facts["notes"], *_open_ports(state)]}
     except BaseException:
         if fresh:
             stop_nodes(state)
@@ -293,6 +296,19 @@ def _start(
         elif config is not None:
             save_config(state, config)
         raise
+
+
+def _open_ports(state: Path) -> list[str]:
+    """Return a warning if the packet filter is not in force for the virtual nodes, if any run."""
+    from headgate.live.ray_nodes import local_cluster, why_open
+
+    cluster = local_cluster(state)
+    if cluster is None or not (problem := why_open(cluster)):
+        return []
+    text = "Warning: any user of this machine can end these nodes with all runs"
+    return [
+        f"{text}, since no packet filter closes Ray's ports: {problem}; see docs/live.md, Ports"
+    ]
 
 
 def _start_controller(

@@ -100,10 +100,11 @@ class Controller:
         self.archive = self._open_archive()
         self._engine = self._durable.engine
         self.world = LiveWorld(
-            policy=policies(None),
+            policies=policies,
             seed=config.seed,
             root=state / "nodes",
             log_limit_bytes=config.log_limit_bytes,
+            max_processes=config.max_processes,
             spares=config.spares,
         )
         token = secret(state / "shard-token")
@@ -123,10 +124,9 @@ class Controller:
         )
         self.world.lend = self.membership.lend
         self._scaling = self._scale(engine)
-        self._outputs = self._make_outputs(token)
+        self._claims, self._outputs = DatasetClaims(), self._make_outputs(token)
         self._uploads = DatasetUploads(self.membership, token=token)
         self._packages = Packages(state / "packages", token=token, snapshot=self.snapshot)
-        self._claims = DatasetClaims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
         self._submissions = Submissions(
             claims=self._claims,
@@ -294,8 +294,11 @@ class Controller:
             "ray_address": self._config.ray_address,
             "seed": self._config.seed,
             "log_limit_bytes": self._config.log_limit_bytes,
+            "max_processes": self._config.max_processes,
             "pid": os.getpid(),
             "policy": self.world.policy.name,
+            "stand_in": self.world.deciding.stand_in,
+            "hung_calls": self.world.deciding.hung_calls,
             "replayed_events": self._durable.replayed_events,
             "journal_full": self._durable.full is not None,
             "journal_missing_events": self._durable.journal.missing_events,
@@ -311,12 +314,13 @@ class Controller:
 
     def policy(self, text: str | None) -> Policy:
         """Return a policy for one request, never the one in force, which another thread uses."""
-        copied = self.world.warm_copy() if text is None else None
-        return self._policies(text) if copied is None else copied
+        deciding = self.world.deciding
+        copied = deciding.warm_copy() if text is None else None
+        return self._policies(text or deciding.stand_in) if copied is None else copied
 
     def certified(self) -> CertificateStats | None:
         """Return how many plans were certified; None for a policy without certificates."""
-        policy = self.world.policy
+        policy = self.world.deciding.policy
         return policy.certified if isinstance(policy, HasCertificates) else None
 
     def wait_for_change(self, version: int, timeout_s: float) -> int:

@@ -12,9 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from headgate.base.errors import WorldError
+from headgate.live.ray_ports import LAST_PORT
 from headgate.live.records import Rendezvous
 
-_FIRST, _LAST = 20_000, 60_000  # below are ports of services, Ray's among them
+_FIRST, _LAST = LAST_PORT + 1, 60_000  # below are ports of services, Ray's among them
 _LEAST = 1_000  # ports to choose from
 _TRIES = 1_000
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")

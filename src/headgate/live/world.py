@@ -55,29 +55,32 @@ class LiveWorld:
     def __init__(
         self,
         *,
-        policy: Policy,
+        policies: Callable[[str | None], Policy],
         seed: int,
         root: Path,
         decide_s: float = DEADLINE_S,
         log_limit_bytes: int = 0,
+        max_processes: int = 0,
         spares: int = 0,
     ) -> None:
-        """A decision that takes longer than `decide_s` seconds fails.
+        """`policies(None)` makes the policy in force; a decision of more than `decide_s` s fails.
 
-        The middle of a log of more than `log_limit_bytes` is dropped; 0 is no limit. So many
-        `spares` are kept on each node; see `Spares`.
+        The middle of a log of more than `log_limit_bytes` is dropped, and a run has at most
+        `max_processes` processes and threads; 0 is no limit. So many `spares` are kept on each
+        node; see `Spares`.
         """
-        self._log_limit_bytes = log_limit_bytes
+        self._log_limit_bytes, self._max_processes = log_limit_bytes, max_processes
         self.inbox = Inbox()
         self.reachable = ReachableNodes()
         self.spares = Spares(root, self.reachable.members, per_node=spares)
-        self.policy = policy
+        self.policy = policies(None)
+        """The policy in force, for checks of submissions: it never decides."""
         self._root = root
         self._links: dict[str, tuple[MasterLink, asyncio.Task[None]]] = {}
         self._ending: dict[str, asyncio.Task[None]] = {}  # accounts whose actors are ended
         self._works: set[asyncio.Task[None]] = set()
-        self._deciding = PolicyThread(
-            policy, seed=seed, post=self.inbox.post, now=self.now, deadline_s=decide_s
+        self.deciding = PolicyThread(
+            policies, seed=seed, post=self.inbox.post, now=self.now, deadline_s=decide_s
         )
         # called with the launches of a job that runs on the Ray cluster of its nodes
         self.lend: Callable[[Sequence[LaunchTask]], Coroutine[Any, Any, None]] | None = None
@@ -97,10 +100,6 @@ class LiveWorld:
         """Yield batches of posted events until the world is closed."""
         return self.inbox.batches()
 
-    def warm_copy(self) -> Policy | None:
-        """Return a copy of the policy that continues from its last round; see `PolicyThread`."""
-        return self._deciding.warm_copy()
-
     def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
         """Pass commands to the event loop and the policy's thread; returns immediately."""
         launches: dict[str, list[LaunchTask]] = {}
@@ -116,7 +115,7 @@ class LiveWorld:
                 case StopTask():
                     stops.append(command)
                 case Decide():
-                    self._deciding.decide(command, snapshot())
+                    self.deciding.decide(command, snapshot())
                 case WakeAt():
                     self._call(self._wake_at, command)
                 case _:
@@ -161,7 +160,7 @@ class LiveWorld:
     def close(self) -> None:
         """Stop decisions and calls to Ray; all actors run on. The engine must have ended."""
         self._closing = True
-        self._deciding.close()
+        self.deciding.close()
         with suppress(TimeoutError):  # work that ignores its cancellation ends with the process
             self.start(_cancel_others()).result(_CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -226,6 +225,7 @@ class LiveWorld:
                 post=self.inbox.post,
                 now=self.now,
                 log_limit_bytes=self._log_limit_bytes,
+                max_processes=self._max_processes,
             )
             task = self._loop.create_task(self._run_link(account, link))
             self._links[account] = (link, task)
