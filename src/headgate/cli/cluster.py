@@ -244,7 +244,7 @@ def _facts(state: Path) -> dict[str, Any]:
         "pid": info["pid"],
         "policy": info["policy"],
         "nodes": sum(node["state"] == "up" for node in nodes),
-        "notes": show.in_use_elsewhere(nodes),
+        "notes": [*show.stand_in_lines(info), *show.in_use_elsewhere(nodes)],
     }
 
 
