@@ -18,6 +18,7 @@ from headgate.live.ray_nodes import (
     alive,
     kill_node,
     local_cluster,
+    restart_nodes,
     start_node,
     start_nodes,
     stop_nodes,
@@ -125,6 +126,20 @@ def test_every_port_is_of_the_block_of_its_node_and_the_filter_follows_a_restart
     found = _all_ports(now)
     assert len(found) >= 7
     assert set(calls(python_for_all(), OTHER, SYNC, found)) == {REFUSED}
+
+
+def test_cluster_that_is_started_again_is_closed_again(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    (gcs,) = _ports(cluster, HEAD)["gcs_server"]
+    assert call(SYNC, gcs) == LOST
+    restart_nodes(tmp_path, head_starts=1)
+    now = local_cluster(tmp_path)
+    assert now is not None
+    found = _all_ports(now)
+    assert len(found) >= 7
+    assert set(calls(python_for_all(), OTHER, SYNC, found)) == {REFUSED}
+    assert [name for name in _tables().split() if f"-{cluster.sessions[HEAD]}-" in name] == []
 
 
 def test_filter_goes_with_the_cluster(tmp_path: Path) -> None:

@@ -265,15 +265,10 @@ def test_runs_of_users_cannot_call_the_nodes(headgate: Headgate, member: Caller)
     script = headgate.base / "call.py"
     shutil.copy(grpc_call.__file__, script)
     script.chmod(0o644)
-    ports = [
-        port
-        for block in headgate.cluster.ports.values()
-        for port in (block.gcs, block.first + 3, block.last)
-    ]
-    targets = [f"127.0.0.1:{port}" for port in ports] + [headgate.cluster.address]
-    call = (
-        f"python -I {script} /ray.rpc.syncer.RaySyncer/StartSync {' '.join(targets)} > {{output}}"
-    )
+    ports = [p for b in headgate.cluster.ports.values() for p in (b.gcs, b.gcs + 2, b.last)]
+    targets = [headgate.cluster.address, *(f"127.0.0.1:{port}" for port in ports)]
+    method = "/ray.rpc.syncer.RaySyncer/StartSync"
+    call = f"python -I {script} {method} {' '.join(targets)} > {{output}}"
     job = member.call("submit", _job(call))
     headgate.ends(job)
     assert set(json.loads(headgate.result(job))) == {REFUSED}
