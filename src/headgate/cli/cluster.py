@@ -54,8 +54,8 @@ def start_cluster(
     """Start what does not run yet, wait until all nodes have joined, and return the facts.
 
     After a failure nothing stays started. A configuration still in `state` holds, except for
-    options given here; `limits` are its `keep_results_s`, `retain_s` and `log_limit_bytes`.
-    SpecError `not_in_force` for options that differ from a running Headgate's.
+    options given here; `limits` are its `keep_results_s`, `retain_s`, `log_limit_bytes` and
+    `max_processes`. SpecError `not_in_force` for options that differ from a running Headgate's.
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
@@ -99,6 +99,7 @@ def stop_cluster(state: Path, *, show_progress: ShowProgress = lambda _: None) -
     """Stop the controller, all jobs and the virtual nodes; a joined Ray cluster stays up."""
     from headgate.live.config import remove_config
     from headgate.live.ray_nodes import stop_nodes
+    from headgate.live.run_limits import remove_groups
 
     if not state.is_dir():
         return
@@ -108,6 +109,7 @@ def stop_cluster(state: Path, *, show_progress: ShowProgress = lambda _: None) -
         if config is not None and config.foreign:
             _leave(config, show_progress)
         stop_nodes(state)
+        remove_groups(state / "nodes")
         remove_config(state)
 
 

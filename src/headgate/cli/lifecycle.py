@@ -117,6 +117,15 @@ _LogLimitOption = Annotated[
     ),
 ]
 
+_MaxProcessesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=64,
+        metavar="N",
+        help="Most processes and threads of a run on a node.",
+        show_default="4096",
+    ),
+]
 
 _SparesOption = Annotated[
     int | None,
@@ -162,6 +171,7 @@ def up(
     keep_results: _KeepOption = None,
     retain: _RetainOption = None,
     log_limit: _LogLimitOption = None,
+    max_processes: _MaxProcessesOption = None,
     spares: _SparesOption = None,
     topology: _TopologyOption = None,
     scaling: _ScalingOption = None,
@@ -178,9 +188,7 @@ def up(
     memory_bytes = None if gpu_memory is None else _memory_bytes(gpu_memory, settings)
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     retain_s = None if retain is None else parsed("--retain", _keep, retain)
-    log_limit_bytes = None if log_limit is None else _log_limit(log_limit)
     connections = None if topology is None else _topology_text(topology)
-    scales = None if scaling is None else _scaling_text(scaling)
     with _progress(settings, "starting") as show_progress:
         facts = start_cluster(
             settings.state,
@@ -198,9 +206,10 @@ def up(
             probe_period_s=probe_period,
             keep_results_s=keep_s,
             retain_s=retain_s,
-            log_limit_bytes=log_limit_bytes,
+            log_limit_bytes=None if log_limit is None else _log_limit(log_limit),
+            max_processes=max_processes,
             spares=spares,
-            scaling=scales,
+            scaling=None if scaling is None else _scaling_text(scaling),
             show_progress=show_progress,
         )
     _connect(settings, connections)

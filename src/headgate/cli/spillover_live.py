@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _WARM_S = 90.0
 _WARM_STEPS = 400_000
+_NODES = "headgate-nodes"  # the family of their control groups
 _IDLE_S = 3600.0  # processes must not end between rounds
 ShowProgress = Callable[[str], None]
 Call = Callable[[Any], Any]
@@ -269,14 +270,18 @@ class _Groups:
     """Nodes in control groups."""
 
     def __init__(self, options: LiveOptions, stack: ExitStack) -> None:
-        from headgate.live.cpu_groups import CpuGroup
+        """Make the groups; OSError or KeyError if they cannot limit or count."""
+        from headgate.live.control_groups import NODE_KINDS, ControlGroup
 
         self.limited = True
         self._cores = [node.cores for node in options.nodes]
-        self._groups: list[CpuGroup] = []
+        self._groups: list[ControlGroup] = []
         for number in range(len(self._cores)):
-            self._groups.append(CpuGroup(f"n{number}"))
-            stack.callback(self._groups[-1].remove)
+            group = ControlGroup.make(_NODES, f"n{number}", kinds=NODE_KINDS)
+            self._groups.append(group)
+            stack.callback(group.remove)
+            group.limit_cores(None)
+            group.used_s()
 
     def limit(self, bed: Bed, *, on: bool) -> None:
         from headgate.live.ray_nodes import processes_by_node
@@ -286,7 +291,7 @@ class _Groups:
             for group, node in zip(self._groups, bed.nodes, strict=True):
                 group.add(found[node.id])
         for group, cores in zip(self._groups, self._cores, strict=True):
-            group.limit(cores if on else None)
+            group.limit_cores(cores if on else None)
 
     def used_s(self, bed: Bed) -> list[float]:
         del bed
@@ -318,13 +323,16 @@ def _cpu_s(process: int) -> float:
 
 @contextmanager
 def _meter(options: LiveOptions) -> Iterator[_Meter]:
-    from headgate.live import cpu_groups
+    from headgate.live.control_groups import sweep
 
-    if not cpu_groups.available():
-        yield _Processes()
-        return
     with ExitStack() as stack:
-        yield _Groups(options, stack)
+        meter: _Meter
+        try:
+            sweep(_NODES)
+            meter = _Groups(options, stack)
+        except (OSError, KeyError):
+            meter = _Processes()
+        yield meter
 
 
 @dataclass(slots=True)

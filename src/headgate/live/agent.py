@@ -27,6 +27,7 @@ from headgate.live.prepared import prepared_directory
 from headgate.live.private import PRIVATE_UMASK, make_traversable, remove_tree, write_private
 from headgate.live.probe import NodeReport, gpu_closeness, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
+from headgate.live.run_limits import remove_groups
 from headgate.live.shared import keep_shared
 from headgate.live.store import ShardStore, StoredShard, time_disk
 from headgate.model import RunId, task_of_result
@@ -110,8 +111,12 @@ class NodeAgent:
         threading.Thread(target=self._sweep, daemon=True, name="sweep").start()
 
     def _sweep(self) -> None:
-        """Remove periodically what was prepared for runs and has not been used for long."""
+        """Remove periodically what was prepared for runs and has not been used for long.
+
+        Also control groups that a process left behind which died together with its guards.
+        """
         while True:
+            remove_groups(self._root)
             sweep(prepared_directory(self._root, self._node))
             time.sleep(_SWEEP_S)
 

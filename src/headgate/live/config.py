@@ -22,6 +22,9 @@ RETAIN_S = 86_400.0
 SPARES = 1
 """Default number of spares on each node."""
 
+MOST_PROCESSES = 4096
+"""Default of the most processes and threads of a run on a node."""
+
 _FILE = "config.json"
 
 
@@ -35,8 +38,9 @@ class ControllerConfig:
     seconds; 0: only when nodes join. Jobs without a retention of their own keep their results for
     `keep_results_s` seconds after their end; `inf` is forever. Ended jobs stay in the state for
     `retain_s` seconds before they are archived. `spares` executors are kept ready on each node, and
-    as many masters beside the controller. Of a log over `log_limit_bytes` the middle is dropped.
-    `scaling` is the text of a scaling file; without one, no node is ordered.
+    as many masters beside the controller. Of a log over `log_limit_bytes` the middle is dropped. A
+    run has at most `max_processes` processes and threads on a node. `scaling` is the text of a
+    scaling file; without one, no node is ordered.
     """
 
     policy: str
@@ -52,6 +56,7 @@ class ControllerConfig:
     keep_results_s: float = math.inf
     retain_s: float = RETAIN_S
     log_limit_bytes: int = LOG_LIMIT_BYTES
+    max_processes: int = MOST_PROCESSES
     spares: int = SPARES
     scaling: str = ""
 

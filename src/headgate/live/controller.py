@@ -104,6 +104,7 @@ class Controller:
             seed=config.seed,
             root=state / "nodes",
             log_limit_bytes=config.log_limit_bytes,
+            max_processes=config.max_processes,
             spares=config.spares,
         )
         token = secret(state / "shard-token")
@@ -123,10 +124,9 @@ class Controller:
         )
         self.world.lend = self.membership.lend
         self._scaling = self._scale(engine)
-        self._outputs = self._make_outputs(token)
+        self._claims, self._outputs = DatasetClaims(), self._make_outputs(token)
         self._uploads = DatasetUploads(self.membership, token=token)
         self._packages = Packages(state / "packages", token=token, snapshot=self.snapshot)
-        self._claims = DatasetClaims()
         self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
         self._submissions = Submissions(
             claims=self._claims,
@@ -294,6 +294,7 @@ class Controller:
             "ray_address": self._config.ray_address,
             "seed": self._config.seed,
             "log_limit_bytes": self._config.log_limit_bytes,
+            "max_processes": self._config.max_processes,
             "pid": os.getpid(),
             "policy": self.world.policy.name,
             "stand_in": self.world.deciding.stand_in,

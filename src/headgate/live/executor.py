@@ -37,6 +37,7 @@ from headgate.live.ray_run import ray_place
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
 from headgate.live.rendezvous import RendezvousMaker
 from headgate.live.result_files import opened_result
+from headgate.live.run_limits import limits_of
 from headgate.live.shared import copy_shared
 from headgate.live.store import ShardStore
 from headgate.live.worker import Request
@@ -239,12 +240,15 @@ class Executor:
             run.notice = "it was killed without notice"
         else:
             run.notice = "it ended after the notice"
+            shortage = run.worker.shortage()
             await run.worker.notify(worker_alone=_stands_by(launch))
             done, _ = await grace()
             if not done:
                 run.notice = f"it was killed {format_seconds(launch.grace_s)} after the notice"
             elif run.killing.is_set():
                 run.notice = "it was killed in its grace period"
+            if shortage:  # its other processes may have waited for the one that was killed
+                run.notice += f"; {shortage}"
 
     async def _read_and_run(
         self, launch: LaunchRecord, run: _Run, directory: Path
@@ -461,8 +465,9 @@ class Executor:
         if conflicting:  # `wait` does not cancel them when this run is stopped meanwhile
             await asyncio.wait(conflicting)
         directory = "" if request.ray is None else request.ray.directory
+        limits = limits_of(launch, self._root)
         return await WorkerProcess.start(
-            account, gpus, envs, log, python=python, directory=directory
+            account, gpus, envs, log, limits=limits, python=python, directory=directory
         )
 
     def _end_idle(self, worker: WorkerProcess, runs: int) -> None:

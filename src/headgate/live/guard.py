@@ -1,15 +1,17 @@
 """Guard of a worker: starts it as its user, and kills all its descendants at its end.
 
 `python -I -S guard.py` reads one line of JSON on stdin, `{"command", "options", "pass_fds",
-"responses", "directory"}`, and starts the command with these options of `subprocess.Popen`. When
-its stdin closes (also by the death of its executor) or the worker has ended, it kills all
-descendants. As a subreaper it remains the ancestor even of those that left the worker's session;
-where it runs as root, the worker's user cannot signal it. The worker ends with its guard. A
-`directory`, if one is named, is made for the worker's user and removed when all have ended. It
-reports the exit status of the worker as a JSON line on the descriptor `responses`.
+"responses", "directory", "control_group", "most_processes"}`, and starts the command with these
+options of `subprocess.Popen`, in the control group with these places, or, without one, with at most
+so many processes of its user. When its stdin closes (also by the death of its executor) or the
+worker has ended, it kills all descendants and removes the group. As a subreaper it remains the
+ancestor even of those that left the worker's session; where it runs as root, the worker's user
+cannot signal it. The worker ends with its guard. A `directory`, if one is named, is made for the
+worker's user and removed when all have ended. It reports the exit status of the worker, and the
+`memory` of the group, as a JSON line on the descriptor `responses`.
 
-The script uses the standard library alone, since it must start fast. No setting of the user, such
-as LD_PRELOAD, may be in the environment of a process of root.
+The script uses the standard library and `control_groups` alone, since it must start fast. No
+setting of the user, such as LD_PRELOAD, may be in the environment of a process of root.
 """
 
 from __future__ import annotations
@@ -18,19 +20,23 @@ import contextlib
 import ctypes
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headgate.live.control_groups import ControlGroup
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_URGENT = -20
 
 
 def main() -> None:
     """Start one worker and guard it until it has ended."""
-    prctl = ctypes.CDLL(None).prctl
-    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ends, woken = os.pipe()
     os.set_blocking(woken, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -38,102 +44,138 @@ def main() -> None:
     request = json.loads(sys.stdin.buffer.readline())
     responses: int = request["responses"]
     directory, options = request["directory"], request["options"]
+    group = _control_group(request["control_group"])
     try:
         if directory:
-            os.mkdir(directory, 0o700)  # noqa: PTH102  # pathlib loads slowly
+            os.mkdir(directory, 0o700)
             os.chown(directory, options.get("user", -1), options.get("group", -1))
-        worker = subprocess.Popen(
-            request["command"],
-            stdin=subprocess.DEVNULL,
-            pass_fds=request["pass_fds"],
-            start_new_session=True,
-            preexec_fn=lambda: prctl(  # noqa: PLW1509  # there are no threads
-                _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0
-            ),
-            **options,
-        ).pid
-    except OSError as error:
+        worker = _start(request, group)
+    except (OSError, subprocess.SubprocessError) as error:
+        if group is not None:
+            group.end()
         _report(responses, error=f"the task's process cannot be started: {error}")
         return
     for descriptor in request["pass_fds"]:
         if descriptor != responses:
             os.close(descriptor)
-    _wait(worker, ends)
-    status = _end_all(worker)
+    with contextlib.suppress(PermissionError):  # it reaps as fast as all descendants together end
+        os.setpriority(os.PRIO_PROCESS, 0, _URGENT)
+    children = _Children(worker)
+    children.wait(ends)
+    children.end(group)
+    memory = None if group is None else group.memory()
+    if group is not None:
+        group.end()
     if directory:
         import shutil  # it loads slowly
 
         shutil.rmtree(directory, ignore_errors=True)  # it follows no links
-    _report(responses, status=status)
+    _report(responses, status=children.status, memory=memory)
 
 
-def _wait(worker: int, ends: int) -> None:
-    """Wait until the worker has ended, without reaping it, or stdin closes."""
-    poll = select.poll()
-    poll.register(sys.stdin.fileno(), 0)
-    poll.register(ends, select.POLLIN)
-    while True:
-        while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            if child.si_pid == worker:  # as a zombie it keeps the id of its process group in use
+def _control_group(places: dict[str, str] | None) -> ControlGroup | None:
+    if places is None:
+        return None
+    sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+    from headgate.live.control_groups import ControlGroup
+
+    return ControlGroup(places)
+
+
+def _start(request: dict[str, Any], group: ControlGroup | None) -> int:
+    """Start the worker; return its process id."""
+    prctl = ctypes.CDLL(None).prctl
+    options = request["options"]
+    uid, gid = options.pop("user", None), options.pop("group", None)
+    groups = options.pop("extra_groups", ())
+    entries = [] if group is None else [os.open(entry, os.O_WRONLY) for entry in group.entries()]
+
+    def enter() -> None:
+        """Enter the control group, which root can, then become the user."""
+        for entry in entries:
+            os.write(entry, b"0")
+        if not entries:
+            _, before = resource.getrlimit(resource.RLIMIT_NPROC)
+            most = request["most_processes"]
+            most = most if before == resource.RLIM_INFINITY else min(most, before)
+            resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+        if uid is not None:
+            os.setgroups(groups)
+            os.setregid(gid, gid)
+            os.setreuid(uid, uid)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # a change of user clears it
+
+    try:
+        return subprocess.Popen(
+            request["command"],
+            stdin=subprocess.DEVNULL,
+            pass_fds=request["pass_fds"],
+            start_new_session=True,
+            preexec_fn=enter,  # noqa: PLW1509  # there are no threads
+            **options,
+        ).pid
+    finally:
+        for entry in entries:
+            os.close(entry)
+
+
+class _Children:
+    """The children of this process: the worker, and orphans among its descendants."""
+
+    def __init__(self, worker: int) -> None:
+        self._worker = worker
+        self.status: int | None = None  # of the worker, once it was reaped; negative for a signal
+
+    def wait(self, ends: int) -> None:
+        """Reap children until the worker has ended or stdin closes."""
+        poll = select.poll()
+        poll.register(sys.stdin.fileno(), 0)
+        poll.register(ends, select.POLLIN)
+        while self._reap(os.WNOHANG) and self.status is None:
+            if any(descriptor == sys.stdin.fileno() for descriptor, _ in poll.poll()):
                 return
-            os.waitpid(child.si_pid, 0)
-        events = poll.poll()
-        if any(descriptor == sys.stdin.fileno() for descriptor, _ in events):
-            return
-        os.read(ends, 4096)
+            os.read(ends, 4096)
 
+    def end(self, group: ControlGroup | None) -> None:
+        """Kill and reap all children; those of a child that has ended follow as orphans."""
+        while True:
+            if group is not None:
+                group.kill()
+            for child in _children():
+                os.kill(child, signal.SIGKILL)  # its id is not used again before it is reaped
+            if not self._reap(0):
+                return
 
-def _end_all(worker: int) -> int:
-    """Kill the worker and its descendants; return its exit status, negative for a signal."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(worker, signal.SIGKILL)
-    status = 0
-    while True:
-        for descendant in _descendants():
-            _kill(descendant)
-        options = 0
+    def _reap(self, options: int) -> bool:
+        """Reap all that have ended, by default at least one; return whether any is left."""
         try:
             while (child := os.waitpid(-1, options))[0]:
-                if child[0] == worker:
-                    status = os.waitstatus_to_exitcode(child[1])
+                if child[0] == self._worker:
+                    self.status = os.waitstatus_to_exitcode(child[1])
                 options = os.WNOHANG
         except ChildProcessError:
-            return status
+            return False
+        return True
 
 
-def _descendants() -> list[int]:
-    children: dict[int, list[int]] = {}
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and (parent := _parent(int(entry.name))):
-            children.setdefault(parent, []).append(int(entry.name))
-    found, at = [os.getpid()], 0
-    while at < len(found):
-        found += children.get(found[at], [])
-        at += 1
-    return found[1:]
+def _children() -> list[int]:
+    """Return the children of this process."""
+    own = os.getpid()
+    try:
+        with open(f"/proc/self/task/{own}/children", encoding="utf-8") as file:
+            return [int(child) for child in file.read().split()]
+    except FileNotFoundError:  # a kernel without checkpoints; O(processes of this machine)
+        found = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+        return [process for process in found if _parent(process) == own]
 
 
-def _parent(pid: int) -> int:
+def _parent(process: int) -> int:
     """Return a process's parent, 0 for a process that has ended."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123  # pathlib loads slowly
+        with open(f"/proc/{process}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
     except (OSError, IndexError):
         return 0
-
-
-def _kill(pid: int) -> None:
-    """Kill a process if it still is a descendant: its id may have been reused."""
-    with contextlib.suppress(OSError):
-        handle = os.pidfd_open(pid)
-        try:
-            ancestor = _parent(pid)
-            while ancestor > 1 and ancestor != os.getpid():
-                ancestor = _parent(ancestor)
-            if ancestor == os.getpid():
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-        finally:
-            os.close(handle)
 
 
 def _report(descriptor: int, **facts: Any) -> None:

@@ -96,10 +96,11 @@ class MasterLink:
         post: Callable[[Sequence[Event]], Future[None]],
         now: Callable[[], float],
         log_limit_bytes: int = 0,
+        max_processes: int = 0,
     ) -> None:
-        """`log_limit_bytes` limits the logs of runs launched from now on; 0 is no limit."""
+        """The limits are those of runs launched from now on; 0 is no limit."""
         self._account = account
-        self._log_limit_bytes = log_limit_bytes
+        self._log_limit_bytes, self._max_processes = log_limit_bytes, max_processes
         self._root = root
         self._reachable = reachable
         self._spares, self._prepared = spares, set[str]()  # nodes with an executor, or to have one
@@ -276,6 +277,7 @@ class MasterLink:
             packages=self._reachable.packages,
             gang=gang,
             log_limit_bytes=self._log_limit_bytes,
+            max_processes=self._max_processes,
             node_cpus=member.cpus,
             node_gpus=member.gpus,
         )

@@ -33,6 +33,7 @@ from headgate.live.packages import package_shard
 from headgate.live.private import make_traversable
 from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord
+from headgate.live.run_limits import RunLimits
 from headgate.live.worker import Request
 from headgate.model import ProgramType, RunEnvironment
 
@@ -131,7 +132,11 @@ class Preparer:
         if layer.pip or layer.venv:
             venv = content / _VENV if layer.pip else Path(layer.venv)
             envs |= _with_python(Prepared(), venv, envs).envs
-        error = await _run_as(account, envs, content, log)
+        user = launch.program.user
+        limits = RunLimits(
+            root=self._root, name=f"preparing-{user}", processes=launch.max_processes
+        )
+        error = await _run_as(account, envs, content, log, limits)
         if error:
             text = f"its environment could not be prepared: {error}\n{tail()}"
             raise BuildError(text.strip())
@@ -246,7 +251,9 @@ def _hand_over(layer: _Layer, content: Path, account: Account) -> None:
         os.chown(path, account.uid, account.gid)
 
 
-async def _run_as(account: Account, envs: dict[str, str], content: Path, log: int) -> str:
+async def _run_as(
+    account: Account, envs: dict[str, str], content: Path, log: int, limits: RunLimits
+) -> str:
     """Run the script in a directory as a user, guarded as a run is; return the error, or ''."""
     request = Request(
         program_type=ProgramType.COMMAND,
@@ -264,7 +271,8 @@ async def _run_as(account: Account, envs: dict[str, str], content: Path, log: in
         first=False,
         gang=None,
     )
-    worker = await WorkerProcess.start(account, (), {**envs, "CUDA_VISIBLE_DEVICES": ""}, log)
+    envs = {**envs, "CUDA_VISIBLE_DEVICES": ""}
+    worker = await WorkerProcess.start(account, (), envs, log, limits=limits)
     try:
         return await worker.run(request, log)
     finally:

@@ -9,18 +9,21 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from typing import Any
 
 import psutil
 
 from headgate.live import account as accounts
 from headgate.live import guard
 from headgate.live.account import Account
+from headgate.live.control_groups import ControlGroup
 from headgate.live.exit_status import how_it_ended
 from headgate.live.ray_nodes import NODE_MARK
 from headgate.live.ray_run import remove_remains
+from headgate.live.run_limits import RunLimits, account_processes
 from headgate.live.worker import Request
 from headgate.model import ProgramType
 
@@ -43,12 +46,16 @@ class WorkerProcess:
         envs: dict[str, str],
         python: str,
         directory: str,
+        limits: RunLimits,
+        group: ControlGroup | None,
     ) -> None:
         """See `start`."""
         self._process, self._requests, self._responses = process, requests, responses
         self._source = source  # of the responses
         self.gpus, self.envs, self.python = gpus, envs, python
         self._directory = directory
+        self._limits, self._group = limits, group
+        self._killed = 0  # processes of earlier runs, as memory was short
         self._starts_process = False  # for its task, beside those that a function starts
         self.runs = 0
 
@@ -60,58 +67,32 @@ class WorkerProcess:
         envs: dict[str, str],
         log: int,
         *,
+        limits: RunLimits,
         python: str = "",
         directory: str = "",
     ) -> WorkerProcess:
         """Start a worker under a guard; its output before its first task goes to `log`.
 
-        It runs in the interpreter `python`, by default Headgate's. With `directory` it runs a Ray
-        program, whose Ray node has its files there: a new directory of its user, which is removed
-        at the end.
+        It has a control group of its own, with these limits, where Headgate can make one. It runs
+        in the interpreter `python`, by default Headgate's. With `directory` it runs a Ray program,
+        whose Ray node has its files there: a new directory of its user, which is removed at the
+        end.
         """
-        ours, theirs = socket.socketpair()
-        read_end, write_end = os.pipe()
-        passed = (theirs.fileno(), write_end)
+        group = limits.group()
         request = {
-            "command": [
-                python or accounts.INTERPRETER,
-                "-P",
-                "-m",
-                "headgate.live.worker",
-                *map(str, passed),
-            ],
+            "command": [python or accounts.INTERPRETER, "-P", "-m", "headgate.live.worker"],
             "options": account.options(_marked(envs)),
-            "pass_fds": passed,
-            "responses": write_end,
             "directory": directory,
+            "control_group": None if group is None else group.places,
+            "most_processes": account_processes(),
         }
-        responses = asyncio.StreamReader(limit=_LONGEST_RESPONSE)
-        try:  # the process last: it is not left behind when this is cancelled
-            source, _ = await asyncio.get_running_loop().connect_read_pipe(
-                lambda: asyncio.StreamReaderProtocol(responses), os.fdopen(read_end, "rb")
-            )
-            try:
-                process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-I", "-S", guard.__file__),
-                    stdin=PIPE,
-                    stdout=log,
-                    stderr=log,
-                    pass_fds=passed,
-                    start_new_session=True,
-                    env={},
-                )
-            except BaseException:
-                source.close()
-                raise
+        try:
+            guarded = await _start_guard(request, log)
         except BaseException:
-            ours.close()
+            if group is not None:
+                group.end()
             raise
-        finally:
-            theirs.close()
-            os.close(write_end)
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(request).encode() + b"\n")
-        return cls(process, ours, responses, source, gpus, envs, python, directory)
+        return cls(*guarded, gpus, envs, python, directory, limits, group)
 
     @property
     def alive(self) -> bool:
@@ -122,6 +103,7 @@ class WorkerProcess:
         """Run one task, whose output goes to the descriptor `log`; return the error, or ''."""
         self.runs += 1
         self._starts_process = task.program_type != ProgramType.FUNCTION
+        self._killed, _ = self._memory()
         with suppress(ConnectionError):  # it died: its exit status is read below
             socket.send_fds(self._requests, [b"\0"], [log])
             text = json.dumps(asdict(task)).encode() + b"\n"
@@ -130,9 +112,25 @@ class WorkerProcess:
         if not line:
             return how_it_ended("the task's guard", await self._process.wait())
         response = json.loads(line)
+        shortage = self.shortage(response.get("memory"))
         if "error" in response:
-            return str(response["error"])
-        return how_it_ended("the task's process", int(response["status"]))
+            error = str(response["error"])
+        else:
+            error = how_it_ended("the task's process", int(response["status"]))
+        if shortage and not error:
+            os.write(log, f"headgate: a process was killed: {shortage}\n".encode())
+        return f"{shortage}: {error}" if shortage and error else error
+
+    def shortage(self, memory: Sequence[int] | None = None) -> str:
+        """Return how much memory the run used if a process of it was killed for that, or ''.
+
+        `memory` is that of its control group if that was removed meanwhile.
+        """
+        killed, used_bytes = memory or self._memory()
+        return self._limits.out_of_memory(used_bytes) if killed > self._killed else ""
+
+    def _memory(self) -> tuple[int, int]:
+        return (0, 0) if self._group is None else self._group.memory()
 
     async def notify(self, *, worker_alone: bool = False) -> None:
         """Send SIGTERM to the task's processes, or the worker: notice that they will be killed.
@@ -190,8 +188,51 @@ class WorkerProcess:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
+        if self._group is not None:  # where something killed the guard
+            await asyncio.to_thread(self._group.end)
         if self._directory and self._process.returncode != 0:
             await asyncio.to_thread(remove_remains, self._directory)
+
+
+async def _start_guard(
+    request: Mapping[str, Any], log: int
+) -> tuple[Process, socket.socket, asyncio.StreamReader, asyncio.ReadTransport]:
+    """Start a guard with this request, to which what connects us with its worker is added.
+
+    Return it, and the socket of requests and the stream of responses.
+    """
+    ours, theirs = socket.socketpair()
+    read_end, write_end = os.pipe()
+    passed = (theirs.fileno(), write_end)
+    command = [*request["command"], *map(str, passed)]
+    whole = {**request, "command": command, "pass_fds": passed, "responses": write_end}
+    responses = asyncio.StreamReader(limit=_LONGEST_RESPONSE)
+    try:  # the process last: it is not left behind when this is cancelled
+        source, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(responses), os.fdopen(read_end, "rb")
+        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-I", "-S", guard.__file__),
+                stdin=PIPE,
+                stdout=log,
+                stderr=log,
+                pass_fds=passed,
+                start_new_session=True,
+                env={},
+            )
+        except BaseException:
+            source.close()
+            raise
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+        os.close(write_end)
+    assert process.stdin is not None
+    process.stdin.write(json.dumps(whole).encode() + b"\n")
+    return process, ours, responses, source
 
 
 def _terminate(processes: Sequence[psutil.Process]) -> None:

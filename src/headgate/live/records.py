@@ -45,8 +45,8 @@ class LaunchRecord:
     has another one. `addresses` are (host, port) of the shard services of the sources, by node.
     `packages` is that of the controller's packages, for a run that needs one. The executor enforces
     `time_limit_s`, and gives notice `grace_s` seconds before it kills a run. Of a log of more than
-    `log_limit_bytes` the middle is dropped; 0 is no limit. `node_cpus` and `node_gpus` are all that
-    its node has.
+    `log_limit_bytes` the middle is dropped. It has at most `max_processes` processes and threads. 0
+    is no limit of both. `node_cpus` and `node_gpus` are all that its node has.
     """
 
     run: RunId
@@ -62,6 +62,7 @@ class LaunchRecord:
     time_limit_s: float | None = None
     grace_s: float = GRACE_S
     log_limit_bytes: int = 0
+    max_processes: int = 0
     node_cpus: int = 0
     node_gpus: int = 0
 
@@ -125,6 +126,7 @@ def launch_record(
     packages: tuple[str, int] | None = None,
     gang: GangRecord | None = None,
     log_limit_bytes: int = 0,
+    max_processes: int = 0,
     node_cpus: int = 0,
     node_gpus: int = 0,
 ) -> LaunchRecord:
@@ -149,6 +151,7 @@ def launch_record(
         time_limit_s=command.time_limit_s,
         grace_s=command.grace_s,
         log_limit_bytes=log_limit_bytes,
+        max_processes=max_processes,
         node_cpus=node_cpus,
         node_gpus=node_gpus,
     )

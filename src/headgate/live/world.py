@@ -60,14 +60,16 @@ class LiveWorld:
         root: Path,
         decide_s: float = DEADLINE_S,
         log_limit_bytes: int = 0,
+        max_processes: int = 0,
         spares: int = 0,
     ) -> None:
         """`policies(None)` makes the policy in force; a decision of more than `decide_s` s fails.
 
-        The middle of a log of more than `log_limit_bytes` is dropped; 0 is no limit. So many
-        `spares` are kept on each node; see `Spares`.
+        The middle of a log of more than `log_limit_bytes` is dropped, and a run has at most
+        `max_processes` processes and threads; 0 is no limit. So many `spares` are kept on each
+        node; see `Spares`.
         """
-        self._log_limit_bytes = log_limit_bytes
+        self._log_limit_bytes, self._max_processes = log_limit_bytes, max_processes
         self.inbox = Inbox()
         self.reachable = ReachableNodes()
         self.spares = Spares(root, self.reachable.members, per_node=spares)
@@ -223,6 +225,7 @@ class LiveWorld:
                 post=self.inbox.post,
                 now=self.now,
                 log_limit_bytes=self._log_limit_bytes,
+                max_processes=self._max_processes,
             )
             task = self._loop.create_task(self._run_link(account, link))
             self._links[account] = (link, task)
