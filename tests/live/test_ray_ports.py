@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 
 import psutil
@@ -83,11 +86,19 @@ def test_no_port_of_ray_accepts_another_user_and_one_call_of_root_ends_it(
     assert why_open(cluster) == ""
     (gcs,) = _ports(cluster, HEAD)["gcs_server"]
     assert [call(method, gcs) for method in OPEN] == [ANSWERED] * 3
+    (agent,) = [a for name, a in _ports(cluster, "a").items() if "RuntimeEnv" in name]
+    assert _posted(agent[0], "/get_or_create_runtime_env") == HTTPStatus.UNAUTHORIZED
     # The same call where the filter lets it pass: what it keeps away.
     raylets = _ports(cluster, "a")["raylet"]
     assert LOST in [call(SYNC, address) for address in raylets]
     until(lambda: "a" not in _listed(cluster), "the raylet of the node has ended")
     assert call(SYNC, gcs) == LOST
+
+
+def _posted(address: str, path: str) -> int:
+    with closing(HTTPConnection(address)) as connection:
+        connection.request("POST", path)
+        return connection.getresponse().status
 
 
 def _listed(cluster: LocalCluster) -> list[str]:
