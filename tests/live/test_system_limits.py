@@ -37,7 +37,7 @@ def _job(run: str, **resources: object) -> str:
     return json.dumps({"name": "work", "resources": {"gpus": 0, **resources}, "run": run})
 
 
-def test_storm_of_forks_hinders_nobody_and_ends_with_its_job(
+def test_storm_of_forks_hinders_no_other_user_and_ends_with_its_job(
     headgate: Headgate, member: Caller
 ) -> None:
     place = headgate.base / "storm"
