@@ -74,8 +74,8 @@ ifneq ($(words $(wildcard src/headgate/*/_native.*.so)),$(words $(wildcard src/h
 .PHONY: $(NATIVE_STAMP)
 endif
 
-# What comes from Debian: Python's venv and headers, a C++ compiler, and `ip` and `tc`, with which
-# tests run by root build networks.
+# What comes from Debian: Python's venv and headers, a C++ compiler, and for root `ip` and `tc`, with
+# which tests build networks, and `nft`, with which Headgate closes the ports of Ray to other users.
 .PHONY: .debian-packages
 .debian-packages:
 	@missing=; \
@@ -85,7 +85,10 @@ endif
 	headers=$$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null || true); \
 	test -f "$$headers/Python.h" || missing="$$missing python3-dev"; \
 	command -v "$${CXX:-c++}" >/dev/null || missing="$$missing g++"; \
-	if [ "$$(id -u)" = 0 ]; then command -v tc >/dev/null || missing="$$missing iproute2"; fi; \
+	if [ "$$(id -u)" = 0 ]; then \
+	  command -v tc >/dev/null || missing="$$missing iproute2"; \
+	  command -v nft >/dev/null || missing="$$missing nftables"; \
+	fi; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
 	  echo "Headgate needs Python 3.11 or later with venv and headers, and a C++20 compiler." >&2; \

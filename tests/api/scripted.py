@@ -74,7 +74,7 @@ class ScriptedController:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.engine = Engine()
-        self.policy_name = "fifo"
+        self.policy_name, self.stand_in, self.hung_calls = "fifo", None, 0
         self.proven: CertificateStats | None = None
         self.clock = 1_000_000.0
         self.admins = {ROOT_USER}
@@ -161,7 +161,10 @@ class ScriptedController:
 
     def info(self) -> Mapping[str, Any]:
         bandwidth = asdict(self.engine.state.bandwidth)
-        return {"policy": self.policy_name, "seed": 0, "pid": os.getpid(), "bandwidth": bandwidth}
+        return {
+            "policy": self.policy_name, "stand_in": self.stand_in, "hung_calls": self.hung_calls,
+            "seed": 0, "pid": os.getpid(), "bandwidth": bandwidth,
+        }  # fmt: skip
 
     def policy(self, text: str | None) -> Policy:
         return choose_policy(POLICIES, self.policy_name, {}, text)

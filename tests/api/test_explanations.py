@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.api.client import Client
-from headgate.base.errors import SpecError
+from headgate.base.errors import HeadgateError, SpecError
 from headgate.protocol import Plan, Refusal
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import Snapshot
@@ -55,6 +55,31 @@ def test_requests_and_events_continue_while_a_plan_is_computed(
     requesting.join(60)
     (view,) = responses
     assert [job["job"] for job in view["what_if"]["jobs"]] == ["job-1"], "the state at the request"
+
+
+def test_an_explanation_by_a_policy_that_hangs_ends_and_delays_no_other(
+    client: Client, controller: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(2):
+        job = client.submit(MANY)
+    slow, usual = Slow(), controller.policy
+    monkeypatch.setattr("headgate.api.deps.MOST_S", 0.0)
+    monkeypatch.setattr(controller, "policy", lambda text: slow)
+    with pytest.raises(HeadgateError, match="the policy did not answer within 0 s") as failed:
+        client.why(job)
+    assert failed.value.code == "timeout"
+    monkeypatch.setattr("headgate.api.deps.MOST_S", 60.0)
+    monkeypatch.setattr(controller, "policy", usual)
+    assert client.why(job)["job"] == job
+    slow.released.set()
+
+
+def test_an_explanation_says_that_another_policy_decides(client: Client, controller: Any) -> None:
+    job = client.submit(MANY)
+    assert client.why(job)["stand_in"] is None
+    controller.policy_name, controller.stand_in = "headgate", "fifo"
+    found = client.why(job)
+    assert (found["policy"], found["stand_in"]) == ("headgate", "fifo")
 
 
 def test_an_unknown_task_policy_or_parameter_is_rejected(client: Client) -> None:

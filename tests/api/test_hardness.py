@@ -210,12 +210,14 @@ def test_a_body_that_never_ends_is_a_timeout(
     path: str,
 ) -> None:
     monkeypatch.setattr(bodies, "TEXT_S", 0.2)
-    monkeypatch.setattr(bodies, "PIECE_S", 0.2)
+    monkeypatch.setattr(bodies, "GRACE_S", 0.2)
     monkeypatch.setattr(server, "CLIENT_S", 0.2)
     with connected(socket, head(method, path, 1000) + b"run: x") as connection:
         response = read(connection)
     assert response.startswith(b"HTTP/1.1 408")
-    assert json.loads(response.partition(b"\r\n\r\n")[2])["code"] == "timeout"
+    error = json.loads(response.partition(b"\r\n\r\n")[2])
+    assert error["code"] == "timeout"
+    assert error["problems"][0]["problem"]
     assert client.jobs()["jobs"] == []
     assert controller.pending == {}
 
@@ -266,8 +268,8 @@ def test_submissions_that_wait_for_the_journal_do_not_delay_reads(
                 return error.code
         return job
 
-    with ThreadPoolExecutor(50) as threads:
-        calls = [threads.submit(submit) for _ in range(50)]
+    with ThreadPoolExecutor(32) as threads:
+        calls = [threads.submit(submit) for _ in range(32)]
         for _ in calls:
             assert waiting.acquire(timeout=60)
         assert client.jobs()["jobs"] == []

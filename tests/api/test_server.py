@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import pwd
@@ -9,11 +10,13 @@ import stat
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headgate.api import server as server_module
 from headgate.api.address import socket_path
 from headgate.api.app import make_app
 from headgate.api.client import Client
@@ -156,6 +159,50 @@ def test_listen_releases_its_lock_after_a_failure(state: Path) -> None:
         listen(path)
     path.unlink()
     listen(path).close()
+
+
+@contextlib.contextmanager
+def connections(path: Path, count: int) -> Iterator[None]:
+    with contextlib.ExitStack() as held:
+        for _ in range(count):
+            client = held.enter_context(Client(path))
+            client.health()  # its connection is kept
+        yield
+
+
+@pytest.mark.parametrize("call", ["info", "submit", "put"])
+def test_connection_beyond_those_of_a_user_gets_an_error(
+    socket: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setattr(server_module, "MOST_CONNECTIONS", 3)
+    with Client(socket) as client:
+        calls: dict[str, Callable[[], object]] = {
+            "info": client.info,
+            "submit": lambda: client.submit("{run: 'true'}"),
+            "put": lambda: client.put_shard("d", 0, [bytes(1 << 20)] * 8, replicas=1),
+        }
+        with connections(socket, 3):
+            with pytest.raises(SpecError) as caught:
+                calls[call]()
+            (problem,) = caught.value.problems
+            assert (caught.value.code, problem.path) == ("too_many", "connections")
+            assert "you have 3 connections" in problem.problem
+            assert problem.hint
+        assert client.info()["you"], "others have ended"
+
+
+@needs_root
+def test_connections_of_one_user_are_not_those_of_another(
+    socket: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    socket.chmod(0o666)
+    monkeypatch.setattr(server_module, "MOST_CONNECTIONS", 3)
+    body = f"""
+        clients = [Client(Path({str(socket)!r})) for _ in range(3)]
+        print([each.health()["status"] for each in clients])
+    """
+    with connections(socket, 2):
+        assert as_uid(OTHER_UID, socket, body) == "['ok', 'ok', 'ok']"
 
 
 def test_a_missing_controller_is_unreachable_with_a_hint(state: Path) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from headgate.api.client import Client
-from headgate.api.topology import topology_of
+from headgate.api.topology import topology_of, topology_view
 from headgate.base.errors import SpecError
-from headgate.model.topology import FatTree, Mesh, Tree
+from headgate.model import Gpu, Node
+from headgate.model.topology import ClusterMesh, FatTree, Mesh, Tree
+from headgate.state import State
 
 MESH = "mesh: {shape: [1, 2], bandwidth: 1e9, nodes: [n0, n1]}"
 FAT = "fat_tree: {ports: 2, bandwidth: 1e9, nodes: [n0, n1]}"
@@ -42,6 +44,16 @@ def test_topology_is_put_in_force_and_reset(client: Client, text: str, kind: typ
     assert client.job(job)["state"] == before["state"]  # runs stay
     client.set_topology("")
     assert client.topology()["source"] == "racks"
+
+
+def test_drawing_leaves_out_nodes_that_a_mesh_has_no_place_for() -> None:
+    state = State()
+    for name in ("n0", "n1", "new"):
+        state.add_node(Node(id=name, rack="r", gpus=(Gpu(memory_bytes=1),)))
+    state.topology = ClusterMesh(sides=(2,), wrap=(False,), bytes_per_s=(1e9,), nodes=("n0", "n1"))
+    view = topology_view(state.freeze())
+    assert [leaf["node"] for leaf in view["leaves"]] == ["n0", "n1"]
+    assert topology_of(view).names == ("n0", "n1")
 
 
 def test_topology_of_other_users_and_wrong_ones_are_rejected(

@@ -21,6 +21,13 @@ def node(up: Any, name: str) -> dict[str, Any]:
     return next(each for each in found if each["id"] == name)
 
 
+def shown(up: Any, name: str) -> list[str]:
+    """Return the words of the line of a node."""
+    return next(
+        line.split() for line in up("nodes").out.splitlines() if line.startswith(f"{name} ")
+    )
+
+
 def test_draining_node_is_shown_with_its_reason_until_it_is_resumed(up: Any) -> None:
     assert up("drain", "n1", "--dry-run").out == "n1 would drain\n"
     assert node(up, "n1")["draining"] is None
@@ -45,6 +52,19 @@ def test_runs_of_a_draining_node_continue_and_others_start_elsewhere(
     up("submit", job_file("{name: two, run: 'true'}"))
     assert node(up, "n0")["runs"] == [f"{first}/0"]
     assert node(up, "n1")["runs"]
+
+
+def test_draining_node_is_shown_with_what_it_has_and_what_its_runs_hold(
+    up: Any, job_file: Any
+) -> None:
+    up("submit", job_file("{name: one, run: 'true', resources: {gpus: 1, cpus: 1}}"))
+    before = node(up, "n0")
+    line = shown(up, "n0")
+    up("drain", "n0")
+    view = node(up, "n0")
+    assert view["granted"]["cpus"] == 1
+    assert [view[key] for key in ("total", "granted")] == [before["total"], before["granted"]]
+    assert shown(up, "n0") == ["DRAINING" if word == "UP" else word for word in line]
 
 
 def test_job_that_waits_for_a_draining_node_says_why(up: Any, job_file: Any) -> None:

@@ -492,6 +492,18 @@ def test_nodes_and_queues_print_tables(up: Any, pair: str) -> None:
     assert up("queues").out.splitlines()[2].split() == ["narrow", "2", "0", "-", "0", "1", "0"]
 
 
+def test_nodes_and_why_say_that_another_policy_decides_in_place_of_one_that_hung(
+    up: Any, pair: str, controller: Any
+) -> None:
+    assert "decides in place" not in up("nodes").out + up("why", pair).out
+    controller.policy_name, controller.stand_in = "headgate", "fifo"
+    line = "Policy: fifo decides in place of headgate, which made no plan in time, several times"
+    for verb in (("nodes",), ("why", pair)):
+        assert line in " ".join(up(*verb).out.split())
+        found = up(*verb, "-o", "json").json
+        assert (found["policy"], found["stand_in"]) == ("headgate", "fifo")
+
+
 def test_archived_jobs_are_listed_with_all_and_shown_by_every_verb(
     up: Any, job_file: Any, controller: Any, tmp_path: Path
 ) -> None:

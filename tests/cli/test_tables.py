@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,11 +42,13 @@ from headgate.protocol.reasons import (
     QueueTooSmall,
     ReservedAt,
     ShareLimit,
+    Short,
     Shortage,
     Undecided,
     WaitsForLocality,
     WaitsForTasks,
 )
+from headgate.protocol.resize import Reclaimed
 
 DOCS = Path(__file__).parents[2] / "docs"
 LONG = "a-long-name-of-a-job-that-takes-part-in-a-sweep-of-many-parameters"
@@ -211,6 +214,9 @@ SAMPLES: list[Reason] = [
     Declines(move_s=50.0, best_s=5.0, skips=3, patience=10),
     WaitsForTasks(unfinished=3),
     PreemptedFor(job="sort-1"),
+    OutrankedBy(job="train-3", order="srtf"),
+    Reclaimed(job="sort-1", queue="default", user="ann"),
+    Infeasible(need="9 GPUs on one node", largest="nodes have at most 8 GPUs"),
     Undecided(),
 ]
 REASONS: list[Reason] = [
@@ -294,6 +300,18 @@ def test_page_of_reasons_has_their_present_sentences() -> None:
     page = (DOCS / "why.md").read_text()
     sentences = [reason.detail() for reason in SAMPLES]
     assert [text for text in sentences if f"| {text}" not in page] == []
+
+
+def _kinds(base: type[Reason]) -> Iterator[type[Reason]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _kinds(kind)
+
+
+def test_page_of_reasons_has_every_reason() -> None:
+    page = (DOCS / "why.md").read_text()
+    codes = {kind.__name__ for kind in _kinds(Reason) if kind.__module__.startswith("headgate.")}
+    assert {code for code in codes - {Short.__name__} if f"`{code}`" not in page} == set()
 
 
 def test_pages_have_all_states_and_the_present_tables(shared: Any) -> None:

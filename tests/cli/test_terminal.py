@@ -45,24 +45,13 @@ def broken(up: Any, controller: Any, job_file: Any) -> Any:
     return up
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        "jobs", "get job-1", "get job-2", "why job-1", "why job-2/0", "get job-1 --output x",
-        "logs job-2", "cancel job-1", "cancel job-2", "nodes", "queues", "plan", "data ls",
-        *(f"jobs --{option} {TITLE}" for option in ("user", "queue", "status")),
-        *(f"{verb} {TITLE}" for verb in (
-            "jobs", "get", "why", "logs", "cancel", "submit", "data ls", "data rm", "data put",
-            "plan --policy", "plan --like", "up --policy", "up --queues", "simulate", "up --group",
-            "jobs --limit", "data put x --shard", "simulate --policy fifo --trace",
-        )),
-    ],
-)  # fmt: skip
-def test_no_verb_prints_a_control_character(broken: Any, arguments: str) -> None:
+@pytest.mark.parametrize("option", ["--policy", "--place", "--group", "--address", "--gpu-memory"])
+def test_rejected_value_of_up_is_escaped(broken: Any, option: str) -> None:
+    """Where a cluster would start; test_escapes.py has all other verbs."""
     for chosen in ("table", "json"):
-        output = broken(*arguments.split(" "), "-o", chosen)
-        assert output.out + output.err
-        assert controls(output.out) | controls(output.err) == set(), chosen
+        output = broken("up", option, TITLE, "-o", chosen)
+        assert output.code == 2
+        assert controls(output.out + output.err) == set(), chosen
 
 
 def test_further_lines_of_a_message_are_indented(broken: Any) -> None:

@@ -20,7 +20,7 @@ MOST_LINES_OF_A_FUNCTION = 60
 SKIPS_ALLOWED: dict[str, tuple[int, str]] = {
     "tests/api/test_server.py": (1, "becoming another user needs root"),
     "tests/journal/test_full_disk.py": (1, "a small disk is mounted, which needs root"),
-    "tests/live/accounts.py": (2, "other users need root and a Python that they can read"),
+    "tests/live/accounts.py": (3, "other users need root and a Python that they can read"),
     "tests/live/test_bandwidth_live.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_closed_partition_live.py": (2, "needs root, Open MPI and mpi4py"),
     "tests/live/test_probe.py": (1, "no C compiler to build the fake driver with"),

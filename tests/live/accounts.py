@@ -16,12 +16,27 @@ import pytest
 
 import headgate
 from headgate.live import account
+from headgate.live.packet_filter import Shield, remove_shield, set_shield
+from headgate.live.ray_ports import PortBlock
 
 USER, OTHER = "daemon", "nobody"
 
 root_only = [
     pytest.mark.root,
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can run programs as other users"),
+]
+
+
+def _why_no_filter() -> str:
+    mine = Shield(ports=[PortBlock(first=1, last=1)], owner=os.getpid(), name="try")
+    problem = set_shield(mine)
+    remove_shield(mine)
+    return problem
+
+
+needs_filter = [
+    *root_only,
+    pytest.mark.skipif(bool(_why_no_filter()), reason=f"no packet filter: {_why_no_filter()}"),
 ]
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from headgate.live import flight
 from headgate.live.agent import AgentReport, start_agent
-from headgate.live.master import end_job, start_master
+from headgate.live.masters import end_account, start_master
 from headgate.live.ray_nodes import Member, connect, local_cluster, members, start_nodes, stop_nodes
 from headgate.live.records import (
     LaunchRecord,
@@ -254,4 +254,4 @@ def new_job(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Callable[..., 
 
     yield make
     for job in made:
-        end_job(job)
+        end_account(job)

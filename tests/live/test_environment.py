@@ -17,6 +17,8 @@ from headgate.model import Demand, RunId
 SHARE, GPU_BYTES = "HEADGATE_GPU_SHARE", "HEADGATE_GPU_MEMORY_BYTES"
 CPUS, BYTES = "HEADGATE_CPUS", "HEADGATE_MEMORY_BYTES"
 
+JOB = {"HEADGATE_JOB": "j"}
+
 
 @pytest.mark.parametrize(
     ("holds", "gpus", "expected"),
@@ -35,6 +37,7 @@ def test_environment_has_the_amounts_that_the_run_holds_and_no_others(
 ) -> None:
     devices = ",".join(map(str, gpus))
     assert environment_of(launch_of(0, gpus, holds=holds)) == {
+        **JOB,
         "CUDA_VISIBLE_DEVICES": devices,
         **expected,
     }
@@ -43,7 +46,8 @@ def test_environment_has_the_amounts_that_the_run_holds_and_no_others(
 def test_variables_of_headgate_override_those_of_the_job() -> None:
     job = command("true", envs={"A": "1", "HEADGATE_CPUS": "99", "CUDA_VISIBLE_DEVICES": "7"})
     launch = launch_of(holds=Demand(cpus_milli=2000), program=job)
-    assert environment_of(launch) == {"A": "1", "HEADGATE_CPUS": "2", "CUDA_VISIBLE_DEVICES": ""}
+    found = environment_of(launch)
+    assert found == {"A": "1", "HEADGATE_CPUS": "2", "CUDA_VISIBLE_DEVICES": "", **JOB}
 
 
 RANK = {"HEADGATE_RANK": "1", "HEADGATE_GANG_SIZE": "2", "HEADGATE_GANG_HOSTS": "h0,h1"}
@@ -52,7 +56,7 @@ GANG = GangRecord(hosts=("h0", "h1"), first_node="n0", first_ray_id="r0")
 
 def test_member_of_a_gang_gets_its_rank_and_the_addresses_of_all() -> None:
     found = environment_of(launch_of(1, holds=Demand(cpus_milli=1000), gang=GANG))
-    assert found == {"CUDA_VISIBLE_DEVICES": "", CPUS: "1", **RANK}
+    assert found == {"CUDA_VISIBLE_DEVICES": "", CPUS: "1", **JOB, **RANK}
 
 
 def test_process_of_one_per_node_gets_the_variables_of_torchrun_which_override_its_own() -> None:
@@ -63,6 +67,7 @@ def test_process_of_one_per_node_gets_the_variables_of_torchrun_which_override_i
     assert found == {
         "CUDA_VISIBLE_DEVICES": "0,3",
         SHARE: "1",
+        **JOB,
         **RANK,
         "MASTER_ADDR": "h0",
         "MASTER_PORT": "20123",
@@ -81,7 +86,7 @@ def test_worker_is_not_reused_for_a_run_that_holds_another_share(tmp_path: Path)
     ]
 
     async def scenario() -> list[int]:
-        executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
+        executor = Executor(node="n0", root=str(tmp_path), linger_s=600)
         runs = []
         for number, share in enumerate(shares):
             launch = launch_of(number, (2,), holds=share, program=program)
@@ -94,3 +99,18 @@ def test_worker_is_not_reused_for_a_run_that_holds_another_share(tmp_path: Path)
     assert asyncio.run(asyncio.wait_for(scenario(), 120)) == [1, 1, 2]
     logs = [log_path(tmp_path, "n0", RunId("j", number, 1)).read_text() for number in range(3)]
     assert logs == ["0.25 25 2\n", "0.5 50 2\n", "0.5 50 2\n"]
+
+
+def test_worker_serves_one_job_alone(tmp_path: Path) -> None:
+    async def scenario() -> list[int]:
+        executor = Executor(node="n0", root=str(tmp_path), linger_s=600)
+        runs = []
+        for job, number in (("first", 0), ("second", 0), ("second", 1), ("first", 1)):
+            launch = launch_of(run=RunId(job, number, 1), program=command("echo $PPID > {output}"))
+            await executor.begin([launch])
+            assert (await executor.outcome(launch.run)).kind is OutcomeKind.FINISHED
+            runs.append(len(executor._idle))
+        await executor.close()
+        return runs
+
+    assert asyncio.run(asyncio.wait_for(scenario(), 120)) == [1, 2, 2, 2]

@@ -33,7 +33,7 @@ def run(
 
     def run_steps(steps: Callable[[Executor], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
-            executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
+            executor = Executor(node="n0", root=str(tmp_path), linger_s=600)
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)

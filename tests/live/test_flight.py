@@ -25,7 +25,8 @@ from headgate.model import Locality, Read, Shard
 HOST = "127.0.0.1"
 TOKEN = "the cluster's token"
 fetch = partial(shards.fetch, token=TOKEN)
-fetch_best = partial(shards.fetch_best, token=TOKEN)
+OTHER_UID = os.geteuid() + 12_345  # who can change nothing here
+fetch_best = partial(shards.fetch_best, token=TOKEN, uid=OTHER_UID)
 send = partial(shards.send, token=TOKEN)
 stat = partial(shards.stat, token=TOKEN)
 
@@ -225,6 +226,24 @@ def test_local_replica_is_linked_without_a_copy(store: ShardStore, tmp_path: Pat
     assert got == (tmp_path / "copy", Locality.NODE, 4)
     assert got.path.samefile(store.path("a"))
     assert got.path.stat().st_mode & 0o777 == 0o444
+
+
+@pytest.mark.parametrize("uid", sorted({0, os.geteuid()}))
+def test_account_that_could_change_the_local_replica_gets_a_copy(
+    store: ShardStore, tmp_path: Path, uid: int
+) -> None:
+    content = bytes(range(256)) * 8192
+    store.put("a", [content])
+    read, to = reading("a", "n1", locality=Locality.NODE), tmp_path / "copy"
+    got = fetch_best(read, {}, store, to, uid=uid)
+    assert got == (to, Locality.NODE, len(content))
+    assert to.stat().st_mode & 0o777 == 0o444
+    to.chmod(0o600)
+    with to.open("ab") as file:
+        file.write(b"more")
+    assert to.read_bytes() == content + b"more"
+    assert store.path("a").read_bytes() == content
+    assert store.verify("a")
 
 
 def test_fetched_shard_may_be_read_by_any_user_and_changed_by_none(

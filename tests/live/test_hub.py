@@ -35,13 +35,13 @@ class Gang:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.executors = [Executor(job="j", node=f"n{k}", root=str(root)) for k in range(3)]
+        self.executors = [Executor(node=f"n{k}", root=str(root)) for k in range(3)]
 
     async def start(
         self, run: str, *, attempt: int = 1, launch: Launch = Launch.FIRST, **fields: Any
     ) -> None:
         """Launch all members, the first one last."""
-        meeting = await self.executors[0].rendezvous(attempt)
+        meeting = await self.executors[0].rendezvous("j", attempt)
         gang = GangRecord(hosts=HOSTS, first_node="n0", first_ray_id="r0", rendezvous=meeting)
         program = command(run, per_node=launch)
         for rank in (2, 1, 0):
@@ -162,7 +162,7 @@ def test_hub_accepts_nothing_without_the_token(play: Any, tmp_path: Path) -> Non
 
     async def steps(gang: Gang) -> None:
         await gang.start(f"until [ -e {gate} ]; do sleep 0.05; done")
-        meeting = await gang.executors[0].rendezvous(1)
+        meeting = await gang.executors[0].rendezvous("j", 1)
         hello = {"host": HOSTS[1], "command": f"touch {mark}"}
 
         def ask(**more: Any) -> bytes:

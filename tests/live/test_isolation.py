@@ -54,7 +54,7 @@ class Node:
     def __init__(self, base: Path) -> None:
         """Lay a shard `held` of root's and the token there."""
         self.base, self.root = base, base / "nodes"
-        Executor(job="first", node="n0", root=str(self.root))  # makes the directories
+        Executor(node="n0", root=str(self.root))  # makes the directories
         write_private(token_path(self.root, "n0"), TOKEN)
         self.store = ShardStore(shards_directory(self.root, "n0"))
         self.store.put("held", [b"the shard"])
@@ -64,7 +64,7 @@ class Node:
         return asyncio.run(self._run(commands, **options))
 
     async def _run(self, commands: Sequence[str], **options: Any) -> list[OutcomeRecord]:
-        executor = Executor(job="job-1", node="n0", root=str(self.root), linger_s=60)
+        executor = Executor(node="n0", root=str(self.root), linger_s=60)
         outcomes = []
         for number, command in enumerate(commands):
             await executor.begin([self.launch(number, command, **options)])
@@ -83,6 +83,7 @@ class Node:
         envs: dict[str, str] | None = None,
         checkpoint: Path | None = None,
         parts: int = 1,
+        results_path: str = "",
     ) -> LaunchRecord:
         """Build the record of a run."""
         stage = Stage(
@@ -92,7 +93,14 @@ class Node:
             run=run,
             checkpoint=str(checkpoint or ""),
         )
-        program = TaskProgram(user=user, stage=stage, index=number, envs=envs or {}, parts=parts)
+        program = TaskProgram(
+            user=user,
+            stage=stage,
+            index=number,
+            envs=envs or {},
+            parts=parts,
+            results_path=results_path,
+        )
         found = tuple(
             Read(shard=Shard(id=name, size_bytes=9), locality=Locality.NODE, sources=())
             for name in reads
@@ -171,6 +179,7 @@ def test_environment_is_that_of_a_login_and_what_the_job_sets(
     assert path.split(":")[0] == str(Path(readable_python).parent)
     assert found == {
         "CUDA_VISIBLE_DEVICES": "",
+        "HEADGATE_JOB": "job-1",
         "HEADGATE_NODE": "n0",
         "HOME": pwd.getpwnam(USER).pw_dir,
         "LANG": "C.UTF-8",
@@ -202,7 +211,7 @@ def test_no_setting_of_a_job_reaches_a_process_of_root(node: Node) -> None:
 
 
 async def _guards_during(node: Node, envs: dict[str, str]) -> list[dict[str, Any]]:
-    executor = Executor(job="job-1", node="n0", root=str(node.root))
+    executor = Executor(node="n0", root=str(node.root))
     others = psutil.Process().children()  # which other tests have left
     await executor.begin([node.launch(0, "sleep 1000", envs=envs)])
     children: list[psutil.Process] = []
@@ -233,7 +242,7 @@ async def _guards_during(node: Node, envs: dict[str, str]) -> list[dict[str, Any
 def test_run_cannot_reach(node: Node, attack: str) -> None:
     others = node.root / "n0" / "runs" / "first-run"
     others.mkdir(mode=0o700)
-    node.store.link_or_copy_to("held", others / "shard-0")
+    node.store.provide("held", others / "shard-0", uid=OTHER_UID)
     os.chown(others, OTHER_UID, OTHER_UID)
     attack = attack.format(root=node.root, held=node.store.path("held"))
     finished(node.run(f"! {attack} > out 2>&1 || cp out {{output}}; cat out"))
@@ -254,6 +263,46 @@ def test_shard_is_read_and_never_changed_by_a_run(node: Node) -> None:
     assert node.result() == "the shard"
     assert node.store.path("held").read_bytes() == b"the shard"
     assert ShardStore(shards_directory(node.root, "n0")).verify("held")
+
+
+@pytest.mark.parametrize("change", ["echo bad >> {shard}", "echo bad > {shard}", ": > {shard}"])
+def test_run_of_root_changes_its_own_copy_of_a_shard_alone(node: Node, change: str) -> None:
+    spoil, look = f"{change}; cat {{shard}} > {{output}}", "cat {shard} > {output}"
+    finished(node.run(spoil, look, user="root", reads=["held"]))
+    assert node.result(0) != "the shard"
+    assert node.result(1) == "the shard"
+    finished(node.run(look, reads=["held"]))
+    assert node.result() == "the shard"
+    assert ShardStore(shards_directory(node.root, "n0")).verify("held")
+
+
+def test_result_of_a_task_is_whole_after_a_task_of_root_has_changed_its_input(node: Node) -> None:
+    spoil = "echo bad >> {shard}; cat {shard} > {output}"
+    made = node.store.put("job-0/0", [b"a result"])
+    finished(node.run(spoil, "cat {shard} > {output}", user="root", reads=["job-0/0"]))
+    assert (node.result(0), node.result(1)) == ("a resultbad\n", "a result")
+    assert node.store.find("job-0/0") == made
+
+
+@pytest.mark.parametrize("user", [USER, "root"])
+def test_run_changes_its_own_copy_of_a_result_on_the_shared_path_alone(
+    node: Node, user: str
+) -> None:
+    """Its file there belongs to the user: the run got that itself."""
+    place = node.base / "place"
+    place.mkdir()
+    os.chown(place, UID, UID)
+    keep_shared(str(place), "job-0/0", node.store.path("held"), user=user)
+    (outcome,) = node.run(
+        "cat {shard} > {output}; chmod 600 {shard}; echo bad >> {shard}; true",
+        user=user,
+        reads=["job-0/0"],
+        results_path=str(place),
+    )
+    finished([outcome])
+    assert outcome.usage.read_bytes[Locality.CLUSTER] == 9
+    assert node.result() == "the shard"
+    assert (place / "job-0" / "0").read_text() == "the shard"
 
 
 @pytest.mark.parametrize(
@@ -289,7 +338,7 @@ def test_hard_link_to_a_file_of_another_user_is_rejected_as_a_result(node: Node)
 
 
 async def _with_planted(node: Node, link: str) -> OutcomeRecord:
-    executor = Executor(job="job-1", node="n0", root=str(node.root))
+    executor = Executor(node="n0", root=str(node.root))
     await executor.begin([node.launch(0, "until [ -e {output} ]; do sleep 0.1; done")])
     planter = await asyncio.create_subprocess_shell(
         f"until {link}; do sleep 0.1; done 2> /dev/null"
@@ -327,7 +376,7 @@ def test_directory_of_another_user_is_rejected_as_that_of_a_node(node: Node) -> 
     os.chown(node.root / "n2", UID, UID)
     for name in ("n1", "n2"):
         with pytest.raises(WorldError, match=name):
-            Executor(job="job-1", node=name, root=str(node.root))
+            Executor(node=name, root=str(node.root))
     assert list(target.iterdir()) == []
 
 

@@ -15,7 +15,7 @@ from ray.exceptions import ActorUnavailableError, RayTaskError
 from tests.live.conftest import Method, command
 
 from headgate.live import link as link_module
-from headgate.live.link import JobLink, ReachableNodes
+from headgate.live.link import MasterLink, ReachableNodes
 from headgate.live.ray_nodes import Member
 from headgate.live.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
 from headgate.live.spares import Spares
@@ -88,7 +88,7 @@ class _Bed:
         self.reachable = ReachableNodes()
         self.events: list[Event] = []
         self.fault: Exception | None = None  # raised when the next facts are posted
-        self.link = JobLink(
+        self.link = MasterLink(
             "j",
             root=Path("/nowhere"),
             reachable=self.reachable,

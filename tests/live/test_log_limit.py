@@ -118,7 +118,7 @@ def test_program_that_writes_without_end_fills_no_disk(tmp_path: Path) -> None:
     program = command(f"echo begin; {sys.executable} {tmp_path}/writes.py; echo last")
 
     async def whole() -> OutcomeKind:
-        executor = Executor(job="j", node="n0", root=str(tmp_path), linger_s=600)
+        executor = Executor(node="n0", root=str(tmp_path), linger_s=600)
         try:
             record = launch_of(program=program, log_limit_bytes=LIMIT)
             await executor.begin([record])

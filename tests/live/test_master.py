@@ -1,4 +1,4 @@
-"""Job masters with executors that misbehave: every run gets an end, every stop gets through."""
+"""Masters with executors that misbehave: every run gets an end, every stop gets through."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from tests.live.conftest import Method, command, launch_of
 
 from headgate.live import master as master_module
-from headgate.live.master import JobMaster, end_job
+from headgate.live import masters as masters_module
+from headgate.live.master import Master
+from headgate.live.masters import end_account
 from headgate.live.records import (
     GangRecord,
     LaunchRecord,
@@ -90,7 +92,7 @@ class _Bed:
         monkeypatch.setattr(master_module, "_RETRY_S", 0.0)
         monkeypatch.setattr(master_module, "start_executor", self._start)
         monkeypatch.setattr(master_module, "_stayed_up", self._stayed_up)
-        self.master = JobMaster(job="j", root="/nowhere", grace_s=0)
+        self.master = Master(account="j", root="/nowhere", grace_s=0)
         self.executors: list[_Executor] = [_Executor()]
         self.started: list[str] = []
         self.up = True
@@ -422,12 +424,12 @@ def test_unknown_runs_are_stopped_although_the_actors_could_not_be_listed_before
     def actors() -> list[str]:
         if failures:
             raise failures.pop()
-        return ["headgate-executor:j:r0", "headgate-executor:other:r0"]
+        return ["headgate-executor-of:j:r0", "headgate-executor-of:other:r0"]
 
     async def known() -> tuple[str, tuple[RunId, ...]]:
         return "n0", (_run_id(1), _run_id(2))
 
-    monkeypatch.setattr(master_module, "job_actors", actors)
+    monkeypatch.setattr(master_module, "account_actors", actors)
     monkeypatch.setattr(master_module, "named_actor", lambda name: executor)
     monkeypatch.setattr(executor, "known", Method(known), raising=False)
 
@@ -465,7 +467,7 @@ async def _launch_gang(
     return bed.executors[0], bed.executors[1]
 
 
-async def _no_rendezvous(_: int) -> None:
+async def _no_rendezvous(_: str, __: int) -> None:
     return None
 
 
@@ -545,10 +547,10 @@ def test_gang_whose_program_runs_on_its_first_node_is_reported_when_that_member_
     assert _run(scenario()).failure is FailureKind.TIMED_OUT
 
 
-def test_job_that_ends_closes_its_executors_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_account_that_ends_closes_its_executors_together(monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 
-    names = ["headgate-master:j", "headgate-executor:j:r0", "headgate-executor:j:r1"]
+    names = ["headgate-master-of:j", "headgate-executor-of:j:r0", "headgate-executor-of:j:r1"]
     calls: list[object] = []
 
     class Actor:
@@ -559,10 +561,10 @@ def test_job_that_ends_closes_its_executors_together(monkeypatch: pytest.MonkeyP
         def remote(self) -> str:
             return self.name
 
-    monkeypatch.setattr(master_module, "job_actors", lambda: names)
-    monkeypatch.setattr(master_module, "all_actors", lambda name: [Actor(name)])
-    monkeypatch.setattr(master_module, "forget_name", lambda name: None)
+    monkeypatch.setattr(masters_module, "account_actors", lambda: names)
+    monkeypatch.setattr(masters_module, "all_actors", lambda name: [Actor(name)])
+    monkeypatch.setattr(masters_module, "forget_name", lambda name: None)
     monkeypatch.setattr(ray, "kill", lambda actor, **_: calls.append(actor.name))
     monkeypatch.setattr(ray, "wait", lambda refs, **_: calls.append(tuple(refs)))
-    end_job("j")
+    end_account("j")
     assert calls == [names[0], (names[1], names[2]), names[1], names[2]]

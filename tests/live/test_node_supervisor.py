@@ -1,4 +1,4 @@
-"""Lost nodes of a local cluster are restarted with backoff, up to a limit."""
+"""Lost nodes of a local cluster are restarted with backoff, as often as it takes."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def test_node_that_was_ended_on_purpose_stays_down(bed: _Bed) -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_node_that_never_comes_up_is_restarted_with_growing_pauses_up_to_a_limit(
+def test_node_that_never_comes_up_is_restarted_with_growing_pauses_without_end(
     bed: _Bed, caplog: pytest.LogCaptureFixture, fails: bool
 ) -> None:
     bed.spawn_fails = fails
     bed.look()
     bed.present.discard("n1")
     attempts_at = []
-    for _ in range(300):
+    for _ in range(1000):
         before = len(bed.spawned)
         try:
             bed.look(every_s=5.0)
@@ -96,9 +96,11 @@ def test_node_that_never_comes_up_is_restarted_with_growing_pauses_up_to_a_limit
             attempts_at.append(bed.now_s)
     pauses = [later - at for at, later in pairwise(attempts_at)]
     assert pauses == sorted(pauses)
-    assert len(attempts_at) == 8
-    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert ["n1 did not stay up" in record.getMessage() for record in errors] == [True]
+    assert len(attempts_at) > 2 * STARTS
+    assert pauses[-1] <= 310.0, "the longest pause, and the next looks"
+    errors = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert f"n1 did not stay up in {STARTS} starts" in errors[0]
+    assert len(errors) >= len(attempts_at) - STARTS
 
 
 def test_node_that_comes_up_and_is_lost_again_is_restarted_as_often_as_one_that_never_does(
@@ -113,8 +115,8 @@ def test_node_that_comes_up_and_is_lost_again_is_restarted_as_often_as_one_that_
         bed.look()
     assert f"attempt {STARTS}" in caplog.text
     bed.present.discard("n1")
-    bed.look(100, every_s=300.0)
-    assert len(bed.spawned) == STARTS
+    bed.look(2, every_s=300.0)
+    assert len(bed.spawned) == STARTS + 1
     assert "n1 did not stay up" in caplog.text
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import re
 import sys
+import tarfile
 import tempfile
 import time
 import zipfile
@@ -119,7 +121,7 @@ def run(lab: Lab) -> Callable[[Steps], Any]:
 
     def run_steps(steps: Steps) -> Any:
         async def whole() -> Any:
-            executor = Executor(job="j", node="n0", root=str(lab.root))
+            executor = Executor(node="n0", root=str(lab.root))
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)
@@ -179,6 +181,22 @@ def test_package_that_is_no_longer_stored_fails_the_run(lab: Lab, ends: Any) -> 
     assert outcome.kind is OutcomeKind.FAILED
     assert outcome.failure is FailureKind.ERROR
     assert outcome.message == "its working directory is no longer stored; submit the job again"
+
+
+def test_package_with_a_link_that_leads_outside_fails_the_run_with_its_name(
+    lab: Lab, ends: Any
+) -> None:
+    package = lab.root.parent / "hostile.tar"
+    with tarfile.open(package, "w") as archive:
+        link = tarfile.TarInfo("shadow")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/shadow"
+        archive.addfile(link)
+    digest = hashlib.sha256(package.read_bytes()).hexdigest()
+    lab.store.put(package_shard(ME, digest), [package.read_bytes()])
+    (outcome,) = ends(lab.launch("true", package=digest))
+    assert outcome.failure is FailureKind.ERROR
+    assert "member 'shadow': is a link that leads outside, to '/etc/shadow'" in outcome.message
+    assert "Traceback" not in outcome.message
 
 
 def test_run_is_lost_where_the_controller_is_away(lab: Lab, ends: Any) -> None:

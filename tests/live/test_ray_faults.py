@@ -14,7 +14,8 @@ import pytest
 from tests.live.conftest import NODES, Lab, LabJob, until
 
 from headgate.live.executor import shards_directory
-from headgate.live.master import end_job, start_master
+from headgate.live.masters import end_account, start_master
+from headgate.live.names import executor_name
 from headgate.live.ray_nodes import NAMESPACE, alive, kill_node, local_cluster, members, start_node
 from headgate.live.records import OutcomeKind
 from headgate.live.store import ShardStore
@@ -50,7 +51,7 @@ def test_dead_executor_on_a_node_that_is_up_is_reported_as_crashed_and_replaced(
     lost = job.record(0, "n0", (0,))
     job.launch(lost)
     (pid,) = until(lambda: _pids(go), "the run continues")
-    name = f"headgate-executor:{job.id}:{lab.members['n0'].ray_id}"
+    name = executor_name(job.id, lab.members["n0"].ray_id)
     os.kill(lab.pid(ray.get_actor(name, namespace=NAMESPACE)), signal.SIGKILL)
     (outcome,) = job.ends(lost)
     assert (outcome.kind, outcome.failure) == (OutcomeKind.FAILED, FailureKind.CRASHED)
@@ -107,13 +108,13 @@ def test_runs_continue_while_their_driver_is_dead(lab: Lab, tmp_path: Path) -> N
     assert [(outcome.run, outcome.kind) for outcome in outcomes] == [
         (RunId("driven", 0, 7), OutcomeKind.FINISHED)
     ]
-    end_job("driven")
+    end_account("driven")
 
 
 DRIVER = """
 import os, pwd, signal, sys
 from pathlib import Path
-from headgate.live.master import start_master
+from headgate.live.masters import start_master
 from headgate.live.ray_nodes import connect, local_cluster, members
 from headgate.live.records import launch_record
 from headgate.model import Demand, ProgramType, RunId, Stage, TaskProgram

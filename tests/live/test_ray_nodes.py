@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 from importlib import util
 from pathlib import Path
@@ -78,15 +77,6 @@ def test_node_that_does_not_come_up_is_reported_with_its_log(tmp_path: Path) -> 
     assert "label" in str(caught.value)
     assert local_cluster(tmp_path) is None
     assert not [p for p in psutil.process_iter() if _is_of(p, tmp_path)]
-
-
-def test_port_in_use_is_reported_immediately(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("", 0))
-        taken.listen()
-        with pytest.raises(WorldError, match=f"port {taken.getsockname()[1]} is not free"):
-            start_nodes(tmp_path, (NODE,), port=taken.getsockname()[1])
-    assert local_cluster(tmp_path) is None
 
 
 def test_missing_ray_is_reported(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ ME = pwd.getpwuid(os.geteuid()).pw_name
 
 
 def offer(node: str, gpu: int | None, **fields: Any) -> Offer:
-    given = {
+    given: dict[str, Any] = {
         "node": node,
         "directory": f"/tmp/hgr-{node}-{gpu}",
+        "ports": (20000, 20199),
         "python": "/venv/bin/python3",
         "gpus": () if gpu is None else (gpu,),
         "cpus": None,
@@ -74,11 +75,19 @@ def test_ray_node_without_gpus_has_its_part_of_the_memory_by_cpus() -> None:
 
 def test_command_of_a_head_keeps_the_token_out_of_its_arguments() -> None:
     (head,) = ray_nodes({0: offer("a", 2)})
-    text = command(head, "10.0.0.1:25000", "10.0.0.1", head=True)
+    text = command(head, "10.0.0.1:20001", "10.0.0.1", head=True)
     assert "CUDA_VISIBLE_DEVICES=2 " in text
     assert "RAY_AUTH_TOKEN_PATH=/tmp/hgr-a-2/token" in text
     assert "RAY_AUTH_TOKEN=" not in text
-    assert "--head --port=25000" in text
+    assert "--head --port=20001" in text
+
+
+def test_ray_node_keeps_to_its_ports() -> None:
+    (head,) = ray_nodes({0: offer("a", 2)})
+    text = command(head, "10.0.0.1:20001", "10.0.0.1", head=True)
+    ports = [int(word.partition("=")[2]) for word in text.split() if "-port=" in word]
+    assert len(ports) == len(set(ports)) == 9
+    assert all(20000 < port <= 20199 for port in ports)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import psutil
 import pytest
 from tests.live.conftest import Lab, LabJob, until
 
-from headgate.live.master import end_job, jobs_with_actors
+from headgate.live.masters import accounts_with_actors, end_account
 from headgate.live.records import OutcomeKind
 from headgate.model import Locality, Read, RunId, Shard
 from headgate.protocol import FailureKind
@@ -180,12 +180,12 @@ def test_ending_a_job_ends_its_processes_and_no_other_job(new_job: NewJob, tmp_p
     job.launch(job.record(0, "n0", (0,)))
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "it runs")
     assert other.run(0, "n0", (1,)).kind is OutcomeKind.FINISHED
-    end_job(job.id)
-    end_job(job.id)
+    end_account(job.id)
+    end_account(job.id)
     until(lambda: not _lives(int((tmp_path / "pid").read_text())), "the command is gone")
-    assert job.id not in jobs_with_actors()
-    assert other.id in jobs_with_actors()
-    end_job(other.id)
+    assert job.id not in accounts_with_actors()
+    assert other.id in accounts_with_actors()
+    end_account(other.id)
 
 
 def _read(shard: str, size_bytes: int, locality: Locality, *sources: str) -> Read:

@@ -88,7 +88,7 @@ def run(place: Path) -> Iterator[Callable[[Steps], Any]]:
 
     def run_steps(steps: Steps) -> Any:
         async def whole() -> Any:
-            executor = Executor(job="j", node="n0", root=str(place / "nodes"), linger_s=600)
+            executor = Executor(node="n0", root=str(place / "nodes"), linger_s=600)
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import signal
@@ -322,3 +323,36 @@ def test_files_of_a_killed_writer_are_removed_but_not_those_of_a_living_one(
     store = ShardStore(tmp_path)
     assert files_under(tmp_path) == []
     assert store.list() == ()
+
+
+def test_copy_shares_blocks_where_the_file_system_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = ShardStore(tmp_path / "store")
+    store.put("a", [b"data"])
+    cloned: list[int] = []
+
+    def clone(to: int, request: int, source: int) -> int:
+        cloned.append(request)
+        assert os.read(source, 100) == b"data"
+        return os.write(to, b"DATA") * 0
+
+    monkeypatch.setattr(fcntl, "ioctl", clone)
+    assert store.provide("a", tmp_path / "copy", uid=0) == 4
+    assert (tmp_path / "copy").read_bytes() == b"DATA", "what the file system has made of it"
+    assert cloned == [0x40049409]
+
+
+def test_full_disk_fails_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ShardStore(tmp_path / "store")
+    store.put("a", [b"data"])
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(store_module, "write_whole", full)
+    monkeypatch.setattr(fcntl, "ioctl", full)
+    with pytest.raises(WorldError) as caught:
+        store.provide("a", tmp_path / "copy", uid=0)
+    assert caught.value.code == "disk_full"
+    assert store.verify("a")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -35,7 +32,6 @@ from headgate.live import controller as module
 from headgate.live.claims import DatasetClaims
 from headgate.live.config import ControllerConfig
 from headgate.live.controller import Controller
-from headgate.live.reader import JobReader
 from headgate.live.store import StoredShard
 from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
 from headgate.ports import choose_policy
@@ -137,74 +133,6 @@ def http(controller: Controller) -> Iterator[httpx.Client]:
 def test_no_request_causes_an_internal_error(http: httpx.Client, data: st.DataObject) -> None:
     method, target, query, content = data.draw(requests(["work-1", "work-2", "work-3", "ints"]))
     checked(http.request(method, target, params=query, content=content))
-
-
-# --- reading --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def reader() -> Iterator[JobReader]:
-    reader = JobReader(limit_cpu_s=1, limit_bytes=512 << 20)
-    yield reader
-    reader.close()
-
-
-@pytest.mark.parametrize("small_characters", [1000, 1 << 30])
-def test_file_that_takes_too_long_is_rejected_and_the_next_one_is_read(
-    reader: JobReader, monkeypatch: pytest.MonkeyPatch, small_characters: int
-) -> None:
-    monkeypatch.setattr("headgate.live.reader._SMALL_CHARACTERS", small_characters)
-    slow = "run: x\npriority: [" + "[1], " * 800_000 + "]\n"
-    assert code_of(lambda: reader.read(slow)) == "too_large"
-    assert reader.read(JOB).name == "work"
-
-
-def test_file_that_takes_too_much_memory_is_rejected() -> None:
-    reader = JobReader(limit_cpu_s=100, limit_bytes=32 << 20)
-    try:
-        assert code_of(lambda: reader.read("a: [" + "1, " * 500_000 + "]\n")) == "too_large"
-        assert reader.read(JOB).name == "work"
-    finally:
-        reader.close()
-
-
-def test_a_small_file_does_not_wait_for_a_large_one() -> None:
-    reader = JobReader()
-    with ThreadPoolExecutor(1) as threads:
-        large = threads.submit(reader.read, "a: [" + "1, " * 600_000 + "]\n")
-        assert reader.read(JOB).name == "work"
-        assert not large.done()
-        assert isinstance(large.exception(), SpecError)
-    reader.close()
-
-
-def test_a_reading_process_that_was_killed_is_replaced(reader: JobReader) -> None:
-    reader.read(JOB)
-    assert reader._kept is not None
-    reader._kept._process.kill()
-    reader._kept._process.wait()
-    assert reader.read(JOB).name == "work"
-
-
-def test_problems_are_returned_with_their_positions(reader: JobReader) -> None:
-    with pytest.raises(SpecError) as found:
-        reader.read("nmae: x\n")
-    assert [(p.path, p.line) for p in found.value.problems] == [("nmae", 1), ("run", 1)]
-    assert "did you mean 'name'?" in found.value.problems[0].hint
-
-
-def test_reading_processes_end_with_the_process_that_started_them() -> None:
-    program = (
-        "import os\nfrom headgate.live.reader import JobReader\n"
-        f"reader = JobReader()\nreader.read({JOB!r})\n"
-        "print(reader._kept._process.pid, flush=True)\nos.kill(os.getpid(), 9)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
-    pid = int(done.stdout)
-    end = time.monotonic() + 60
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < end, "it lives on"
-        time.sleep(0.02)
 
 
 # --- submitting -----------------------------------------------------------------------------------

@@ -511,7 +511,7 @@ def test_a_missing_end_of_the_journal_is_reported_and_its_numbers_are_skipped(
 
 
 def test_closed_world_cancels_its_tasks() -> None:
-    world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
+    world = LiveWorld(policies=lambda name: FlowSharing(), seed=0, root=Path("/nowhere"))
     begun, ended = threading.Event(), threading.Event()
 
     async def watch() -> None:
@@ -528,7 +528,7 @@ def test_closed_world_cancels_its_tasks() -> None:
 
 
 def test_launches_reach_a_job_before_their_stops() -> None:
-    world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
+    world = LiveWorld(policies=lambda name: FlowSharing(), seed=0, root=Path("/nowhere"))
     order: list[str] = []
     done = threading.Event()
     world._launch = lambda *_: order.append("launch")  # type: ignore[method-assign]

@@ -139,7 +139,7 @@ def test_nothing_is_lost_when_the_controller_is_killed_repeatedly(
 def test_cancelled_run_is_ended_even_if_its_stop_is_lost(headgate: Headgate, gates: Gates) -> None:
     job = headgate.submit(f"{{name: hang, run: '{gates.command()}'}}")
     headgate.running(job, 1)
-    (master,) = headgate.actors("JobMaster")
+    (master,) = headgate.actors("Master")
     master.send_signal(signal.SIGSTOP)  # the stop does not arrive
     headgate.client.cancel(job)
     headgate.kill_controller()
@@ -199,7 +199,7 @@ def test_job_finishes_correctly_after_deaths_of_masters_and_executors(
     gates.open(0, 1)
     headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 2, "two have finished")
     before = {task["node"]: task["ordinal"] for task in headgate.running(job, 4)}
-    (master,) = headgate.actors("JobMaster")
+    (master,) = headgate.actors("Master")
     master.send_signal(signal.SIGKILL)
     gates.open(before["n0"])
     headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 3, "the new master reports")

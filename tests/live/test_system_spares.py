@@ -21,7 +21,7 @@ def spares(headgate: Headgate) -> tuple[psutil.Process, psutil.Process]:
     """Wait for one idle executor and one idle master, and return them."""
 
     def found() -> list[psutil.Process]:
-        executors, masters = headgate.actors("Executor"), headgate.actors("JobMaster")
+        executors, masters = headgate.actors("Executor"), headgate.actors("Master")
         return [*executors, *masters] if len(executors) == len(masters) == 1 else []
 
     executor, master = headgate.until(found, "a spare executor and a spare master")

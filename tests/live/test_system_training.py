@@ -83,7 +83,7 @@ def test_training_continues_while_its_master_and_the_controller_are_killed(
     headgate: Headgate, tmp_path: Path
 ) -> None:
     training = Training(headgate, tmp_path)
-    (master,) = headgate.actors("JobMaster")
+    (master,) = headgate.actors("Master")
     master.send_signal(signal.SIGKILL)
     headgate.kill_controller()
     headgate.up()
@@ -164,7 +164,7 @@ def test_gang_that_waits_behind_maps_and_they_run_once_while_the_controller_is_k
     member = {"run": gates.command(name="gang"), "retries": 0}
     gang = headgate.submit(json.dumps({"name": "gang", "num_nodes": 2, "tasks": member}))
     headgate.until(lambda: headgate.call("why", gang)["reason"], "the gang waits")
-    for master in headgate.actors("JobMaster"):
+    for master in headgate.actors("Master"):
         master.send_signal(signal.SIGKILL)
     headgate.kill_controller()
     gates.open(*range(6))

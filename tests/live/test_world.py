@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.live.conftest import ME, command, until
 
 from headgate.engine import Engine
 from headgate.live import link
-from headgate.live.link import JobLink
+from headgate.live import world as world_module
+from headgate.live.link import MasterLink
 from headgate.live.supervise import Backoff
 from headgate.live.world import LiveWorld
 from headgate.model import Demand, RunId
@@ -30,12 +32,15 @@ def _no_master(*_: object) -> None:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveWorld]:
     monkeypatch.setattr(link, "start_master", _no_master)
-    world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
+    world = LiveWorld(policies=lambda name: FlowSharing(), seed=0, root=Path("/nowhere"))
     yield world
     world.close()
 
 
 RUN = RunId("j", 0, 1)
+LAUNCH = LaunchTask(
+    run=RUN, node="n0", gpus=(0,), reads=(), holds=Demand(gpus=1), program=command("true")
+)
 
 
 def test_command_that_fails_on_the_event_loop_is_repeated(
@@ -45,34 +50,73 @@ def test_command_that_fails_on_the_event_loop_is_repeated(
     attempts: list[RunId] = []
     done = threading.Event()
 
-    def stop(self: JobLink, run: RunId, *, now: bool) -> None:
+    def stop(self: MasterLink, run: RunId, *, now: bool) -> None:
         assert not now
         attempts.append(run)
         if len(attempts) < 3:
             raise KeyError(run)
         done.set()
 
-    monkeypatch.setattr(JobLink, "stop", stop)
-    launch = LaunchTask(run=RUN, node="n0", gpus=(0,), reads=(), holds=Demand(gpus=1))
-    world.submit([launch, StopTask(run=RUN, node="n0")], Engine().snapshot)
+    monkeypatch.setattr(MasterLink, "stop", stop)
+    world.submit([LAUNCH, StopTask(run=RUN, node="n0")], Engine().snapshot)
     assert done.wait(WAIT_S)
     assert attempts == [RUN] * 3
     assert "KeyError" in caplog.text
 
 
-def test_stop_of_a_run_whose_job_has_ended_starts_no_master(
+def test_actors_of_an_account_end_when_it_has_had_no_run_for_some_time(
     world: LiveWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.live.world.end_job", lambda job: None)
-    launch = LaunchTask(run=RUN, node="n0", gpus=(0,), reads=(), holds=Demand(gpus=1))
-    world.submit([launch], Engine().snapshot)
-    world.job_ended("j")
-    world.submit([StopTask(run=RUN, node="n0")], Engine().snapshot)
+    monkeypatch.setattr(world_module, "_LOOK_S", 0.001)
+    monkeypatch.setattr(world_module, "_KEEP_S", 0.0)
+    ended: list[str] = []
+    monkeypatch.setattr(world_module, "end_account", ended.append)
+    world.submit([LAUNCH], Engine().snapshot)
+    world.start(world.end_idle())
 
     async def links() -> list[str]:
+        await asyncio.sleep(0.05)  # it has looked several times
         return list(world._links)
 
-    assert asyncio.run_coroutine_threadsafe(links(), world._loop).result(WAIT_S) == []
+    def found() -> list[str]:
+        return asyncio.run_coroutine_threadsafe(links(), world._loop).result(WAIT_S)
+
+    assert found() == [ME]
+    assert not ended, "a run is outstanding"
+    world.node_lost("n0")
+    until(lambda: not found(), "the link ends")
+    until(lambda: ended == [ME], "its actors end")
+    world.submit([StopTask(run=RUN, node="n0")], Engine().snapshot)
+    assert found() == [], "a late stop starts no master"
+
+
+def test_launch_waits_until_the_earlier_actors_of_its_account_have_ended(
+    world: LiveWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(world_module, "_LOOK_S", 0.001)
+    monkeypatch.setattr(world_module, "_KEEP_S", 0.0)
+    calls: list[str] = []
+    ending, released = threading.Event(), threading.Event()
+
+    def end(account: str) -> None:
+        ending.set()
+        assert released.wait(WAIT_S)
+        calls.append(f"{account} has ended")
+
+    def start(account: str, *_: object) -> None:
+        calls.append(f"{account} starts")
+        raise ValueError("there is no Ray here")
+
+    monkeypatch.setattr(world_module, "end_account", end)
+    world.submit([LAUNCH], Engine().snapshot)
+    world.node_lost("n0")
+    world.start(world.end_idle())
+    assert ending.wait(WAIT_S)
+    monkeypatch.setattr(link, "start_master", start)
+    world.submit([LAUNCH], Engine().snapshot)
+    assert not calls
+    released.set()
+    until(lambda: calls[:2] == [f"{ME} has ended", f"{ME} starts"], "both, in this order")
 
 
 DYING = """
@@ -80,7 +124,7 @@ from pathlib import Path
 import sys, threading
 from headgate.live.world import LiveWorld
 from headgate.policies.flow import FlowSharing
-world = LiveWorld(policy=FlowSharing(), seed=0, root=Path("/nowhere"))
+world = LiveWorld(policies=lambda name: FlowSharing(), seed=0, root=Path("/nowhere"))
 world._call(sys.exit)
 threading.Event().wait()
 """

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.model.shapes import (
+    fat_trees,
     graph_of,
     leaf_vertex,
     leaves_of,
@@ -21,7 +22,7 @@ from tests.model.shapes import (
     walked,
 )
 
-from headgate.model.topology import BadTopology, FatTree, Mesh, Topology, Tree
+from headgate.model.topology import Annexed, BadTopology, FatTree, Mesh, Topology, Tree
 
 
 @given(data=st.data(), topology=topologies())
@@ -155,6 +156,41 @@ def test_fat_tree_has_as_many_links_on_every_level_and_spreads_destinations() ->
     assert used[0] & used[1] == {0}  # share but the link that leaves the sender
     assert fat.tree.uplink[1] == 4.0
     assert fat.label(35) == "core 3"
+
+
+def test_annexed_leaves_are_on_links_of_their_own_far_from_all_others() -> None:
+    mesh = Mesh([2, 2], bandwidth=8.0, names=list("abcd"))
+    both = Annexed(mesh, ["x", "y"], 5.0)
+    assert (both.leaves, both.links, both.names) == (6, mesh.links + 4, tuple("abcdxy"))
+    assert both.hops([0, 3, 4, 4, 4], [3, 4, 0, 5, 4]).tolist() == [2, 3, 3, 3, 0]
+    offset, links = both.routes([3, 0, 4, 4, 5], [4, 3, 1, 5, 5])
+    assert offset.tolist() == [0, 1, 3, 4, 6, 6]
+    assert [both.link_label(link) for link in links.tolist()] == [
+        "elsewhere -> x", "a -> c", "c -> d", "x -> elsewhere", "x -> elsewhere", "elsewhere -> y",
+    ]  # fmt: skip
+    assert both.capacity[links].tolist() == [5.0, 8.0, 8.0, 5.0, 5.0, 5.0]
+    assert [both.diameter(each) for each in ([0, 1], [4], [3, 5], [])] == [1, 0, 3, 0]
+    assert [both.narrowest(each) for each in ([0, 1], [5], [3, 5])] == [8.0, np.inf, 5.0]
+    assert [both.least_diameter(count) for count in (1, 4, 5, 6)] == [0, 2, 3, 3]
+    assert both.routers_of([1, 4]).tolist() == [6]
+    with pytest.raises(BadTopology, match="7 leaves of a topology that has 6"):
+        both.least_diameter(7)
+
+
+@given(data=st.data(), topology=st.one_of(meshes(), fat_trees()))
+def test_annexed_leaves_change_nothing_of_the_others(
+    data: st.DataObject, topology: Topology
+) -> None:
+    both = Annexed(topology, ["x"] * data.draw(st.integers(1, 3)), 1.0)
+    leaves = leaves_of(data.draw, topology)[:6]
+    a, b = np.array([*itertools.product(leaves, leaves)]).T
+    assert both.hops(a, b).tolist() == topology.hops(a, b).tolist()
+    for found, expected in zip(both.routes(a, b), topology.routes(a, b), strict=True):
+        assert found.tolist() == expected.tolist()
+    for ask in ("diameter", "narrowest"):
+        assert getattr(both, ask)(leaves) == getattr(topology, ask)(leaves)
+    assert both.routers_of(leaves).tolist() == topology.routers_of(leaves).tolist()
+    assert both.label(leaves[0]) == topology.label(leaves[0])
 
 
 def test_tree_of_named_vertices() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from headgate.journal import decode_snapshot, encode_snapshot
 from headgate.machine import apply
-from headgate.model import Bandwidth, Gpu, Node
+from headgate.model import Bandwidth, Communication, Gpu, Node, Pattern
 from headgate.model.topology import (
     ClusterFatTree,
     ClusterMesh,
@@ -19,6 +20,7 @@ from headgate.model.topology import (
     Tree,
 )
 from headgate.planning.fabric import GPU_BYTES_PER_S, Fabric
+from headgate.planning.traffic import traffic_of
 from headgate.protocol import BandwidthMeasured, Event, NodeJoined, NodeLost, TopologyChanged
 from headgate.state import State, thaw
 
@@ -90,7 +92,7 @@ def test_without_a_topology_the_tree_is_that_of_racks() -> None:
 
 
 def test_topology_with_groups_below_a_node_and_nodes_without_a_place() -> None:
-    nodes = node("b", 1), node("a", 4), node("far", 1), node("cpu", 0)
+    nodes = node("b", 1), node("a", 4), node("far", 1, "r3"), node("cpu", 0, "")
     fabric = Fabric.of(state_of(*nodes, topology=TREE).freeze())
     assert place(fabric, fabric.gpu_leaf[2]) == ["a:1", "a/switch1", "a/socket0", "a", "r1", "core"]
     assert fabric.topology.hops(*fabric.gpu_leaf[[1, 2]]) == 4
@@ -114,12 +116,62 @@ def test_mesh_and_fat_tree_have_a_leaf_per_node() -> None:
         sides=(2, 2), wrap=(False, False), bytes_per_s=(1e8, 1e8), nodes=("a", "x", "b", "y")
     )
     fabric = Fabric.of(state_of(node("b", 2), node("far", 1), node("a", 1), topology=mesh).freeze())
-    assert fabric.gpu_leaf.tolist() == [2, 2, -1, 0]
-    assert fabric.leaf_node.tolist() == [2, -1, 0, -1]
-    assert fabric.first_leaf.tolist() == [2, -1, 0]
+    assert fabric.gpu_leaf.tolist() == [2, 2, 4, 0]
+    assert fabric.leaf_node.tolist() == [2, -1, 0, -1, 1]
+    assert fabric.first_leaf.tolist() == [2, 4, 0]
+    assert fabric.end_leaf.tolist() == [3, 5, 1]
+    assert fabric.vertex.tolist() == [2, -1, 0]
     fat = ClusterFatTree(ports=4, bytes_per_s=(1e8, 1e8, 1e8), nodes=("a", "b"))
     fabric = Fabric.of(state_of(node("b", 1), topology=fat).freeze())
     assert (fabric.topology.leaves, fabric.gpu_leaf.tolist()) == (16, [1])
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        ClusterMesh(sides=(2,), wrap=(False,), bytes_per_s=(1e8,), nodes=("a", "b")),
+        ClusterMesh(sides=(1,), wrap=(False,), bytes_per_s=(1e8,), nodes=("a",)),
+        ClusterFatTree(ports=2, bytes_per_s=(1e9, 1e8, 2e8), nodes=("a", "b")),
+        TREE,
+    ],
+)
+def test_nodes_that_a_topology_does_not_name_have_leaves_far_from_all_others(
+    topology: ClusterTopology,
+) -> None:
+    nodes = [node(name, 1, rack="elsewhere") for name in ("a", "new", "newer")]
+    fabric = Fabric.of(state_of(*nodes, topology=topology).freeze())
+    known, *unnamed = fabric.first_leaf.tolist()
+    assert len({known, *unnamed}) == 3
+    assert fabric.leaf_node[[known, *unnamed]].tolist() == [0, 1, 2]
+    everywhere = np.arange(fabric.shape.leaves)
+    assert fabric.topology.hops(known, unnamed[0]) >= fabric.shape.diameter(everywhere)
+    ring = Communication(pattern=Pattern.RING, bytes_per_step=100, processes=2)
+    for leaves in ([known, unnamed[0]], unnamed):
+        sent = traffic_of(fabric.topology, np.array(leaves), ring)
+        assert 0 < sent.alone_rate(fabric.topology.capacity) <= GPU_BYTES_PER_S
+
+
+def test_a_node_that_a_tree_does_not_name_hangs_below_its_rack() -> None:
+    tree = ClusterTree(
+        level_names=("core", "aggregation", "rack", "node"),
+        names=("core", "p1", "p2", "p1/r1", "p1/r2", "p2/r1", "a", "b", "c"),
+        parents=(-1, 0, 0, 1, 1, 2, 3, 4, 5),
+        levels=(0, 1, 1, 2, 2, 2, 3, 3, 3),
+        bytes_per_s=(1.0, 3e9, 3e9, 2e9, 2e9, 2e9, 1e8, 2e8, 3e8),
+    )
+    racks = {"x": "p1/r1", "y": "r2", "z": "r1", "w": "p2", "v": "unknown"}
+    nodes = [node(name, 0, rack) for name, rack in racks.items()]
+    fabric = Fabric.of(state_of(*nodes, topology=tree).freeze())
+    assert [place(fabric, leaf) for leaf in fabric.first_leaf.tolist()] == [
+        ["x", "p1/r1", "p1", "core"],
+        ["y", "p1/r2", "p1", "core"],  # the only rack of that name
+        ["z", "core"],  # one of two racks of that name
+        ["w", "p2", "core"],
+        ["v", "core"],
+    ]
+    shape = fabric.topology
+    assert isinstance(shape, Tree)
+    assert shape.uplink[fabric.vertex].tolist() == [1e8, 2e8, 3e9, 2e9, 3e9]
 
 
 def test_fabric_is_built_again_only_when_nodes_or_topology_change() -> None:

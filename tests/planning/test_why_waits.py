@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from headgate.base.rng import Random
+from headgate.base.rng import Random, stream
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.reservations import Reservation
 from headgate.planning.timetable import Timetable
@@ -28,7 +28,8 @@ from headgate.protocol.reasons import (
     QueueLimit,
     Shortage,
 )
-from headgate.state import JobState, Scratch, State, TaskState
+from headgate.state import JobState, Scratch, State, TaskState, moves
+from headgate.testing.random_worlds import random_state
 
 _NEVER = math.inf
 
@@ -366,6 +367,47 @@ def test_units_of_one_shape_are_explained_by_their_own_run_times() -> None:
     assert why.reason(_unit(state, "b"), 30.0) == BackfillTooLong(
         needs_s=30.0, hole_s=20.0, ahead="wide"
     )
+
+
+def _any(job: Job) -> bool:
+    del job
+    return True
+
+
+def _has_parts(job: Job) -> bool:
+    return any(task.demand.in_part for task in job.tasks)
+
+
+def test_one_task_fits_by_counting_where_it_fits_a_node_by_placing() -> None:
+    """Also beside parts of GPUs that other programs or a drain withhold from further runs."""
+    fit = waits = 0
+    for seed in range(200):
+        rng = stream(seed, "withheld")
+        state = random_state(seed, _has_parts if seed % 2 else _any, every_kind=True)
+        for node in state.live_nodes():
+            if rng.random() < 0.2:
+                for task in moves.units_to(state, node):
+                    moves.give_up(state, task)
+                state.ledger.drain(node, draining=True)
+            else:
+                state.ledger.withhold(node, [n for n in range(4) if rng.random() < 0.6])
+        scratch = Scratch(state.freeze())
+        why = WhyWaits(scratch)
+        for task in np.flatnonzero(state.tasks.state.array() == TaskState.WAITING).tolist():
+            demand = state.tasks.demand[task]
+            unit = Unit(job=state.tasks.job[task], tasks=(task,), demands=(demand,))
+            placed = any(
+                scratch.ledger.best_gpus(demand, n) is not None for n in state.live_nodes()
+            )
+            assert why.tasks_that_fit(unit) == placed, seed
+            assert placed or why.reason(unit) is not None, seed
+            fit, waits = fit + placed, waits + (not placed)
+    assert min(fit, waits) > 100
+
+
+def test_a_share_of_a_gpu_of_unknown_memory_fits_by_counting() -> None:
+    state = _state([_node("n", 0)], [_job("share", Task(gpu_milli=500))])
+    assert WhyWaits(Scratch(state.freeze())).tasks_that_fit(_unit(state, "share")) == 1
 
 
 def test_nothing_is_placed_by_an_explanation() -> None:

@@ -53,3 +53,19 @@ def test_every_job_ends_in_a_storm_or_needs_a_node_that_never_returned(name: str
     assert preempted or policy not in {"least-attained-service", "srtf"}
     assert not preempted or policy in PREEMPTING
     assert any(watch.reserved for watch in watches) == (policy in RESERVING)
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("fifo", 105),  # parts of GPUs that other programs withhold from further runs
+        ("gs", 35),  # a job runs on nodes alone that the mesh does not name
+        ("capacity", 35),
+        ("headgate", 20014),
+        ("easy-backfill", 20014),
+    ],
+)
+def test_storms_of_jobs_that_communicate(name: str, seed: int) -> None:
+    policy = MAKERS[name]()
+    watch = ride(seed, policy, links=True)
+    assert ends_all(watch.engine, held_back=policy.name in HELD_BACK)

@@ -185,6 +185,23 @@ class Host:
             return self.part_fits(demand, gpu)
         return gpu.idle and gpu.size >= demand.gpu_memory_bytes
 
+    def room(self, demand: Demand) -> int:
+        """Return how many runs of a demand fit beside each other, GPUs aside."""
+        room = [self.free(kind) // amount for kind, amount in needs(demand).items()]
+        return min([UNLIMITED, *room])
+
+    def gpu_room(self, demand: Demand) -> list[int]:
+        """Return how many runs of a demand fit each GPU beside each other."""
+        if demand.gpu_milli == 1000:
+            return [int(self.suits(demand, gpu)) for gpu in self.gpus]
+        found = []
+        for gpu in copy.deepcopy(self.gpus):
+            while self.suits(demand, gpu):
+                gpu.parts += (part_of(demand, gpu.size),)
+            held = self.gpus[len(found)].parts
+            found.append(len(gpu.parts) - len(held))
+        return found
+
     def take(self, task: int, demand: Demand, gpus: Sequence[int]) -> None:
         self.held.append((demand, tuple(gpus)))
         for gpu in (self.gpus[index] for index in gpus):
@@ -385,6 +402,10 @@ class Books:
                 assert lacking in (host.lacking(demand) or [""])
                 small = any(host.total.get(k, 0) < n for k, n in needs(demand).items())
                 assert ledger.exceeds_capacity(number, row) == small
+                assert ledger.room(number)[row] == host.room(demand)
+                first = nodes.first_gpu[row]
+                room = ledger.gpu_room(number, first, first + nodes.gpu_count[row]).tolist()
+                assert room == host.gpu_room(demand)
 
     def check(self) -> None:
         self.agree(self.ledger, self.hosts)
@@ -396,12 +417,9 @@ class Books:
             found = table.task[row], table.node[row], table.demand[row], table.gpus[row]
             assert found == (task, node, self.numbers[demand], gpus)
         for row, host in enumerate(self.hosts):
-            for memory_bytes in (0, 5, 12) if host else ():
-                assert host is not None
-                free = [(gpu.size, n) for n, gpu in enumerate(host.gpus)
-                        if gpu.idle and gpu.size >= memory_bytes]  # fmt: skip
-                found_free = self.ledger.free_gpus(row, memory_bytes).tolist()
-                assert found_free == [n for _, n in sorted(free)]
+            if host is not None:
+                free = [(gpu.size, n) for n, gpu in enumerate(host.gpus) if gpu.idle]
+                assert self.ledger.free_gpus(row).tolist() == [n for _, n in sorted(free)]
 
 
 def written(ledger: Ledger) -> list[bytes]:

@@ -101,7 +101,7 @@ def look(scratch: Scratch, snapshot: Snapshot) -> object:
         scratch.ledger.nodes.free.array().tolist(),
         [getattr(scratch.ledger.nodes, n).array().tolist() for n in ("total", "free_gpus")],
         [getattr(scratch.ledger.gpus, n).array().tolist() for n in GPU_BOOKS],
-        [scratch.fitting_gpus(n, m).tolist() for n in nodes for m in (0, 2 << 30, 9 << 30)],
+        [scratch.ledger.free_gpus(n).tolist() for n in nodes],
         [scratch.used_milli(q) for q in range(len(snapshot.queues.spec))],
     )
 
@@ -184,7 +184,7 @@ def test_smallest_sufficient_gpus_are_taken_first() -> None:
         snapshot = random_state(seed).freeze()
         for node in snapshot.live_nodes():
             memory = snapshot.gpu_memory_bytes_of(node).tolist()
-            free = Scratch(snapshot).fitting_gpus(node, 0).tolist()
+            free = Scratch(snapshot).ledger.free_gpus(node).tolist()
             assert free == sorted(free, key=lambda g: (memory[g], g))
 
 

@@ -6,7 +6,7 @@ from headgate.testing.policy_laws import PolicyLaws
 
 
 class TestShortestFirst(PolicyLaws):
-    """Hundreds of random clusters and jobs; a failure has the seed of the one that broke a law."""
+    """Random clusters and jobs; a failure has the seed of the one that broke a law."""
 
     def make(self) -> ShortestFirst:
         return ShortestFirst()

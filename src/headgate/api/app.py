@@ -52,6 +52,7 @@ def make_app(controller: Controller) -> FastAPI:
     app.state.job_views = views.JobViews()
     for router in (
         routes.router,
+        routes.downloads,
         explanations.router,
         link_views.router,
         datasets.router,

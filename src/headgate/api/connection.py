@@ -8,6 +8,7 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -150,26 +151,26 @@ class Connection:
 
         An error of the iterable `content` is raised unchanged.
         """
-        with self._translated():
-            http.putrequest(method, target)
-            for name, value in headers.items():
-                http.putheader(name, value)
-            if content is None or isinstance(content, bytes):
-                http.putheader("Content-Length", str(len(content or b"")))
-                http.endheaders(content)
-                return True
-            http.putheader("Transfer-Encoding", "chunked")
-            http.endheaders()
+        http.putrequest(method, target)
+        for name, value in headers.items():
+            http.putheader(name, value)
+        if content is None or isinstance(content, bytes):
+            http.putheader("Content-Length", str(len(content or b"")))
+            return self._sent(lambda: http.endheaders(content))
+        http.putheader("Transfer-Encoding", "chunked")
+        if not self._sent(http.endheaders):
+            return False
         for piece in content:
-            if piece and not self._sent(http, b"%x\r\n%b\r\n" % (len(piece), piece)):
+            chunk = b"%x\r\n%b\r\n" % (len(piece), piece)
+            if piece and not self._sent(partial(http.send, chunk)):
                 return False
-        return self._sent(http, b"0\r\n\r\n")
+        return self._sent(partial(http.send, b"0\r\n\r\n"))
 
-    def _sent(self, http: _HTTP, data: bytes) -> bool:
-        """Send a piece of a body; return False if the server reads no more: it has responded."""
+    def _sent(self, send: Callable[[], None]) -> bool:
+        """Send a part of a request; return False if the server reads no more: it has responded."""
         with self._translated():
             try:
-                http.send(data)
+                send()
             except ConnectionError:
                 return False
         return True

@@ -28,7 +28,11 @@ class Controller(Protocol):
         ...
 
     def info(self) -> Mapping[str, Any]:
-        """Return facts as JSON values: policy, seed, pid, since, ray_address, state directory."""
+        """Return facts as JSON values: policy, seed, pid, since, ray_address, state directory.
+
+        `stand_in` is the policy that decides in place of the one in force, None as a rule;
+        `hung_calls` counts calls of policies that were abandoned.
+        """
         ...
 
     @property

@@ -15,7 +15,6 @@ from headgate.api.deps import (
     Limit,
     Pools,
     User,
-    in_pool,
     page_start,
 )
 from headgate.api.responses import EscapedJSON
@@ -68,7 +67,9 @@ async def put_shard(
     """Place one shard, whose bytes are the body; it is invisible before the commit."""
     pieces = pieces_of(request)
     place = controller.put_shard
-    placed = await in_pool(pools.nodes, place, name, index, pieces, replicas=replicas, user=user)
+    placed = await pools.run(
+        pools.uploads, place, name, index, pieces, replicas=replicas, user=user
+    )
     return dict(placed)
 
 
@@ -83,7 +84,7 @@ async def commit(
 ) -> Body:
     """Make a dataset of `shards` shards visible."""
     commit = controller.commit_dataset
-    made = await in_pool(pools.journal, commit, name, shards=shards, user=user, public=public)
+    made = await pools.run(pools.journal, commit, name, shards=shards, user=user, public=public)
     size_bytes = sum(shard.size_bytes for shard in made.shards)
     return {"name": made.name, "shards": len(made.shards), "size_bytes": size_bytes}
 
@@ -91,7 +92,7 @@ async def commit(
 @router.post("/datasets/{name}/abandon")
 async def abandon(name: str, controller: ControllerDep, pools: Pools, user: User) -> Body:
     """Remove the shards placed for a dataset that will not be committed."""
-    await in_pool(pools.nodes, controller.abandon_dataset, name, user=user)
+    await pools.run(pools.nodes, controller.abandon_dataset, name, user=user)
     return {"name": name}
 
 
@@ -105,5 +106,5 @@ async def remove(
 ) -> Body:
     """Remove a dataset and its replicas."""
     dataset_of(controller.snapshot(), name)
-    await in_pool(pools.nodes, controller.remove_dataset, name, user=user, dry_run=dry_run)
+    await pools.run(pools.nodes, controller.remove_dataset, name, user=user, dry_run=dry_run)
     return {"name": name}

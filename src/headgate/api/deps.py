@@ -1,24 +1,39 @@
-"""Dependencies of the routes: the controller, the calling user, and thread pools."""
+"""Dependencies of the routes: the controller, the calling user, and what users share."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 import pwd
+import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from concurrent.futures import Future
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any, ParamSpec, TypeVar, cast
 
 from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, Path, Query, Request
+from fastapi.routing import APIRoute
+from starlette.types import Receive, Scope, Send
 
 from headgate.api.controller import Controller
-from headgate.base.errors import Problem, SpecError
+from headgate.base.errors import Problem, SpecError, WorldError
+from headgate.live.user_slots import UserSlots
 from headgate.model import Job
 
 VERSION = version("headgate")
 PEER = "headgate.peer"  # the key in the ASGI scope
 _MOST_DIGITS = 12
 _MOST_TASKS = 1_000_000
+
+MOST_S = 60.0
+"""Seconds that an explanation may take."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,29 +60,74 @@ def need_readable(controller: Controller, job: Job, user: str) -> None:
         raise SpecError([Problem(path=job.id, problem=text, hint=hint)], code="forbidden")
 
 
-@dataclass(frozen=True, slots=True)
 class ThreadPools:
-    """Thread pools by what their calls wait for: the journal, nodes, changes, or a computation.
+    """Slots that the callers share, by what their requests wait for, and threads for those.
 
-    Requests served from memory use the threads of plain `def` routes, so that no blocking request
-    delays them. Requests beyond a pool's size wait for a free thread.
+    So a slow client delays none but uploads, those of its own user first, and requests served from
+    memory, which use the threads of plain `def` routes, wait for no blocking request.
     """
 
-    journal: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(64))
-    nodes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(32))
-    changes: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(100))
-    explanations: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(1))
+    uid = -1  # of the caller
+
+    def __init__(self) -> None:
+        self.texts = UserSlots("job files", 128, each=32)  # of 4 MiB, until they are handled
+        self.journal = UserSlots("requests for the journal", 128, each=32)
+        self.nodes = UserSlots("requests to nodes", 32, each=8)
+        self.uploads = UserSlots("uploads", 32, each=8)
+        self.downloads = UserSlots("results being read", 128, each=16)
+        self.events = UserSlots("event streams", 128, each=32, waiting=0)
+        self.explanations = UserSlots("explanations and plans", 1, each=1)
+        self.threads = CapacityLimiter(math.inf)  # as many as slots
+
+    def of(self, uid: int) -> ThreadPools:
+        """Return these, for a request of this user."""
+        pools = copy(self)
+        pools.uid = uid
+        return pools
+
+    async def run(
+        self, slots: UserSlots, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Call a function that may block, in a thread, while the caller holds one of `slots`."""
+        async with slots.slot(self.uid):
+            call = partial(function, *args, **kwargs)
+            return await to_thread.run_sync(call, limiter=self.threads)
+
+    async def run_in_time(self, slots: UserSlots, function: Callable[[], T]) -> T:
+        """Call a function that may never return, such as a policy's, in a thread of its own.
+
+        Raises WorldError `timeout` after MOST_S. The thread is then abandoned: it holds no slot any
+        more, and does not keep the process from ending.
+        """
+        outcome: Future[T] = Future()
+
+        def call() -> None:
+            outcome.set_running_or_notify_cancel()  # it cannot be cancelled any more
+            try:
+                outcome.set_result(function())
+            except BaseException as error:  # noqa: BLE001  # a policy may fail in any way
+                outcome.set_exception(error)
+
+        async with slots.slot(self.uid):
+            threading.Thread(target=call, name="explanation", daemon=True).start()
+            waiting = asyncio.wrap_future(outcome)
+            if not (await asyncio.wait([waiting], timeout=MOST_S))[0]:
+                waiting.cancel()
+                text = f"the policy did not answer within {MOST_S:g} s"
+                raise WorldError(text, code="timeout")
+            return await waiting
 
 
-P = ParamSpec("P")
-T = TypeVar("T")
+def holding(choose: Callable[[ThreadPools], UserSlots]) -> type[APIRoute]:
+    """Return a kind of route that holds a slot of its caller until its response has been sent."""
 
+    class HoldingRoute(APIRoute):
+        async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+            slots = choose(scope["app"].state.pools)
+            async with slots.slot(cast("Peer", scope[PEER]).uid):
+                await super().handle(scope, receive, send)
 
-async def in_pool(
-    pool: CapacityLimiter, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-) -> T:
-    """Call a function that may block, in a thread of a pool."""
-    return await to_thread.run_sync(lambda: function(*args, **kwargs), limiter=pool)
+    return HoldingRoute
 
 
 def _controller(request: Request) -> Any:
@@ -79,7 +139,7 @@ def _user(request: Request) -> str:
 
 
 def _pools(request: Request) -> Any:
-    return request.app.state.pools
+    return request.app.state.pools.of(cast("Peer", request.scope[PEER]).uid)
 
 
 def page_start(cursor: str | None, count: int) -> int | None:

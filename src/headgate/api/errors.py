@@ -26,6 +26,7 @@ _STATUS = {
     "changed": 409,
     "rejected": 422,
     "infeasible": 422,
+    "too_many": 429,
     "invariant_broken": 500,
     "internal": 500,
     "world": 502,

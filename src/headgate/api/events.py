@@ -13,10 +13,10 @@ from fastapi.responses import StreamingResponse
 
 from headgate.api import views
 from headgate.api.controller import Controller
-from headgate.api.deps import ControllerDep, Pools
+from headgate.api.deps import ControllerDep, Pools, holding
 from headgate.state import Snapshot
 
-router = APIRouter()
+router = APIRouter(route_class=holding(lambda pools: pools.events))
 
 _WAIT_S = 1.0  # of a thread, and so the longest delay of the server's end
 _PAUSE_S = 0.2  # between two events: faster changes are reported together
@@ -27,7 +27,7 @@ _ALIVE_S = 15.0
 async def events(request: Request, controller: ControllerDep, pools: Pools) -> StreamingResponse:
     """Stream the counts now and after every change (server-sent events)."""
     shared = request.app.state
-    lines = _lines(controller, pools.changes, shared.ending, shared.counts)
+    lines = _lines(controller, pools.threads, shared.ending, shared.counts)
     return StreamingResponse(lines, media_type="text/event-stream")
 
 

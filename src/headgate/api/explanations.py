@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from headgate.api import archived
-from headgate.api.deps import ControllerDep, Ordinal, Pools, User, in_pool
+from headgate.api.deps import ControllerDep, Ordinal, Pools, User
 from headgate.api.responses import EscapedJSON
 from headgate.api.views import explanation_view, reason_view, stop_view, without_message
 from headgate.base.errors import Problem, SpecError
@@ -38,10 +38,12 @@ async def explanation(
             named_row = None if task is None else task_row(snapshot, row, task)
             found = why(snapshot, controller.policy(None), row, named_row, now)
             spec, view = snapshot.job(row), {**_why_view(found), "archived": False}
-        view = {**view, "version": snapshot.version, "now": now}
+        known = controller.info()
+        view |= {"policy": known["policy"], "stand_in": known["stand_in"]}
+        view |= {"version": snapshot.version, "now": now}
         return EscapedJSON(view if controller.may_read(spec, user) else without_message(view))
 
-    return await in_pool(pools.explanations, compute)
+    return await pools.run_in_time(pools.explanations, compute)
 
 
 @router.get("/plan")
@@ -77,7 +79,7 @@ async def plan(
             }
         )
 
-    return await in_pool(pools.explanations, compute)
+    return await pools.run_in_time(pools.explanations, compute)
 
 
 def _by_locality(read_bytes: tuple[int, int, int]) -> Body:

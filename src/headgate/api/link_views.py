@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from headgate.api.deps import ControllerDep, Pools, in_pool
+from headgate.api.deps import ControllerDep, Pools
 from headgate.api.responses import EscapedJSON
 from headgate.base.units import finite
 from headgate.planning.link_report import LinkReport, link_report
@@ -19,7 +19,7 @@ router = APIRouter()
 async def links(controller: ControllerDep, pools: Pools) -> EscapedJSON:
     """List running jobs that communicate, and the links they use, by their expected slowdown."""
     return EscapedJSON(
-        report_view(await in_pool(pools.explanations, link_report, controller.snapshot()))
+        report_view(await pools.run(pools.explanations, link_report, controller.snapshot()))
     )
 
 

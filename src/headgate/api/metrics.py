@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -20,9 +21,30 @@ router = APIRouter()
 def metrics(controller: ControllerDep) -> Response:
     """Return the controller's metrics in Prometheus' text format."""
     registry = CollectorRegistry()
+    registry.register(_Policy(controller.info()))
     if (certified := controller.certified()) is not None:
         registry.register(_Certificates(certified))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class _Policy(Collector):
+    """Calls of policies that hung, and whether another policy decides because of them."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield each metric with its value."""
+        yield CounterMetricFamily(
+            "headgate_policy_hung_calls",
+            "Calls of the policy that made no plan in time, and were abandoned.",
+            value=self._facts["hung_calls"],
+        )
+        yield GaugeMetricFamily(
+            "headgate_policy_stand_in",
+            "1 while another policy decides in place of the one in force, which hung, else 0.",
+            value=self._facts["stand_in"] is not None,
+        )
 
 
 class _Certificates(Collector):

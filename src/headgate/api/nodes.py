@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from headgate.api.deps import ControllerDep, DryRun, Pools, User, in_pool
+from headgate.api.deps import ControllerDep, DryRun, Pools, User
 from headgate.api.views import drain_view
 from headgate.foresight.nodes import shape_text
 from headgate.model.scaling import Shape
@@ -28,7 +28,9 @@ async def drain(
     dry_run: DryRun = False,
 ) -> Body:
     """Let no run start on a node; those that it has end by themselves."""
-    await in_pool(pools.journal, controller.drain, node, user=user, reason=reason, dry_run=dry_run)
+    await pools.run(
+        pools.journal, controller.drain, node, user=user, reason=reason, dry_run=dry_run
+    )
     return {"id": node, "draining": drain_view(controller.snapshot(), node), "dry_run": dry_run}
 
 
@@ -37,7 +39,7 @@ async def resume(
     node: str, controller: ControllerDep, pools: Pools, user: User, dry_run: DryRun = False
 ) -> Body:
     """Let runs start on a draining node again."""
-    await in_pool(pools.journal, controller.resume, node, user=user, dry_run=dry_run)
+    await pools.run(pools.journal, controller.resume, node, user=user, dry_run=dry_run)
     return {"id": node, "draining": drain_view(controller.snapshot(), node), "dry_run": dry_run}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from headgate.api.bodies import pieces_of
-from headgate.api.deps import ControllerDep, Pools, User, in_pool
+from headgate.api.deps import ControllerDep, Pools, User
 
 router = APIRouter()
 Body = dict[str, Any]
@@ -16,7 +16,7 @@ Body = dict[str, Any]
 @router.get("/packages/{digest}")
 async def package(digest: str, controller: ControllerDep, pools: Pools, user: User) -> Body:
     """Return the size of a package that the caller has sent, and keep it for another week."""
-    return dict(await in_pool(pools.nodes, controller.use_package, digest, user=user))
+    return dict(await pools.run(pools.nodes, controller.use_package, digest, user=user))
 
 
 @router.put("/packages/{digest}")
@@ -25,4 +25,4 @@ async def put_package(
 ) -> Body:
     """Store a package: a tar archive whose SHA-256 is `digest`."""
     pieces = pieces_of(request)
-    return dict(await in_pool(pools.nodes, controller.put_package, digest, pieces, user=user))
+    return dict(await pools.run(pools.uploads, controller.put_package, digest, pieces, user=user))

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 from headgate.base.errors import Problem, SpecError
 from headgate.base.text import visible
 from headgate.base.units import format_size
+from headgate.live.unpack import MOST_MEMBERS, stays_inside
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
 MOST_BYTES = 500 << 20
 """Bytes that the files of a package have at most."""
-MOST_FILES = 100_000
+MOST_FILES = MOST_MEMBERS
 """Files, links and directories of a package at most."""
 IGNORE_FILE = ".headgateignore"
 """Patterns of what is not sent, as in `.gitignore`."""
@@ -219,7 +220,7 @@ def _unsuited(path: str, mode: int) -> str:
 
 
 def _target(top: Path, path: str) -> tuple[str, str]:
-    """Return the target of a link, relative if it is inside, and the problem or ''."""
+    """Return the target of a link, the one to unpack if it is inside, and the problem or ''."""
     link = top / path
     target = str(link.readlink())
     try:
@@ -230,7 +231,7 @@ def _target(top: Path, path: str) -> tuple[str, str]:
         real = Path(os.path.normpath(link.parent / target))  # leads to no file, which may be meant
     if not real.is_relative_to(top):
         return target, f"is a link that leads outside, to {visible(target)}"
-    if target.startswith("/"):
+    if not stays_inside(path.count("/"), target):
         target = os.path.relpath(real, os.path.realpath(link.parent))
     return target, ""
 

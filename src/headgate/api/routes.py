@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated, Any
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
@@ -20,8 +21,9 @@ from headgate.api.deps import (
     Ordinal,
     PathOrdinal,
     Pools,
+    ThreadPools,
     User,
-    in_pool,
+    holding,
     need_readable,
     page_start,
 )
@@ -33,6 +35,7 @@ from headgate.state import JobState, Snapshot
 from headgate.state.lookup import job_row, known_row, task_row
 
 router = APIRouter()
+downloads = APIRouter(route_class=holding(lambda pools: pools.downloads))
 
 _MOST_BYTES = 1 << 60
 Body = dict[str, Any]
@@ -113,12 +116,15 @@ async def submit(
     ] = [],  # noqa: B006  # FastAPI copies it
 ) -> EscapedJSON:
     """Submit a job file, which is the body; the same key returns the same job."""
-    text = await text_of(request)
-    if dry_run:
-        job = await in_pool(pools.journal, controller.check, text, user=user, after=after)
-        return EscapedJSON(_submitted(controller, job, dry_run=True))
     add, key = controller.submit, idempotency_key
-    name = await in_pool(pools.journal, add, text, user=user, key=key, public=public, after=after)
+    async with pools.texts.slot(pools.uid):
+        text = await text_of(request)
+        if dry_run:
+            job = await pools.run(pools.journal, controller.check, text, user=user, after=after)
+            return EscapedJSON(_submitted(controller, job, dry_run=True))
+        name = await pools.run(
+            pools.journal, add, text, user=user, key=key, public=public, after=after
+        )
     snapshot = controller.snapshot()
     row = known_row(snapshot, name)
     if row is None:  # it has ended, and left the state
@@ -212,7 +218,7 @@ async def cancel(
 ) -> Body:
     """Cancel a job: its runs get notice, and `grace_s` seconds to end. `state` is the job's."""
     before = controller.snapshot()
-    await in_pool(pools.journal, controller.cancel, job, user=user, now=now, dry_run=dry_run)
+    await pools.run(pools.journal, controller.cancel, job, user=user, now=now, dry_run=dry_run)
     row = job_row(before, job)  # found, since the cancellation succeeded
     after = controller.snapshot()
     return {
@@ -236,7 +242,7 @@ async def migrate(
 ) -> Body:
     """Move runs of a job to other nodes; `moves` has the place of each next run."""
     before = controller.snapshot()
-    move = await in_pool(
+    move = await pools.run(
         pools.journal, controller.migrate, job, user=user, leave=leave, to=to, dry_run=dry_run
     )
     return {"id": job, "moves": views.move_views(before, move), "dry_run": dry_run}
@@ -269,11 +275,11 @@ async def logs(
             views.need_kept(snapshot, row)
         return controller.log(job, task, attempt=attempt, offset=offset)
 
-    piece = await in_pool(pools.nodes, read)
+    piece = await pools.run(pools.nodes, read)
     return {"text": piece.text, "next_offset": piece.next_offset, "ended": piece.ended}
 
 
-@router.get("/jobs/{job}/result")
+@downloads.get("/jobs/{job}/result")
 async def result(
     job: str, controller: ControllerDep, pools: Pools, user: User, task: Ordinal | None = None
 ) -> StreamingResponse:
@@ -293,13 +299,19 @@ async def result(
         first = next(pieces, b"")  # an error up to here becomes an error response
         return _chain(first, pieces)
 
-    pieces = await in_pool(pools.nodes, start)
-    return StreamingResponse(pieces, media_type="application/octet-stream")
+    pieces = await pools.run(pools.nodes, start)
+    return StreamingResponse(_sent(pieces, pools), media_type="application/octet-stream")
 
 
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
     yield first
     yield from rest
+
+
+async def _sent(pieces: Iterator[bytes], pools: ThreadPools) -> AsyncIterator[bytes]:
+    """Yield pieces, each read in a thread; none is held while the client reads slowly."""
+    while piece := await to_thread.run_sync(next, pieces, b"", limiter=pools.threads):
+        yield piece
 
 
 # --- the cluster ---------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import fcntl
 import grp
+import json
 import os
+import resource
 import socket
 import stat
 import struct
@@ -21,6 +23,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from headgate.api.deps import PEER, Peer
+from headgate.api.errors import error_body, status_of
 from headgate.base.errors import Problem, SpecError, WorldError, nearest
 
 _UCRED = struct.Struct("iII")  # pid, uid, gid
@@ -28,6 +31,9 @@ _STOP_S = 30.0
 _DRAIN_S = 3
 CLIENT_S = 30.0
 """Seconds for the head of a request, and for the rest of one that has its response already."""
+MOST_CONNECTIONS = 512
+"""Connections of one user at the same time; a further one gets an error and is closed."""
+_FILES = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +130,7 @@ class _KnownPeer(H11Protocol):
     """
 
     _late: asyncio.TimerHandle | None = None
+    _uid = -1
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it
@@ -136,8 +143,23 @@ class _KnownPeer(H11Protocol):
             scope[PEER] = peer
             await app(scope, receive, send)
 
-        self.app = with_peer
-        self._limit()
+        self.app, self._uid = with_peer, uid
+        if sum(getattr(other, "_uid", -1) == uid for other in self.connections) > MOST_CONNECTIONS:
+            self._reject()
+        else:
+            self._limit()
+
+    def _reject(self) -> None:
+        text = f"you have {MOST_CONNECTIONS} connections: a user has no more at the same time"
+        hint = "end some of the programs that use Headgate, or try again when they have ended"
+        error = SpecError([Problem(path="connections", problem=text, hint=hint)], code="too_many")
+        body = json.dumps(error_body(error)).encode()
+        head = (
+            f"HTTP/1.1 {status_of(error)} Too Many Requests\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -190,6 +212,10 @@ class Server:
 
     def start(self) -> None:
         """Start to serve requests."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+        if 0 <= soft < most:  # it is 1024 on many systems: two users could take all of them
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         self._thread.start()
 
     def stop(self) -> None:

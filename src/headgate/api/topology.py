@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from headgate.api.bodies import text_of
-from headgate.api.deps import ControllerDep, DryRun, Pools, User, in_pool
+from headgate.api.deps import ControllerDep, DryRun, Pools, User
 from headgate.api.responses import EscapedJSON
 from headgate.base.errors import SpecError
 from headgate.model.topology import BadTopology, FatTree, Mesh, Topology, Tree
@@ -30,21 +30,27 @@ async def set_topology(
     request: Request, controller: ControllerDep, pools: Pools, user: User, dry_run: DryRun = False
 ) -> Body:
     """Put the topology file in force that is the body; an empty body: the tree of racks."""
-    text = await text_of(request, "topology file")
-    found = load_topology(text) if text.strip() else None
-    await in_pool(pools.journal, controller.set_topology, found, user=user, dry_run=dry_run)
+    put = controller.set_topology
+    await pools.run(pools.journal, put, None, user=user, dry_run=True)  # rights, before the body
+    async with pools.texts.slot(pools.uid):
+        text = await text_of(request, "topology file")
+
+        def load_and_put() -> None:
+            put(load_topology(text) if text.strip() else None, user=user, dry_run=dry_run)
+
+        await pools.run(pools.journal, load_and_put)
     return {"dry_run": dry_run}
 
 
 def topology_view(snapshot: Snapshot) -> Body:
-    """Return the shape of the topology, and node, GPU, state and jobs of every leaf."""
+    """Return the shape of the topology, and node, GPU, state and jobs of every leaf of that."""
     fabric = Fabric.of(snapshot)
     holders = _holders(snapshot, fabric)
     index = snapshot.gpus
-    alive = snapshot.nodes.alive.array()
+    alive, shown = snapshot.nodes.alive.array(), fabric.shape.leaves
     leaves = []
     for leaf, (node, gpu) in enumerate(
-        zip(fabric.leaf_node.tolist(), fabric.leaf_gpu.tolist(), strict=True)
+        zip(fabric.leaf_node[:shown].tolist(), fabric.leaf_gpu[:shown].tolist(), strict=True)
     ):
         first = snapshot.nodes.first_gpu[node] if gpu >= 0 else gpu
         up = node >= 0 and bool(alive[node]) and not (gpu >= 0 and index.withheld[gpu])
@@ -57,7 +63,7 @@ def topology_view(snapshot: Snapshot) -> Body:
             }
         )
     source = "racks" if snapshot.topology is None else "file"
-    return {"source": source, **_shape_view(fabric.topology), "leaves": leaves}
+    return {"source": source, **_shape_view(fabric.shape), "leaves": leaves}
 
 
 def _holders(snapshot: Snapshot, fabric: Fabric) -> dict[int, list[str]]:

@@ -25,6 +25,7 @@ from headgate.foresight.explain import (
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, Shard, amount_of, result_ids
 from headgate.protocol import Moved, Reason, RunStop
 from headgate.state import JobState, Snapshot, TaskState
+from headgate.state.ledger import capacity
 from headgate.state.life import ENDED
 from headgate.state.lookup import job_row, known_shard, task_row
 from headgate.state.stops import preemption
@@ -288,13 +289,13 @@ def node_view(
 ) -> View:
     """Return a node: its total, the amounts granted and actually used, runs, and last report.
 
-    `actual` is the state's actual book, null before the first report and for a lost node.
+    `actual` is the state's actual book, null before the first report and for a lost node. What is
+    free of a draining node is 0: no run may start there.
     """
     node, nodes = snapshot.node(row), snapshot.nodes
     draining = drain_view(snapshot, node.id)
     alive = bool(nodes.alive[row])
-    total, free = nodes.total[row], nodes.free[row]
-    granted = tuple(has - left for has, left in zip(total, free, strict=True))
+    total, granted = _booked(snapshot, row)
     return {
         "id": node.id,
         "rack": node.rack,
@@ -310,6 +311,21 @@ def node_view(
         "free_cpus": amount_of(nodes.free.at(row, CPUS)),
         "report": None if report is None else dict(report),
     }
+
+
+def _booked(snapshot: Snapshot, row: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the amounts of a node and what of them is granted, by kind; O(grants) if it drains."""
+    nodes = snapshot.nodes
+    if not nodes.draining[row]:
+        total, free = nodes.total[row], nodes.free[row]
+        return total, [has - left for has, left in zip(total, free, strict=True)]
+    amounts = capacity(snapshot.names, snapshot.node(row))
+    granted, grants = [0] * len(amounts), snapshot.grants
+    here = (grants.node.array() == row) & (grants.task.array() >= 0)
+    for grant in np.flatnonzero(here).tolist():
+        for kind, amount in snapshot.names.needs[grants.demand[grant]]:
+            granted[kind] += amount
+    return amounts, granted
 
 
 def drain_view(snapshot: Snapshot, node: str) -> View | None:

@@ -229,7 +229,8 @@ def _already_up(state: Path) -> dict[str, Any] | None:
         return {**_facts(state), "already_running": True}
     except WorldError as error:
         if process.controllers(state):
-            hint = f"{error.problems[0].problem}; headgate down stops it"
+            log = f"{process.log_file(state)} says what it does"  # it may wait for its head
+            hint = f"{error.problems[0].problem}; {log}; headgate down stops it"
             text = "a controller runs here and does not respond"
             raise WorldError(
                 [Problem(path=str(state), problem=text, hint=hint)], code="unreachable"
@@ -245,7 +246,7 @@ def _facts(state: Path) -> dict[str, Any]:
         "pid": info["pid"],
         "policy": info["policy"],
         "nodes": sum(node["state"] == "up" for node in nodes),
-        "notes": show.in_use_elsewhere(nodes),
+        "notes": [*show.stand_in_lines(info), *show.in_use_elsewhere(nodes)],
     }
 
 
@@ -286,7 +287,8 @@ def _start(
             at = {"ray_address": cluster.address, "token": cluster.token, "foreign": False}
             expected = set(alive(cluster)) - {HEAD}
         save_config(state, replace(base, **{**at, **given}))
-        return _start_controller(state, expected, show_progress)
+        facts = _start_controller(state, expected, show_progress)
+        return facts | {"notes": [*facts["notes"], *_open_ports(state)]}
     except BaseException:
         if fresh:
             stop_nodes(state)
@@ -294,6 +296,19 @@ def _start(
         elif config is not None:
             save_config(state, config)
         raise
+
+
+def _open_ports(state: Path) -> list[str]:
+    """Return a warning if the packet filter is not in force for the virtual nodes, if any run."""
+    from headgate.live.ray_nodes import local_cluster, why_open
+
+    cluster = local_cluster(state)
+    if cluster is None or not (problem := why_open(cluster)):
+        return []
+    text = "Warning: any user of this machine can end these nodes with all runs"
+    return [
+        f"{text}, since no packet filter closes Ray's ports: {problem}; see docs/live.md, Ports"
+    ]
 
 
 def _start_controller(

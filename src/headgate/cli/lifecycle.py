@@ -213,14 +213,14 @@ def up(
             show_progress=show_progress,
         )
     _connect(settings, connections)
-    output.print_result(facts, _is_up(facts, settings), as_json=settings.as_json)
+    output.print_result(facts, *_is_up(facts, settings), as_json=settings.as_json)
 
 
-def _is_up(facts: dict[str, Any], settings: Settings) -> str:
-    """Return the text of what runs now."""
+def _is_up(facts: dict[str, Any], settings: Settings) -> list[str]:
+    """Return what runs now, as lines."""
     verb = "is already running" if facts["already_running"] else "is up"
     text = f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
-    return "\n".join([text, f"State directory: {settings.state}", *facts["notes"]])
+    return [text, f"State directory: {settings.state}", *facts["notes"]]
 
 
 def _scaling_text(file: Path) -> str:

@@ -30,13 +30,12 @@ def migrate(
     settings = settle(state, fmt)
     with settings.client() as client:
         moved = client.migrate(job, leave=leave, to=to, dry_run=dry_run)
-    output.print_result(moved, _text(moved), as_json=settings.as_json)
+    output.print_result(moved, *_lines(moved), as_json=settings.as_json)
 
 
-def _text(moved: dict[str, Any]) -> str:
+def _lines(moved: dict[str, Any]) -> list[str]:
     does = "would move" if moved["dry_run"] else "moves"
-    lines = [f"task {each['task']}: {_where(each, does)}" for each in moved["moves"]]
-    return "\n".join(lines)
+    return [f"task {each['task']}: {_where(each, does)}" for each in moved["moves"]]
 
 
 def _where(move: dict[str, Any], does: str) -> str:

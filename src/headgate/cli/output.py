@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import typer
 
 from headgate.base.errors import Problem, SpecError, WorldError
-from headgate.base.text import visible, visible_values
+from headgate.base.text import indented, visible, visible_values
 from headgate.base.units import format_seconds
 from headgate.cli import tables
 from headgate.cli.errors import OUTSIDE
@@ -82,19 +82,28 @@ def cannot_write(place: Path | str, error: OSError) -> WorldError:
     return WorldError([problem], code="cannot_write")
 
 
-def print_text(text: str) -> None:
-    """Print text on stdout, control characters escaped."""
-    write(f"{visible(text, lines=True)}\n")
+def print_text(*lines: str) -> None:
+    """Print lines on stdout, control characters escaped.
+
+    What follows a line end inside one of them is indented: it may be the text of others, and must
+    not look like a line of the program. Notes, warnings and results are printed so, too.
+    """
+    write("".join(f"{_line(line)}\n" for line in lines))
 
 
-def print_note(text: str) -> None:
-    """Print a line on stderr, control characters escaped."""
-    print(visible(text, lines=True), file=sys.stderr)
+def print_note(*lines: str) -> None:
+    """Print lines on stderr, as `print_text` does on stdout."""
+    for line in lines:
+        print(_line(line), file=sys.stderr)
+
+
+def _line(text: str) -> str:
+    return indented(visible(text, lines=True))
 
 
 def warn(problem: Problem) -> None:
     """Print a warning on stderr."""
-    print_note(f"warning: {problem.path}: {problem.problem}\n  {problem.hint}")
+    print_note(f"warning: {problem.path}: {problem.problem}", f"  {problem.hint}")
 
 
 def print_json(value: Any) -> None:
@@ -103,12 +112,12 @@ def print_json(value: Any) -> None:
     write(f"{json.dumps(shown, indent=2, ensure_ascii=False, allow_nan=False)}\n")
 
 
-def print_result(facts: Mapping[str, Any], text: str, *, as_json: bool) -> None:
-    """Print the result of a verb: its facts as JSON, or the text."""
+def print_result(facts: Mapping[str, Any], *lines: str, as_json: bool) -> None:
+    """Print the result of a verb: its facts as JSON, or the lines."""
     if as_json:
         print_json(facts)
     else:
-        print_text(text)
+        print_text(*lines)
 
 
 def print_json_line(value: Any) -> None:
@@ -146,14 +155,11 @@ def print_facts(facts: Iterable[tuple[str, str | None]]) -> None:
 
 
 def print_wrapped(text: str) -> None:
-    """Print text on stdout, control characters escaped, its further lines indented.
-
-    On a terminal its first line is wrapped between words.
-    """
-    first, *others = visible(text, lines=True).split("\n")
+    """Print a line as `print_text` does; on a terminal it is wrapped between words."""
+    first, newline, others = _line(text).partition("\n")
     if sys.stdout.isatty():
         first = tables.wrapped(first, columns())
-    write("".join(f"{line}\n" for line in (first, *(f"  {line}" for line in others))))
+    write(f"{first}{newline}{others}\n")
 
 
 def sentence(reason: str | None) -> str | None:

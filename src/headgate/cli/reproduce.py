@@ -69,7 +69,7 @@ def flow(
         )
     else:
         _show(results, verdicts)
-        output.print_text(f"\nThe report, with charts: {page}")
+        output.print_text("", f"The report, with charts: {page}")
     if strict and any(verdict.holds is False for verdict in verdicts):
         raise typer.Exit(OUTSIDE)
 
@@ -95,7 +95,7 @@ def _live(policies: str | None, out: Path, *, strict: bool, as_json: bool) -> No
         output.print_json({**flow_live_checks.as_json(comparison), "report": str(page)})
     else:
         show(comparison)
-        output.print_text(f"\nThe same as a page: {page}")
+        output.print_text("", f"The same as a page: {page}")
     if strict and not all(shape.holds for shape in flow_live_checks.judge(comparison)):
         raise typer.Exit(OUTSIDE)
 
@@ -157,10 +157,10 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
     )  # fmt: skip
     for table in TABLES:
         if figures := results.figures[table.name]:
-            output.print_text(f"\n{table.title}")
+            output.print_text("", table.title)
             output.print_table(head, (_row(table.name, p, own) for p, own in figures.items()))
     if results.overhead:
-        output.print_text("\nRounds, measured on this machine")
+        output.print_text("", "Rounds, measured on this machine")
         output.print_table(
             ("POLICY", "WHERE", "MEAN", "MAX"),
             (
@@ -168,14 +168,14 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
                 for r in results.overhead
             ),
         )
-    output.print_text("\nClaims")
+    output.print_text("", "Claims")
     for v in verdicts:
         published = numbers_text(v.claim.published, v.claim.unit)
         measured = numbers_text(v.ours, v.claim.unit)
         output.print_wrapped(
             output.verdict(v.holds, v.claim.text, published=published, measured=measured)
         )
-    output.print_text(f"\n{summary(verdicts)}")
+    output.print_text("", summary(verdicts))
 
 
 def _row(table: str, policy: str, own: Figures) -> list[object]:

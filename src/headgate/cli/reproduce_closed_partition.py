@@ -55,7 +55,7 @@ def closed_partition(
     if as_json:
         output.print_json(found)
     else:
-        output.print_text(f"\nThe report: {found['report']}")
+        output.print_text("", f"The report: {found['report']}")
     if strict and not all(shape["holds"] for shape in found["shapes"]):
         raise typer.Exit(OUTSIDE)
 
@@ -168,10 +168,10 @@ def _finish(
         pages.write(page, title, words, checks, tables)
     if not as_json:
         for name, rows in tables.items():
-            output.print_text(f"\n{name}")
+            output.print_text("", name)
             head = [column.replace("_", " ").upper() for column in rows[0]]
             output.print_table(head, ([pages.text_of(v) for v in r.values()] for r in rows))
-        output.print_text("\nChecks")
+        output.print_text("", "Checks")
         for check in checks:
             ours = pages.numbers(check["ours"])
             output.print_wrapped(output.verdict(check["holds"], check["claim"], measured=ours))
@@ -233,7 +233,7 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
     head = ("PLACEMENT", "MEAN", "SAVED", "WAIT", "SLOWDOWN", "DIAMETER", "USED", "SHARED")
     for size in SIZES:
         published_s = published_mean_s(size)
-        output.print_text(f"\n{size.name}; published, sequential: {published_s:.3f} s")
+        output.print_text("", f"{size.name}; published, sequential: {published_s:.3f} s")
         rows = []
         for placer in PLACERS:
             row = results.row(size, placer)
@@ -257,11 +257,11 @@ def show_verdicts(verdicts: Sequence[Verdict[Results]]) -> None:
     """Print the claims and how many hold."""
     from headgate.experiments.claims import numbers_text, summary
 
-    output.print_text("\nClaims")
+    output.print_text("", "Claims")
     for v in verdicts:
         published = numbers_text(v.claim.published, v.claim.unit)
         measured = numbers_text(v.ours, v.claim.unit)
         output.print_wrapped(
             output.verdict(v.holds, v.claim.text, published=published, measured=measured)
         )
-    output.print_text(f"\n{summary(verdicts)}")
+    output.print_text("", summary(verdicts))

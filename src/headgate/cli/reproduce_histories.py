@@ -71,7 +71,7 @@ def histories(
         output.print_json({**found, "report": str(page)})
     else:
         _show(results)
-        output.print_text(f"\nThe report, with charts: {page}")
+        output.print_text("", f"The report, with charts: {page}")
     if strict and any(goal.verdict.holds is False for goal in judged):
         raise typer.Exit(OUTSIDE)
 
@@ -167,14 +167,14 @@ def _show(results: Results) -> None:
 
     for history in results.histories:
         for gpus, rows in results.on(history).items():
-            output.print_text(f"\n{history.name}, {len(history)} jobs, {gpus} GPUs")
+            output.print_text("", f"{history.name}, {len(history)} jobs, {gpus} GPUs")
             output.print_table(_HEAD, _cells(rows))
-    output.print_text("\nGoals")
+    output.print_text("", "Goals")
     for goal in results.goals:
         measured = numbers_text(goal.verdict.ours, goal.verdict.claim.unit)
         text = f"{goal.trace}: {goal.verdict.claim.text}"
         output.print_wrapped(output.verdict(goal.verdict.holds, text, measured=measured))
-    output.print_text(f"\n{summary([goal.verdict for goal in results.goals])}")
+    output.print_text("", summary([goal.verdict for goal in results.goals]))
 
 
 def _cells(rows: Mapping[Contender, Row]) -> list[list[object]]:

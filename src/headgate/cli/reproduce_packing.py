@@ -52,7 +52,7 @@ def packing(
         output.print_json({"rows": [r.as_json() for r in reached], "report": str(page)})
     else:
         _show(reached)
-        output.print_text(f"\nThe report, with charts: {page}")
+        output.print_text("", f"The report, with charts: {page}")
 
 
 def _check(seeds: int, workers: int | None, out: Path) -> None:

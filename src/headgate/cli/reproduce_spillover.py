@@ -64,7 +64,7 @@ def spillover(
         )
     else:
         _show(found, verdicts)
-        output.print_text(f"\nThe report, with charts: {page}")
+        output.print_text("", f"The report, with charts: {page}")
     if strict and any(verdict.holds is False for verdict in verdicts):
         raise typer.Exit(OUTSIDE)
 
@@ -79,7 +79,7 @@ def _live(out: Path, *, many: bool, strict: bool, as_json: bool) -> None:
     if as_json:
         output.print_json(found)
     else:
-        output.print_text(f"\nThe report: {found['report']}")
+        output.print_text("", f"The report: {found['report']}")
     if strict and any(shape["holds"] is False for shape in found["shapes"]):
         raise typer.Exit(OUTSIDE)
 
@@ -118,18 +118,18 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
 
     for experiment, title in TITLES.items():
         for cluster in CLUSTERS:
-            output.print_text(f"\n{title}, {cluster} nodes: tasks/s")
+            output.print_text("", f"{title}, {cluster} nodes: tasks/s")
             head = ("BALANCER", *(f"{count:,}" for count in results.counts(experiment)))
             output.print_table(head, cells(results, experiment, cluster))
-    output.print_text("\nCPU percent of nodes, identical nodes")
+    output.print_text("", "CPU percent of nodes, identical nodes")
     output.print_table(("BALANCER", "TASKS", "1", "2", "3", "GAP"), cpu_cells(results))
-    output.print_text("\nScaling: each kind of task alone, 10 s a pod")
+    output.print_text("", "Scaling: each kind of task alone, 10 s a pod")
     output.print_table(("KIND", "TASKS", "WITHOUT", "WITH", "TIME", "PODS"), scaling_cells(results))
-    output.print_text("\nClaims")
+    output.print_text("", "Claims")
     for v in verdicts:
         published = numbers_text(v.claim.published, v.claim.unit)
         simulated = numbers_text(v.ours, v.claim.unit)
         output.print_wrapped(
             output.verdict(v.holds, v.claim.text, published=published, simulated=simulated)
         )
-    output.print_text(f"\n{summary(verdicts)}")
+    output.print_text("", summary(verdicts))

@@ -16,7 +16,7 @@ from headgate.api import following
 from headgate.api.programs import job_of_command
 from headgate.base.errors import HeadgateError
 from headgate.base.states import JOB_WORDS, PENDING
-from headgate.base.text import indented, visible
+from headgate.base.text import visible
 from headgate.cli import output
 from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.logs import writer
@@ -79,7 +79,7 @@ def run(
         job = _submitted(client, text)
         with _cancelling(client, job):
             view = _follow(client, job, num_nodes or 1, settings)
-    reason = f": {indented(view['message'])}" if view["message"] else ""
+    reason = f": {view['message']}" if view["message"] else ""
     if settings.as_json:
         output.print_json(view)
     elif view["state"] != "finished":

@@ -26,12 +26,12 @@ def scale(
     settings = settle(state, fmt)
     with settings.client() as client:
         found = client.scaling()
-    output.print_result(found, _text(found, dry_run=dry_run), as_json=settings.as_json)
+    output.print_result(found, *_lines(found, dry_run=dry_run), as_json=settings.as_json)
 
 
-def _text(found: dict[str, Any], *, dry_run: bool) -> str:
+def _lines(found: dict[str, Any], *, dry_run: bool) -> list[str]:
     if found["shapes"] is None:
-        return "no node can be ordered: the cluster does not scale (headgate up --scaling FILE)"
+        return ["no node can be ordered: the cluster does not scale (headgate up --scaling FILE)"]
     lines = [_order_text(order) for order in found["orders"]]
     lines += [f"{each['node']} is up, a node of shape {each['shape']}" for each in found["made"]]
     lines += [f"{each['node']} is being removed" for each in found["removing"]]
@@ -43,7 +43,7 @@ def _text(found: dict[str, Any], *, dry_run: bool) -> str:
         lines += [f"would not order: {why}" for why in found["unmet"]]
         if not orders and not found["would_drain"]:
             lines.append("would change nothing now")
-    return "\n".join(lines)
+    return lines
 
 
 def _order_text(order: dict[str, Any]) -> str:

@@ -19,9 +19,10 @@ def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
     """
     settings = settle(state, fmt)
     with settings.client() as client:
-        found, bandwidth = client.nodes(), client.info()["bandwidth"]
+        found, info = client.nodes(), client.info()
+    bandwidth, stand_in = info["bandwidth"], {key: info[key] for key in ("policy", "stand_in")}
     if settings.as_json:
-        output.print_json({"nodes": found, "bandwidth": bandwidth})
+        output.print_json({"nodes": found, "bandwidth": bandwidth, **stand_in})
         return
     headings = ("NODE", "RACK", "STATE", "GPUS", "GPU MEM", "CPUS", "MEMORY", "RUNS")
     if settings.wide:
@@ -31,13 +32,21 @@ def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
         cropped = ("RUNS", "GPU MEM", "RACK", "NODE")
         output.print_table(headings, map(_node_cells, found), names=cropped)
     output.print_text("GPUS, CPUS, MEMORY: allocated/total")
-    for line in in_use_elsewhere(found):
+    for line in (*stand_in_lines(stand_in), *in_use_elsewhere(found)):
         output.print_wrapped(line)
     output.print_wrapped(
         f"Bandwidth: {format_size(bandwidth['disk_bytes_per_s'])}/s disk,"
         f" {format_size(bandwidth['rack_bytes_per_s'])}/s in a rack,"
         f" {format_size(bandwidth['cluster_bytes_per_s'])}/s across racks"
     )
+
+
+def stand_in_lines(view: Mapping[str, Any]) -> list[str]:
+    """Return the line that says that another policy decides, none if that in force does."""
+    if view["stand_in"] is None:
+        return []
+    hung = f"{view['policy']}, which made no plan in time, several times in a row"
+    return [f"Policy: {view['stand_in']} decides in place of {hung}, until the controller restarts"]
 
 
 def in_use_elsewhere(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -53,9 +62,11 @@ def _node_cells(node: dict[str, Any]) -> tuple[object, ...]:
     total, granted = node["total"], node["granted"]
     cpus, size = total.get("cpus"), total.get("memory_bytes")
     up = node["state"] == "up"
+    taken = ("granted_share", "granted_memory_bytes", "withheld")
+    used = sum(any(gpu[key] for key in taken) for gpu in node["gpus"])
     return (
         *(node["id"], node["rack"], node_word(node["state"], draining=bool(node["draining"]))),
-        f"{len(node['gpus']) - node['free_gpus']}/{len(node['gpus'])}" if up else None,
+        f"{used}/{len(node['gpus'])}" if up else None,
         ", ".join(format_size(size) for size in memory) or None,
         f"{granted.get('cpus', 0):g}/{cpus:g}" if cpus else None,
         format_ratio(granted.get("memory_bytes") or 0, size) if size else None,

@@ -358,7 +358,7 @@ def _print(figures: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         output.print_json_line(visible_values(figures))
         return
-    output.print_text(f"Policy {figures['policy']}, seed {figures['seed']}\n")
+    output.print_text(f"Policy {figures['policy']}, seed {figures['seed']}", "")
     output.print_table(("FIGURE", "VALUE"), _rows(figures))
     shared = [link for link in figures["links"] if link["jobs"]]
     if shared:

@@ -235,13 +235,13 @@ def report(options: LiveOptions, out: Path, *, as_json: bool) -> dict[str, Any]:
     if not as_json:
         output.print_text(live_page.conditions(results))
         for title, head, rows in live_page.tables(results):
-            output.print_text(f"\n{title}")
+            output.print_text("", title)
             output.print_table([name.upper() for name in head], rows)
-        output.print_text("\nClaims")
+        output.print_text("", "Claims")
         for v in verdicts:
             numbers = claims.numbers_text(v.ours, v.claim.unit)
             output.print_wrapped(output.verdict(v.holds, v.claim.text, measured=numbers))
-        output.print_text(f"\n{claims.summary(verdicts)}")
+        output.print_text("", claims.summary(verdicts))
     return {
         "tables": [{"name": "live", "rows": live_page.records(results)}],
         "limited": results.limited,

@@ -13,7 +13,7 @@ import typer
 from headgate.api import following
 from headgate.base.errors import Problem, SpecError
 from headgate.base.states import job_word
-from headgate.base.text import indented, visible
+from headgate.base.text import visible
 from headgate.cli import output
 from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.settings import DryRunOption, FormatOption, Settings, StateOption, settle
@@ -107,7 +107,7 @@ def submit(
             ended = _wait(client, job, settings)
         except KeyboardInterrupt:
             raise interrupted(f"job {job} continues; to cancel it: headgate cancel {job}") from None
-        reason = f": {indented(ended['message'])}" if ended["message"] else ""
+        reason = f": {ended['message']}" if ended["message"] else ""
         text = f"{job} {_word(ended)}{reason}"
         output.print_result({**ended, **shown_warnings}, text, as_json=settings.as_json)
         raise typer.Exit(OUTCOMES[ended["state"]])

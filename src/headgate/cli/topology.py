@@ -73,7 +73,7 @@ def _show_gpus(file: Path, *, as_json: bool) -> None:
     from headgate.spec.nvidia_topology import gpus_yaml, parse_nvidia_topology
 
     shape = parse_nvidia_topology(read_text(file), name=str(file))
-    output.print_result(asdict(shape), gpus_yaml(shape), as_json=as_json)
+    output.print_result(asdict(shape), *gpus_yaml(shape).split("\n"), as_json=as_json)
 
 
 def _read(file: Path) -> ClusterTopology:
@@ -152,4 +152,4 @@ def _show(
     if as_json:
         output.print_json(view)
     else:
-        output.print_text(as_text(occupancy, shown))
+        output.print_text(*as_text(occupancy, shown).split("\n"))

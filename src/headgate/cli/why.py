@@ -12,6 +12,7 @@ from headgate.base.states import job_word, task_word, tasks_by_word
 from headgate.base.units import format_seconds, format_size
 from headgate.cli import output
 from headgate.cli.settings import FormatOption, StateOption, settle
+from headgate.cli.show import stand_in_lines
 from headgate.cli.stops import stop_text
 
 View = dict[str, Any]
@@ -35,7 +36,7 @@ def why(
     if settings.as_json:
         output.print_json(explanation)
         return
-    for line in _head(explanation, target, task):
+    for line in (*_head(explanation, target, task), *stand_in_lines(explanation)):
         output.print_wrapped(line)
     output.print_facts(_facts(explanation, whole=task is None))
     if explanation["holders"]:

@@ -1,6 +1,6 @@
 """The controller: the engine on its journal, the live world around it, and the calls of the API.
 
-It may be killed at any moment: job masters and executors continue to run, and the next controller
+It may be killed at any moment: masters and executors continue to run, and the next controller
 replays the journal and repeats outstanding commands.
 """
 
@@ -30,6 +30,7 @@ from headgate.live.datasets import DatasetUploads
 from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
 from headgate.live.holders import Holders
+from headgate.live.masters import end_earlier_actors
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
 from headgate.live.ordering import Orders
@@ -99,7 +100,7 @@ class Controller:
         self.archive = self._open_archive()
         self._engine = self._durable.engine
         self.world = LiveWorld(
-            policy=policies(None),
+            policies=policies,
             seed=config.seed,
             root=state / "nodes",
             log_limit_bytes=config.log_limit_bytes,
@@ -179,6 +180,7 @@ class Controller:
         )
         return {
             "starting spares": self.world.spares.run,
+            "ending idle masters": self.world.end_idle,
             "restarting nodes": NodeSupervisor(self._state).run,
             "copying results": replicator.run,
             "expiring results": expiry.run,
@@ -192,9 +194,9 @@ class Controller:
         """Continue from the journal: repeat outstanding commands and watch the nodes."""
         view = self._published
         self.world.reachable.packages = self._packages.serve(own_address())
-        in_flight = self.world.end_jobs_except(lambda job: not _has_ended(view, job))
+        end_earlier_actors()
         self.world.submit(self._engine.outstanding(), self._engine.decision_snapshot)
-        self.world.reconcile(in_flight)
+        self.world.reconcile()
         self._thread.start()
         self._set_queues(view)
         self._set_scaling(view)
@@ -251,15 +253,12 @@ class Controller:
     def _observe(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         """Publish the state after a batch and resolve what waits for its events."""
         del commands
-        before = self._published
         self._published = self._engine.snapshot()
         for event in batch:
             if isinstance(event, NodeLost):
                 self.world.node_lost(event.node)
         for posted in self.world.inbox.batch:
             posted.resolve()
-        for job in _ended_since(before, self._published):
-            self.world.job_ended(job)
         with self._changed:
             self._changed.notify_all()
         self._durable.save_periodically()
@@ -298,6 +297,8 @@ class Controller:
             "max_processes": self._config.max_processes,
             "pid": os.getpid(),
             "policy": self.world.policy.name,
+            "stand_in": self.world.deciding.stand_in,
+            "hung_calls": self.world.deciding.hung_calls,
             "replayed_events": self._durable.replayed_events,
             "journal_full": self._durable.full is not None,
             "journal_missing_events": self._durable.journal.missing_events,
@@ -313,12 +314,13 @@ class Controller:
 
     def policy(self, text: str | None) -> Policy:
         """Return a policy for one request, never the one in force, which another thread uses."""
-        copied = self.world.warm_copy() if text is None else None
-        return self._policies(text) if copied is None else copied
+        deciding = self.world.deciding
+        copied = deciding.warm_copy() if text is None else None
+        return self._policies(text or deciding.stand_in) if copied is None else copied
 
     def certified(self) -> CertificateStats | None:
         """Return how many plans were certified; None for a policy without certificates."""
-        policy = self.world.policy
+        policy = self.world.deciding.policy
         return policy.certified if isinstance(policy, HasCertificates) else None
 
     def wait_for_change(self, version: int, timeout_s: float) -> int:
@@ -522,22 +524,6 @@ def _not_handled(full: WorldError | None) -> WorldError:
 def _in_flight(view: Snapshot) -> list[int]:
     rows: list[int] = np.flatnonzero(~np.isin(view.jobs.state.array(), ENDED)).tolist()
     return rows
-
-
-def _has_ended(view: Snapshot, job: str) -> bool:
-    row = known_row(view, job)
-    return row is None or view.jobs.state[row] in ENDED
-
-
-def _ended_since(before: Snapshot, after: Snapshot) -> list[str]:
-    """Return the jobs that were in flight and have ended; by ids, since rows may have moved.
-
-    O(changed jobs); O(jobs) if rows have moved.
-    """
-    changes, most = after.changes(before), len(before.jobs.state)
-    changed = range(most) if changes is None else changes.jobs[changes.jobs < most].tolist()
-    ids = (before.job(row).id for row in changed if before.jobs.state[row] not in ENDED)
-    return [job for job in ids if _has_ended(after, job)]
 
 
 def _ended_already(job: str, state: JobState) -> SpecError:

@@ -63,7 +63,7 @@ class DurableEngine:
             return
         log.error(
             "the last %d events of the journal are missing: its write-ahead log was damaged or"
-            " removed; continuing from event %d and from the reports of job masters",
+            " removed; continuing from event %d and from the reports of masters",
             missing,
             self._seq,
         )

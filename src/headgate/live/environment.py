@@ -9,10 +9,13 @@ from headgate.model import Demand, amount_of
 def environment_of(launch: LaunchRecord) -> dict[str, str]:
     """Return the variables of a run beyond those of its user's login.
 
-    Headgate's variables override those of the job. Only those that apply are set.
+    Headgate's variables override those of the job. Only those that apply are set. That with the
+    name of the job also keeps an idle worker, which is used again in an equal environment, from
+    serving another job.
     """
     return {
         **launch.program.envs,
+        "HEADGATE_JOB": launch.run.job,
         "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in launch.gpus),
         **_demand_variables(launch.holds),
         **_gang_variables(launch),

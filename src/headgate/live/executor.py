@@ -1,9 +1,10 @@
-"""Executors: one Ray actor per job and node, which runs the tasks that its job master launches.
+"""Executors: one Ray actor per account and node, which runs the tasks that its master launches.
 
-An executor is detached: neither the controller's death nor its master's ends it. It holds no Ray
-resource, since the scheduler and not Ray decides which GPUs a run holds; it is placed on its node
-by the node's id. Tasks run in worker processes, never in its own, so that one can be killed and a
-crash of native code ends one run only.
+It serves all jobs of the account, so that the only process that a job has to start is that of its
+program. An executor is detached: neither the controller's death nor its master's ends it. It holds
+no Ray resource, since the scheduler and not Ray decides which GPUs a run holds; it is placed on its
+node by the node's id. Tasks run in worker processes, never in its own, so that one can be killed
+and a crash of native code ends one run only.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rend
 from headgate.live.rendezvous import RendezvousMaker
 from headgate.live.result_files import opened_result
 from headgate.live.run_limits import limits_of
-from headgate.live.shared import find_shared
+from headgate.live.shared import copy_shared
 from headgate.live.store import ShardStore
 from headgate.live.worker import Request
 from headgate.model import FILE_PREFIX, Launch, Locality, ProgramType, Read, RunId, result_ids
@@ -105,17 +106,16 @@ class _RunError(Exception):
 
 
 class Executor:
-    """Runs tasks of one job on one node; its job master makes it a Ray actor."""
+    """Runs tasks of one account on one node; its master makes it a Ray actor."""
 
-    def __init__(self, *, node: str, root: str, job: str = "", linger_s: float = 1.0) -> None:
-        """Open the node's store; a spare has no job before its first runs.
+    def __init__(self, *, node: str, root: str, linger_s: float = 1.0) -> None:
+        """Open the node's store.
 
         Idle workers end after `linger_s`, as they may hold GPU memory.
         """
         self._root, self._node, self._linger_s = Path(root), node, linger_s
         os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
-        make_traversable(self._root, node)
-        self._scratch = self._make_scratch(job) if job else None
+        make_traversable(self._root, node, scratch_directory(self._root, node).name)
         self._store = ShardStore(shards_directory(self._root, node))
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="read")
         self._runs: dict[RunId, _Run] = {}
@@ -125,23 +125,18 @@ class Executor:
         token = token_path(self._root, self._node)
         self._preparer = Preparer(self._root, node, token.read_text)
 
-    def _make_scratch(self, job: str) -> Path:
-        return make_traversable(scratch_directory(self._root, self._node), quote(job, safe=""))
-
     async def begin(self, launches: Sequence[LaunchRecord]) -> None:
         """Start these runs, except those that were started or stopped already."""
         for launch in launches:
-            if self._scratch is None:
-                self._scratch = self._make_scratch(launch.run.job)
             if launch.run not in self._runs:
                 self._runs[launch.run] = _Run(end=asyncio.create_task(self._carry_out(launch)))
 
-    async def rendezvous(self, attempt: int) -> Rendezvous:
+    async def rendezvous(self, job: str, attempt: int) -> Rendezvous:
         """Return where the members of a gang meet whose first one runs here; repeatable.
 
         WorldError `no_port` when no port is free.
         """
-        return self._rendezvous.of(attempt)
+        return self._rendezvous.of(job, attempt)
 
     async def outcome(self, run: RunId) -> OutcomeRecord:
         """Wait for the end of a started run and return its outcome; repeatable."""
@@ -152,6 +147,8 @@ class Executor:
         for run in runs:
             if run in self._runs and self._runs[run].end.done():
                 del self._runs[run]
+                if run.ordinal == 0:
+                    self._rendezvous.release(run.job, run.attempt)
 
     async def known(self) -> tuple[str, tuple[RunId, ...]]:
         """Return this node and the runs whose end has not been acknowledged."""
@@ -188,14 +185,12 @@ class Executor:
             self._end_worker(worker)
         await asyncio.gather(*self._ending.values(), return_exceptions=True)
         self._rendezvous.close()
-        if (scratch := self._scratch) is not None:
-            await self._in_thread(lambda: remove_tree(scratch))
 
     async def _carry_out(self, launch: LaunchRecord) -> OutcomeRecord:
         """Execute a run and return its outcome; never raises for a failure of the run."""
         run = self._runs[launch.run]
-        assert self._scratch is not None, "made by `begin`"
-        directory = self._scratch / f"{launch.run.ordinal}.{launch.run.attempt}"
+        of_job = scratch_directory(self._root, self._node) / quote(launch.run.job, safe="")
+        directory = of_job / f"{launch.run.ordinal}.{launch.run.attempt}"
         work = asyncio.create_task(self._read_and_run(launch, run, directory))
         await self._wait(launch, run, work)
         ended = work.done()
@@ -207,7 +202,7 @@ class Executor:
         if outcome.failure is FailureKind.TIMED_OUT:
             tail = _tail(log_path(self._root, self._node, launch.run))
             outcome = replace(outcome, message=f"{outcome.message}\n{tail}".strip())
-        await self._in_thread(lambda: remove_tree(directory))
+        await self._in_thread(lambda: _remove_scratch(directory))
         if outcome.kind is OutcomeKind.FINISHED and (checkpoint := _checkpoint(launch)):
             await self._in_thread(lambda: _remove_as(launch.program.user, checkpoint))
         return outcome
@@ -262,7 +257,7 @@ class Executor:
         account = await self._in_thread(lambda: self._account(launch.program.user))
         log = log_path(self._root, self._node, launch.run)
         await self._in_thread(lambda: _make_directories(directory, log.parent))
-        shards = await self._read_shards(launch, run, directory)
+        shards = await self._read_shards(launch, run, account, directory)
         await self._in_thread(lambda: os.chown(directory, account.uid, account.gid))
         async with self._prepared(launch, run, account, log) as prepared:
             outputs = await self._run_program(launch, run, account, directory, shards, prepared)
@@ -307,25 +302,26 @@ class Executor:
         outputs = [output]
         if program.parts > 1:
             outputs = [directory / f"output-{part}" for part in range(program.parts)]
-        request = Request(
-            program_type=program.stage.program_type,
-            run=program.stage.run,
-            index=program.index,
-            count=program.stage.count,
-            params=program.stage.params,
-            gpus=launch.gpus,
-            shards=[str(shard) for shard in shards],
-            files=_files(launch),
-            output=str(output),
-            outputs=[str(part) for part in outputs],
-            directory=str(directory),
-            checkpoint=str(_checkpoint(launch) or ""),
-            first=launch.run.attempt == 1,
-            gang=_gang_place(launch),
-            tree=prepared.tree,
-            ray=ray_place(launch),
-        )
-        await self._run_in_worker(launch, run, account, request, prepared)
+        async with ray_place(launch, account.uid) as ray:
+            request = Request(
+                program_type=program.stage.program_type,
+                run=program.stage.run,
+                index=program.index,
+                count=program.stage.count,
+                params=program.stage.params,
+                gpus=launch.gpus,
+                shards=[str(shard) for shard in shards],
+                files=_files(launch),
+                output=str(output),
+                outputs=[str(part) for part in outputs],
+                directory=str(directory),
+                checkpoint=str(_checkpoint(launch) or ""),
+                first=launch.run.attempt == 1,
+                gang=_gang_place(launch),
+                tree=prepared.tree,
+                ray=ray,
+            )
+            await self._run_in_worker(launch, run, account, request, prepared)
         return outputs
 
     def _account(self, user: str) -> Account:
@@ -354,7 +350,9 @@ class Executor:
                 sizes.append(self._store.put(result, pieces).size_bytes)
         return tuple(sizes)
 
-    async def _read_shards(self, launch: LaunchRecord, run: _Run, directory: Path) -> list[Path]:
+    async def _read_shards(
+        self, launch: LaunchRecord, run: _Run, account: Account, directory: Path
+    ) -> list[Path]:
         """Read the shards in order, counting bytes and time, and return their files."""
         paths = []
         for number, read in enumerate(launch.reads):
@@ -363,7 +361,7 @@ class Executor:
             read_bytes = list(run.usage.read_bytes)
             try:
                 path, locality, size_bytes = await self._in_thread(
-                    partial(self._fetch, launch, read, to)
+                    partial(self._fetch, launch, read, to, account.uid)
                 )
                 read_bytes[locality] += size_bytes
                 paths.append(path)
@@ -374,14 +372,15 @@ class Executor:
                 )
         return paths
 
-    def _fetch(self, launch: LaunchRecord, read: Read, to: Path) -> tuple[Path, int, int]:
+    def _fetch(self, launch: LaunchRecord, read: Read, to: Path, uid: int) -> tuple[Path, int, int]:
+        """Provide a shard as a file that the run can change without changing what is stored."""
         try:
             token = token_path(self._root, self._node).read_text()
-            return fetch_best(read, launch.addresses, self._store, to, token=token)
+            return fetch_best(read, launch.addresses, self._store, to, token=token, uid=uid)
         except WorldError as error:
             shared, user = launch.program.results_path, launch.program.user
-            if shared and (path := find_shared(shared, read.shard, user=user)) is not None:
-                return path, Locality.CLUSTER, read.shard.size_bytes
+            if shared and copy_shared(shared, read.shard, to, user=user):
+                return to, Locality.CLUSTER, read.shard.size_bytes
             # lost replicas are not caused by the program; a missing plain file may be
             lost = read.sources and error.code == "shard_unreadable"
             failure = FailureKind.LOST if lost else FailureKind.ERROR
@@ -550,8 +549,19 @@ async def _stopped_early(run: RunId) -> OutcomeRecord:
 
 def _make_directories(scratch: Path, logs: Path) -> None:
     remove_tree(scratch)  # of an executor that died
-    scratch.mkdir(mode=0o700)  # owned by us until the shards are in it, then by the run's user
+    made = False
+    while not made:
+        make_traversable(scratch.parent.parent, scratch.parent.name)
+        with suppress(FileNotFoundError):  # the last other run of the job has just ended
+            scratch.mkdir(mode=0o700)  # ours until the shards are in it, then of the run's user
+            made = True
     make_private(logs)
+
+
+def _remove_scratch(scratch: Path) -> None:
+    remove_tree(scratch)
+    with suppress(OSError):  # other runs of the job are here
+        scratch.parent.rmdir()
 
 
 def _open_log(path: Path, account: Account) -> int:

@@ -282,8 +282,11 @@ def fetch_best(
     timeout_s: float = 30.0,
     *,
     token: str,
+    uid: int,
 ) -> Fetched:
-    """Make `to` a file with the shard's bytes: a link to the local replica, or a copy.
+    """Make `to` a file with the shard's bytes, for the account `uid`, which cannot change others.
+
+    It is a link to the local replica, or a copy (see `ShardStore.provide`).
 
     A local file is used only if the read has locality `node`: a node that was lost may have a file
     of the same name with other content.
@@ -299,7 +302,7 @@ def fetch_best(
         path = Path(shard_id.removeprefix(FILE_PREFIX))
         return Fetched(path, Locality.CLUSTER, read.shard.size_bytes)
     if read.locality is Locality.NODE and local is not None and local.verify(shard_id):
-        return Fetched(to, Locality.NODE, local.link_or_copy_to(shard_id, to))
+        return Fetched(to, Locality.NODE, local.provide(shard_id, to, uid=uid))
     until = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
     errors = {node: "its address is not known" for node in read.sources if node not in addresses}

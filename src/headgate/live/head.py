@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from headgate.base.errors import Problem, WorldError
-from headgate.live.node_supervisor import STARTS, node_backoff
+from headgate.base.errors import WorldError
+from headgate.live.node_supervisor import node_backoff, not_steady
 from headgate.live.ray_nodes import HEAD, local_cluster, restart_nodes
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,8 @@ def ensure_head(state: Path) -> str | None:
     """Start the recorded cluster again if its head is down, and return the cluster's address.
 
     None if no cluster started by Headgate is recorded. A head that was stopped on purpose stays
-    down. Waits before each attempt, as for a node; WorldError after too many consecutive ones.
+    down. Waits before each attempt, as for a node, and never gives up: what ends the head may be
+    out of our hands, and end later.
     """
     while True:
         cluster = local_cluster(state)
@@ -81,20 +82,14 @@ def ensure_head(state: Path) -> str | None:
         backoff = node_backoff()
         backoff.failures = cluster.head_starts
         pause_s = backoff.failed(after_s=time.time() - cluster.head_started_at)
-        if backoff.failures > STARTS:
-            raise _left_down(state)
         log.warning(
             "the head of the cluster is down; it is started in %.0f s with all nodes, attempt %d",
             pause_s, backoff.failures,
         )  # fmt: skip
+        if problem := not_steady(state, HEAD, backoff):
+            log.error("%s", problem)
         time.sleep(pause_s)
         try:
             restart_nodes(state, head_starts=backoff.failures)
         except WorldError as error:
             log.error("the cluster could not be started: %s", error)  # complete without a traceback
-
-
-def _left_down(state: Path) -> WorldError:
-    text = f"the head of the cluster did not stay up in {STARTS} starts"
-    hint = f"its log is {state / 'logs' / f'{HEAD}.log'}; headgate up starts all nodes again"
-    return WorldError([Problem(path=str(state), problem=text, hint=hint)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.live.agent import end_agents
 from headgate.live.holders import end_holders
-from headgate.live.master import end_job, jobs_with_actors
+from headgate.live.masters import accounts_with_actors, end_account, end_earlier_actors
 from headgate.live.ray_nodes import connect
 from headgate.live.spares import end_spares
 
@@ -15,8 +15,9 @@ def leave(address: str, *, token: str | None = None) -> None:
     import ray
 
     try:
-        for job in jobs_with_actors():
-            end_job(job)
+        for account in accounts_with_actors():
+            end_account(account)
+        end_earlier_actors()
         end_spares()
         end_agents()
         end_holders()

@@ -1,4 +1,4 @@
-"""Links: each delivers commands from the controller to a job master, and outcomes back.
+"""Links: each delivers commands from the controller to an account's master, and outcomes back.
 
 Both directions may fail at any time. A link keeps every launch, and every stop, until the engine
 has handled the run's end, sends all of them again to a master that was restarted, and acknowledges
@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headgate.live.master import start_master
+from headgate.live.masters import start_master
 from headgate.live.names import executor_name, master_name
 from headgate.live.ray_nodes import Member
 from headgate.live.records import (
@@ -83,12 +83,12 @@ class _OutstandingRun:
     stop_sent: bool = False
 
 
-class JobLink:
-    """The connection to one job's master; all methods run on one event loop, `run` as a task."""
+class MasterLink:
+    """The connection to an account's master; all methods run on one event loop, `run` as a task."""
 
     def __init__(
         self,
-        job: str,
+        account: str,
         *,
         root: Path,
         reachable: ReachableNodes,
@@ -99,7 +99,7 @@ class JobLink:
         max_processes: int = 0,
     ) -> None:
         """The limits are those of runs launched from now on; 0 is no limit."""
-        self.job = job
+        self._account = account
         self._log_limit_bytes, self._max_processes = log_limit_bytes, max_processes
         self._root = root
         self._reachable = reachable
@@ -111,6 +111,11 @@ class JobLink:
         self._reconciled = ""  # the incarnation that has ended unknown runs
         self._acked = 0
         self._wake = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        """Whether the ends of all runs have been handled."""
+        return not self._outstanding
 
     def launch(self, launches: Iterable[LaunchTask], *, gang: tuple[str, ...] = ()) -> None:
         """Deliver these launches to the master, again after each restart of it.
@@ -153,10 +158,10 @@ class JobLink:
         while True:
             self._renew("")
             try:
-                await self._spares.give(master_name(self.job))
-                master = await asyncio.to_thread(start_master, self.job, self._root)
+                await self._spares.give(master_name(self._account))
+                master = await asyncio.to_thread(start_master, self._account, self._root)
             except (RayError, ValueError) as error:  # ValueError: a dying master has the name
-                log.warning("the master of job %s could not be started: %s", self.job, error)
+                log.warning("the master of %s could not be started: %s", self._account, error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
             try:
@@ -167,9 +172,9 @@ class JobLink:
                 raise
             except* RayError as group:
                 errors = ", ".join(type(error).__name__ for error in group.exceptions)
-                log.warning("the master of job %s does not respond: %s", self.job, errors)
+                log.warning("the master of %s does not respond: %s", self._account, errors)
             except* TimeoutError:  # a restarted master gets its launches again from this link
-                log.error("the master of job %s hangs; it is restarted", self.job)
+                log.error("the master of %s hangs; it is restarted", self._account)
                 await asyncio.to_thread(partial(ray.kill, master, no_restart=False))
             await asyncio.sleep(_PAUSE_S)
 
@@ -207,7 +212,7 @@ class JobLink:
         """Let spares be the executors of nodes to which nothing was launched before."""
         new = {launch.ray_id: None for launch in launches if launch.ray_id not in self._prepared}
         self._prepared.update(new)
-        gifts = (self._spares.give(executor_name(self.job, ray_id), ray_id) for ray_id in new)
+        gifts = (self._spares.give(executor_name(self._account, ray_id), ray_id) for ray_id in new)
         await asyncio.gather(*gifts)
 
     def _still_outstanding(self, runs: Iterable[RunId]) -> list[_OutstandingRun]:

@@ -1,4 +1,4 @@
-"""Job masters: one Ray actor per job, between the controller and the job's executors.
+"""Masters: one Ray actor per account, between the controller and the account's executors.
 
 A master is detached. When it dies, Ray restarts it without its memory: then the controller sends
 every outstanding launch and stop again, and executors return the outcomes of runs that they have
@@ -21,19 +21,15 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from headgate.live.agent import agent_name
 from headgate.live.executor import Executor
 from headgate.live.names import (
-    all_actors,
+    account_actors,
+    account_of,
     executor_name,
-    forget_name,
     is_executor,
-    job_actors,
-    job_of,
-    master_name,
     name_served,
     named_actor,
     node_of,
@@ -56,8 +52,9 @@ _STOP_S = 30.0  # then an executor that does not respond is killed
 
 @dataclass(slots=True, kw_only=True)
 class _TrackedRun:
-    """A run from its launch to the acknowledgement of its end, and its node."""
+    """A run from its launch to the acknowledgement of its end, its job and its node."""
 
+    job: str
     node: str
     ray_id: str
     accepted: bool = False  # by its executor
@@ -67,16 +64,21 @@ class _TrackedRun:
     ended: asyncio.Event = field(default_factory=asyncio.Event)  # its end has been reported
 
 
-class JobMaster:
-    """Launches the tasks of one job on its executors, and stores outcomes until acknowledged."""
+class Master:
+    """Launches the tasks of one account on its executors, and stores outcomes until acknowledged.
 
-    def __init__(self, *, root: str, job: str = "", spare: str = "", grace_s: float = 20.0) -> None:
-        """`root` is Headgate's directory on every node; the job is that of the spare if any.
+    One process serves all jobs of the account, so that a job starts without one of its own.
+    """
+
+    def __init__(
+        self, *, root: str, account: str = "", spare: str = "", grace_s: float = 20.0
+    ) -> None:
+        """`root` is Headgate's directory on every node; the account is that of the spare if any.
 
         Runs that were lost with a node are reported after `grace_s` seconds, or once they are to be
         stopped: by then the controller has seen the loss and does not launch them there again.
         """
-        self._known_job, self._spare = job, spare
+        self._known_account, self._spare = account, spare
         self._root, self._grace_s = root, grace_s
         self._incarnation = secrets.token_hex(4)
         self._executors: dict[str, tuple[str, Any]] = {}  # by node: its Ray id, the handle
@@ -87,18 +89,18 @@ class JobMaster:
         self._news = asyncio.Event()
 
     @property
-    def _job(self) -> str:
-        """The job; a spare looks it up at its first command, after a restart by Ray also."""
-        if not self._known_job:
-            self._known_job = job_of(name_served(self._spare))
-        return self._known_job
+    def _account(self) -> str:
+        """The account; a spare looks it up at its first command, after a restart by Ray also."""
+        if not self._known_account:
+            self._known_account = account_of(name_served(self._spare))
+        return self._known_account
 
     async def launch(self, launches: Sequence[LaunchRecord]) -> str:
         """Launch these runs, except those launched already; return the incarnation."""
         for launch in launches:
             if launch.run not in self._runs:
                 tracked = self._runs[launch.run] = _TrackedRun(
-                    node=launch.node, ray_id=launch.ray_id
+                    job=launch.run.job, node=launch.node, ray_id=launch.ray_id
                 )
                 self._start(self._track(launch.run, tracked, self._carry_out(launch, tracked)))
         return self._incarnation
@@ -113,7 +115,9 @@ class JobMaster:
         """
         for stop in stops:
             if stop.run not in self._runs:
-                tracked = self._runs[stop.run] = _TrackedRun(node=stop.node, ray_id=stop.ray_id)
+                tracked = self._runs[stop.run] = _TrackedRun(
+                    job=stop.run.job, node=stop.node, ray_id=stop.ray_id
+                )
                 self._start(self._track(stop.run, tracked, self._stop_untracked(stop, tracked)))
             tracked = self._runs[stop.run]
             if stop.now:
@@ -125,7 +129,7 @@ class JobMaster:
         return self._incarnation
 
     async def keep_only(self, runs: Collection[RunId]) -> str:
-        """Stop all runs of the job but these and those launched later; return the incarnation.
+        """Stop all runs of the account but these and those launched later; return the incarnation.
 
         After a loss of events, the engine lacks runs that it once launched. Runs that an earlier
         incarnation launched are also stopped, on their executors. Their ends are reported as usual.
@@ -137,23 +141,23 @@ class JobMaster:
             if run not in kept and not tracked.ended.is_set()
         ]
         stop_unknown = partial(self._stop_unknown_runs, kept)
-        self._start(supervise(f"stopping unknown runs of job {self._job}", stop_unknown))
+        self._start(supervise(f"stopping unknown runs of {self._account}", stop_unknown))
         return await self._stop_unknown(unknown)
 
     async def _stop_unknown(self, stops: Sequence[StopRecord]) -> str:
         if stops:
             log.warning(
-                "job %s: %d runs are stopped, as the engine does not know them: %s",
-                self._job,
+                "account %s: %d runs are stopped, as the engine does not know them: %s",
+                self._account,
                 len(stops),
                 ", ".join(str(stop.run) for stop in stops[:10]),
             )
         return await self.stop(stops)
 
     async def _stop_unknown_runs(self, kept: Collection[RunId]) -> None:
-        """Stop the runs of the job's executors that are not in `kept` nor of this incarnation."""
-        for name in await asyncio.to_thread(job_actors):
-            if is_executor(name) and job_of(name) == self._job:
+        """Stop the runs of all executors of the account, but `kept` and this incarnation's."""
+        for name in await asyncio.to_thread(account_actors):
+            if is_executor(name) and account_of(name) == self._account:
                 stop_unknown = partial(self._stop_unknown_on, name, kept)
                 self._start(supervise(f"stopping unknown runs on {name}", stop_unknown))
 
@@ -228,7 +232,7 @@ class JobMaster:
                 executor.__ray_ready__.remote(), _RESPONSE_S
             ):
                 log.error(
-                    "the executor of job %s on %s hangs; it is killed", self._job, tracked.node
+                    "the executor of %s on %s hangs; it is killed", self._account, tracked.node
                 )
                 await asyncio.to_thread(partial(ray.kill, executor, no_restart=True))
 
@@ -266,7 +270,7 @@ class JobMaster:
             if launch.gang is not None and launch.program.per_node is not None:
                 node, ray_id = launch.gang.first_node, launch.gang.first_ray_id
                 _, rendezvous = await self._call(
-                    node, ray_id, tracked, "rendezvous", launch.run.attempt
+                    node, ray_id, tracked, "rendezvous", launch.run.job, launch.run.attempt
                 )
                 launch = replace(launch, gang=replace(launch.gang, rendezvous=rendezvous))
                 node, ray_id = launch.node, launch.ray_id
@@ -288,7 +292,7 @@ class JobMaster:
             return _failed(launch.run, kind, message)
 
     async def _call(
-        self, node: str, ray_id: str, tracked: _TrackedRun, method: str, argument: object
+        self, node: str, ray_id: str, tracked: _TrackedRun, method: str, *arguments: object
     ) -> tuple[Any, Any]:
         """Call a node's executor for a run; return the executor and its response.
 
@@ -300,7 +304,7 @@ class JobMaster:
         while True:
             try:
                 executor = self._executor_of(node, ray_id)
-                return executor, await _call_with_retry(getattr(executor, method), argument)
+                return executor, await _call_with_retry(getattr(executor, method), *arguments)
             except (ActorDiedError, ValueError):  # ValueError: a dying one still has the name
                 self._drop(node, ray_id)
                 failures += 1
@@ -344,7 +348,7 @@ class JobMaster:
         """Return the other members of a gang, which is all of its job, by node and its Ray id."""
         peers: dict[tuple[str, str], list[RunId]] = {}
         for run, other in self._runs.items():
-            if other is not tracked and among(other):
+            if other.job == tracked.job and other is not tracked and among(other):
                 peers.setdefault((other.node, other.ray_id), []).append(run)
         return peers
 
@@ -382,7 +386,7 @@ class JobMaster:
         """Stop a run that this incarnation has not launched, and return its outcome."""
         from ray.exceptions import RayError, RayTaskError
 
-        name = executor_name(self._job, stop.ray_id)
+        name = executor_name(self._account, stop.ray_id)
         try:
             executor = await asyncio.to_thread(named_actor, name)
             self._executors[stop.node] = (stop.ray_id, executor)
@@ -400,14 +404,14 @@ class JobMaster:
         self._news.set()
 
     def _executor_of(self, node: str, ray_id: str) -> Any:
-        """Return the job's executor on a node, started at first use.
+        """Return the account's executor on a node, started at first use.
 
         One that an earlier incarnation of this master started is found by its name. One handle is
         kept per node: a node that returned has a new executor.
         """
         known, executor = self._executors.get(node, ("", None))
         if known != ray_id:
-            executor = start_executor(self._job, node, ray_id, root=self._root)
+            executor = start_executor(self._account, node, ray_id, root=self._root)
             self._executors[node] = (ray_id, executor)
         return executor
 
@@ -500,77 +504,25 @@ async def _stayed_up(ray_id: str) -> bool:
     return False
 
 
-def start_executor(job: str, node: str, ray_id: str, *, root: str) -> Any:
-    """Return the handle of a job's executor on a node, started if it does not run."""
+def start_executor(account: str, node: str, ray_id: str, *, root: str) -> Any:
+    """Return the handle of an account's executor on a node, started if it does not run."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     with suppress(ValueError):
-        return named_actor(executor_name(job, ray_id))
+        return named_actor(executor_name(account, ray_id))
     return (
         ray.remote(Executor)
         .options(
-            name=executor_name(job, ray_id),
+            name=executor_name(account, ray_id),
             namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,
             num_cpus=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(ray_id, soft=False),
         )
-        .remote(job=job, node=node, root=root)
+        .remote(node=node, root=root)
     )
-
-
-def start_master(job: str, root: Path, *, grace_s: float = 20.0) -> Any:
-    """Return the handle of a job's master, started on this node if it does not run."""
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    with suppress(ValueError):
-        return named_actor(master_name(job))
-    here = ray.get_runtime_context().get_node_id()
-    return (
-        ray.remote(JobMaster)
-        .options(
-            name=master_name(job),
-            namespace=NAMESPACE,
-            lifetime="detached",
-            get_if_exists=True,
-            num_cpus=0,
-            max_restarts=-1,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(here, soft=False),
-        )
-        .remote(job=job, root=str(root), grace_s=grace_s)
-    )
-
-
-def end_job(job: str, *, wait_s: float = 5.0) -> None:
-    """End a job's master, its executors and all their processes; results and logs stay.
-
-    Runs in progress are killed. Idempotent; blocks for up to about `wait_s` seconds.
-    """
-    import ray
-
-    executors = []
-    names = [name for name in job_actors() if job_of(name) == job]
-    for name in names:  # the master first: it would start executors again
-        for actor in all_actors(name):
-            if is_executor(name):
-                executors.append(actor)
-            else:
-                ray.kill(actor, no_restart=True)
-    closed: list[Any] = [executor.close.remote() for executor in executors]
-    if closed:
-        ray.wait(closed, num_returns=len(closed), timeout=wait_s)
-    for executor in executors:
-        ray.kill(executor, no_restart=True)
-    for name in names:
-        forget_name(name)
-
-
-def jobs_with_actors() -> tuple[str, ...]:
-    """Return the ids of the jobs that have a master or an executor."""
-    return tuple(sorted({job_of(name) for name in job_actors()}))
 
 
 def _nodes_up() -> set[str]:

@@ -1,9 +1,10 @@
-"""Names of Headgate's actors in Ray: of job masters and executors, and spares that serve as them.
+"""Names of Headgate's actors in Ray: of masters and executors, and spares that serve as them.
 
-A spare is an actor that was started before its job, with a name of its own. It serves a job once
-its name is stored in Ray's key-value store under the name that the job's actor has otherwise. An
-actor that has a name itself precedes a spare: it was started because the spare had died. The pairs
-last as long as named actors do, in the same process of Ray.
+Masters and executors belong to accounts, which are named by their users. A spare is an actor that
+was started before an account needs it, with a name of its own. It serves an account once its name
+is stored in Ray's key-value store under the name that the account's actor has otherwise. An actor
+that has a name itself precedes a spare: it was started because the spare had died. The pairs last
+as long as named actors do, in the same process of Ray.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ from typing import Any
 
 from headgate.live.ray_nodes import NAMESPACE
 
-_MASTER, _EXECUTOR, _SPARE = "headgate-master:", "headgate-executor:", "headgate-spare:"
+_MASTER, _EXECUTOR = "headgate-master-of:", "headgate-executor-of:"
+_SPARE = "headgate-spare:"
+_EARLIER = ("headgate-master:", "headgate-executor:")  # each of one job, of earlier releases
 
 
-def master_name(job: str) -> str:
-    """Return the name of a job's master."""
-    return f"{_MASTER}{job}"
+def master_name(account: str) -> str:
+    """Return the name of an account's master."""
+    return f"{_MASTER}{account}"
 
 
-def executor_name(job: str, ray_id: str) -> str:
-    """Return the name of a job's executor on a node."""
-    return f"{_EXECUTOR}{job}:{ray_id}"
+def executor_name(account: str, ray_id: str) -> str:
+    """Return the name of an account's executor on a node."""
+    return f"{_EXECUTOR}{account}:{ray_id}"
 
 
 def spare_name(ray_id: str, token: str) -> str:
@@ -37,8 +40,8 @@ def is_executor(name: str) -> bool:
     return name.startswith(_EXECUTOR)
 
 
-def job_of(name: str) -> str:
-    """Return the job of a master or an executor by its name."""
+def account_of(name: str) -> str:
+    """Return the account of a master or an executor by its name."""
     if is_executor(name):
         return name.removeprefix(_EXECUTOR).rpartition(":")[0]
     return name.removeprefix(_MASTER)
@@ -49,17 +52,26 @@ def node_of(name: str) -> str:
     return name.rpartition(":")[2]
 
 
-def job_actors() -> list[str]:
+def account_actors() -> list[str]:
     """Return the names of all masters and executors, also of those that are spares.
 
     Masters come before executors.
     """
+    return sorted(_served((_MASTER, _EXECUTOR)), reverse=True)
+
+
+def actors_of_earlier_releases() -> list[str]:
+    """Return the names of the masters and executors of single jobs, which earlier releases had."""
+    return sorted(_served(_EARLIER), reverse=True)
+
+
+def _served(prefixes: tuple[str, ...]) -> list[str]:
     known = {*names_with(""), *(key.decode() for key in _call("list", b"headgate-"))}
-    return sorted((n for n in known if n.startswith((_MASTER, _EXECUTOR))), reverse=True)
+    return [name for name in known if name.startswith(prefixes)]
 
 
 def free_spares() -> list[str]:
-    """Return the names of the spares that serve no job."""
+    """Return the names of the spares that serve no account."""
     return [spare for spare in names_with(_SPARE) if _get(name_served(spare)) != spare]
 
 
@@ -95,7 +107,7 @@ def give_spare(spare: str, name: str) -> bool:
     with suppress(ValueError):
         ray.get_actor(name, namespace=NAMESPACE)
         return False
-    _call("put", spare.encode(), name.encode())  # first: a spare must know its job
+    _call("put", spare.encode(), name.encode())  # first: a spare must know its account
     _call("put", name.encode(), spare.encode())
     return True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,12 +19,23 @@ _START_S = 60.0  # limit for a node to come up
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _STEADY_S = 5.0, 300.0, 900.0
 
 STARTS = 8
-"""Most consecutive starts of a node without a steady time between them."""
+"""Consecutive starts of a node, without a steady time between them, that are reported."""
 
 
 def node_backoff() -> Backoff:
     """Return the pauses between the starts of one node."""
     return Backoff(first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S, steady_s=_STEADY_S)
+
+
+def not_steady(state: Path, name: str, backoff: Backoff) -> str:
+    """Return the problem of a node that does not stay up, '' for one that may yet."""
+    if backoff.failures <= STARTS:
+        return ""
+    starts, log_file = backoff.failures - 1, state / "logs" / f"{name}.log"
+    return (
+        f"node {name} did not stay up in {starts} starts; it is started again every "
+        f"{_LONGEST_PAUSE_S / 60:g} min; its log is {log_file}"
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,18 +93,12 @@ class NodeSupervisor:
                 await asyncio.to_thread(self._spawn, self._state, cluster.nodes[name])
 
     def _plan_start(self, name: str, watched: _Watched, now_s: float) -> None:
-        """Set the time of the next start of a node that is down, unless it was the last one."""
+        """Set the time of the next start of a node that is down."""
         pause_s = watched.backoff.failed(now_s - watched.started_s)
-        if watched.backoff.failures > STARTS:
-            watched.start_s = math.inf
-            log.error(
-                "node %s did not stay up in %d starts and is left down; its log is %s, and "
-                "headgate down, then headgate up, starts all nodes",
-                name, STARTS, self._state / "logs" / f"{name}.log",
-            )  # fmt: skip
-            return
         watched.start_s = now_s + pause_s
         log.warning("node %s is down; it is started again in %.0f s", name, pause_s)
+        if problem := not_steady(self._state, name, watched.backoff):
+            log.error("%s", problem)
 
 
 def _listed() -> set[str]:

@@ -3,7 +3,8 @@
 Every node is one `ray start --block` process in its own session, so it outlives the process that
 started it. Its descendants inherit its session and a mark in their environment; a node is ended by
 killing every process that has them, never by name alone nor by a process id that may be reused.
-Ray binds its ports on every interface, therefore a cluster started here always requires its token.
+Ray binds its ports on every interface, therefore a cluster started here always requires its token,
+and a packet filter keeps other users from its ports where that is possible.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import os
 import secrets
 import shutil
 import socket
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -29,32 +29,35 @@ from typing import Any
 import psutil
 
 from headgate.base.errors import HeadgateError, WorldError
+from headgate.live.packet_filter import (
+    Shield,
+    lets_others_in,
+    remove_shields_of_the_dead,
+    set_shield,
+)
 from headgate.live.private import private_files, secret, write_private
+from headgate.live.ray_command import (
+    ABOVE_RACKS,
+    MEMORY_LABEL,
+    NAME_LABEL,
+    RACK_LABEL,
+    SETTINGS,
+    head_command,
+    node_command,
+)
+from headgate.live.ray_ports import PortBlock, claimed_ports
 from headgate.model import BASE_KINDS, WHOLE, Gpu, Node
 
 NAMESPACE = "headgate"
-NAME_LABEL, RACK_LABEL, MEMORY_LABEL = "headgate-node", "headgate-rack", "headgate-gpu-memory"
-ABOVE_RACKS = ("headgate-core", "headgate-aggregation")
-"""Labels of the switches above a node's rack, from the top."""
 HEAD = "head"
 NODE_MARK = "HEADGATE_RAY_NODE"  # in the environment of all processes of a virtual node
+
+log = logging.getLogger(__name__)
 
 _RECORD = "ray.json"
 _LOCK = "ray.json.lock"
 _STARTED = "Ray runtime started"
-_STORE_BYTES = 80_000_000  # shards travel by Flight, so Ray's own object stores stay small
-_SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # a lost node is detected in about 3 s instead of about 14
-    "RAY_health_check_initial_delay_ms": "5000",
-    "RAY_health_check_period_ms": "1000",
-    "RAY_health_check_timeout_ms": "2000",
-    "RAY_health_check_failure_threshold": "3",
-    # none of our actors requires a CPU: prestarted idle workers only cost memory
-    "RAY_prestart_worker_first_driver": "0",
-    # every virtual node would monitor the memory of the whole machine
-    "RAY_memory_monitor_refresh_ms": "0",
-}
+_HEAD_PORTS, _NODE_PORTS = 400, 200  # the masters of all jobs run on the head
 _DRIVER_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # a connection to a cluster that does not respond fails after 30 s instead of some minutes
@@ -81,7 +84,7 @@ class LocalCluster:
     `seats` has the head first; `nodes` are all others. `sessions` are the session ids of the nodes
     that should be up: a node that was stopped on purpose has none. `head_starts` counts consecutive
     restarts of the head, the last one at `head_started_at`, in seconds since the epoch. `ordered`
-    nodes were added later, by name.
+    nodes were added later, by name. `ports` are those of the nodes that should be up.
     """
 
     address: str
@@ -95,6 +98,7 @@ class LocalCluster:
     head_starts: int = 0
     head_started_at: float = 0.0
     ordered: list[str] = field(default_factory=list)
+    ports: dict[str, PortBlock] = field(default_factory=dict)
 
 
 _RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")  # and such as node:10.0.0.1
@@ -122,16 +126,15 @@ def start_nodes(
     state: Path,
     nodes: Sequence[Node],
     *,
-    port: int = 0,
     seats: Sequence[Seat] = (),
     wait_s: float = 120,
 ) -> LocalCluster:
     """Start a head without GPUs and these virtual nodes, record them in `state`, wait for them.
 
-    The cluster listens on `port`; 0 chooses a free one. `seats` are those of the head and then of
-    every node; by default all use loopback addresses. Raises WorldError when Ray is not installed,
-    the port is in use, a cluster of this directory runs already, or a node does not come up within
-    `wait_s` seconds (with the end of its log); no process is left running then.
+    `seats` are those of the head and then of every node; by default all use loopback addresses.
+    Raises WorldError when Ray is not installed, no ports are free, a cluster of this directory runs
+    already, or a node does not come up within `wait_s` seconds (with the end of its log); no
+    process is left running then.
     """
     _need_ray()
     state.mkdir(parents=True, exist_ok=True)
@@ -140,7 +143,7 @@ def start_nodes(
     names = (HEAD, *(node.id for node in nodes))
     seats = seats or [Seat(address=_loopback(number)) for number in range(len(names))]
     cluster = LocalCluster(
-        address=f"{seats[0].address}:{_claim_port(port)}",
+        address="",  # until its head is started
         mark=secrets.token_hex(8),
         temp=_make_temp(),
         logs=str(state / "logs"),
@@ -152,11 +155,10 @@ def start_nodes(
     (state / "logs").mkdir(exist_ok=True)
     _write_record(state, cluster)
     try:
-        _spawn_all(state, cluster, nodes, time.monotonic() + wait_s)
+        return _spawn_all(state, cluster, nodes, time.monotonic() + wait_s)
     except BaseException:
         stop_nodes(state)
         raise
-    return cluster
 
 
 @private_files()
@@ -176,7 +178,6 @@ def restart_nodes(state: Path, *, head_starts: int, wait_s: float = 120) -> None
         shutil.rmtree(before.temp, ignore_errors=True)
         cluster = replace(
             before,
-            address=f"{before.seats[HEAD].address}:{_claim_port(0)}",
             temp=_make_temp(),
             head_starts=head_starts,
             head_started_at=time.time(),
@@ -190,13 +191,19 @@ def restart_nodes(state: Path, *, head_starts: int, wait_s: float = 120) -> None
             raise
 
 
-def _spawn_all(state: Path, cluster: LocalCluster, nodes: Sequence[Node], until: float) -> None:
-    """Start the head, then these nodes, and wait for each."""
-    _spawn(state, cluster, HEAD, _head_command(cluster.address, f"{cluster.temp}/0"))
+def _spawn_all(
+    state: Path, cluster: LocalCluster, nodes: Sequence[Node], until: float
+) -> LocalCluster:
+    """Start the head, at a new address, then these nodes; wait for each, and return the record."""
+    host, temp = cluster.seats[HEAD].address, f"{cluster.temp}/0"
+    with claimed_ports(_HEAD_PORTS) as (ports, claim):
+        cluster = replace(cluster, address=f"{host}:{ports.gcs}", ports={HEAD: ports})
+        _spawn(state, cluster, HEAD, head_command(HEAD, host, temp, ports), claim)
     _await_started(cluster, (HEAD,), until)
     for node in nodes:
         _spawn_node(state, cluster, node)
     _await_started(cluster, [node.id for node in nodes], until)
+    return cluster
 
 
 def _make_temp() -> str:
@@ -264,10 +271,11 @@ def drop_node(state: Path, name: str) -> None:
         cluster = _recorded(state, HEAD)
         if name in cluster.nodes:
             _kill(cluster, (name,))
-            for record in (cluster.sessions, cluster.nodes, cluster.seats):
+            for record in (cluster.sessions, cluster.nodes, cluster.seats, cluster.ports):
                 record.pop(name, None)
             cluster.ordered.remove(name)
             _write_record(state, cluster)
+            _shield(cluster)
 
 
 def kill_node(state: Path, name: str) -> None:
@@ -276,6 +284,7 @@ def kill_node(state: Path, name: str) -> None:
         cluster = _recorded(state, name)
         _kill(cluster, (name,))
         cluster.sessions.pop(name, None)
+        cluster.ports.pop(name, None)
         _write_record(state, cluster)
 
 
@@ -285,6 +294,7 @@ def stop_nodes(state: Path) -> None:
     if cluster is None:
         return
     _kill(cluster, tuple(cluster.seats))
+    remove_shields_of_the_dead()
     shutil.rmtree(cluster.temp, ignore_errors=True)
     for name in (_RECORD, _LOCK):
         (state / name).unlink(missing_ok=True)
@@ -310,7 +320,8 @@ def local_cluster(state: Path) -> LocalCluster | None:
         )
         for name, node in fields.get("nodes", {}).items()
     }
-    return LocalCluster(**{**fields, "seats": seats, "nodes": nodes})
+    ports = {name: PortBlock(**block) for name, block in fields.get("ports", {}).items()}
+    return LocalCluster(**{**fields, "seats": seats, "nodes": nodes, "ports": ports})
 
 
 def alive(cluster: LocalCluster) -> tuple[str, ...]:
@@ -388,38 +399,6 @@ def short_error(error: Exception) -> str:
     return f"{type(cause or error).__name__}; see the controller's log"
 
 
-def _head_command(address: str, temp: str) -> list[str]:
-    """Return the command of a head: Ray's control processes, without resources for tasks."""
-    host, port = address.rsplit(":", 1)
-    return [
-        *_ray_start(host, temp),
-        *("--head", f"--port={port}", "--num-cpus=0", "--num-gpus=0", "--no-monitor"),
-        *("--include-dashboard=false", "--labels", f"{NAME_LABEL}={HEAD}"),
-    ]
-
-
-def _node_command(address: str, node: Node, host: str, temp: str) -> list[str]:
-    """Return the command of a node with virtual GPUs, independent of the machine's GPUs."""
-    labels = {NAME_LABEL: node.id, RACK_LABEL: node.rack}
-    if node.gpus:
-        labels[MEMORY_LABEL] = str(min(gpu.memory_bytes for gpu in node.gpus))
-    return [
-        *_ray_start(host, temp),
-        *(f"--address={address}", f"--num-cpus={node.cpus}", f"--num-gpus={len(node.gpus)}"),
-        *("--labels", ",".join(f"{key}={value}" for key, value in labels.items())),
-    ]
-
-
-def _ray_start(host: str, temp: str) -> list[str]:
-    return [
-        *(sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block"),
-        *(f"--node-ip-address={host}", f"--temp-dir={temp}"),
-        *("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"),
-        *(f"--object-store-memory={_STORE_BYTES}", "--include-log-monitor=false"),
-        "--disable-usage-stats",
-    ]
-
-
 def _member(entry: Mapping[str, Any]) -> Member:
     labels, resources = entry["Labels"], entry["Resources"]
     memory = labels.get(MEMORY_LABEL)
@@ -461,16 +440,6 @@ def _loopback(number: int) -> str:
     return f"127.77.{number // 250}.{number % 250 + 1}"
 
 
-def _claim_port(port: int) -> int:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            raise WorldError(f"port {port} is not free: {error.strerror}") from error
-        claimed: int = probe.getsockname()[1]
-        return claimed
-
-
 def _token_settings(token: str) -> dict[str, str]:
     return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": token}
 
@@ -510,18 +479,25 @@ def _log_of(cluster: LocalCluster, name: str) -> Path:
 def _spawn_node(state: Path, cluster: LocalCluster, node: Node) -> None:
     number = list(cluster.seats).index(node.id)  # short: it is part of socket paths
     host, temp = cluster.seats[node.id].address, f"{cluster.temp}/{number}"
-    _spawn(state, cluster, node.id, _node_command(cluster.address, node, host, temp))
+    with claimed_ports(_NODE_PORTS) as (ports, claim):
+        cluster.ports[node.id] = ports
+        command = node_command(cluster.address, node, host, temp, ports)
+        _spawn(state, cluster, node.id, command, claim)
 
 
-def _spawn(state: Path, cluster: LocalCluster, name: str, command: list[str]) -> None:
-    """Start a node's process and record its session."""
+def _spawn(
+    state: Path, cluster: LocalCluster, name: str, command: list[str], claim: Sequence[int]
+) -> None:
+    """Start a node's process, which keeps the claim of its ports, and record its session."""
     command = [*cluster.seats[name].enter, *command]
     environment = {key: v for key, v in os.environ.items() if not key.startswith("RAY_")}
-    environment |= {**_SETTINGS, **_token_settings(cluster.token)}
+    environment |= {**SETTINGS, **_token_settings(cluster.token)}
     environment[NODE_MARK] = f"{cluster.mark}/{name}"
-    log = str(_log_of(cluster, name))
+    for descriptor in claim:
+        os.set_inheritable(descriptor, True)
+    log_file = str(_log_of(cluster, name))
     with suppress(FileNotFoundError):  # keep the previous log: it has the reason of the last end
-        Path(log).replace(f"{log}.old")
+        Path(log_file).replace(f"{log_file}.old")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
     cluster.sessions[name] = os.posix_spawnp(
         command[0],
@@ -529,12 +505,36 @@ def _spawn(state: Path, cluster: LocalCluster, name: str, command: list[str]) ->
         environment,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, log, flags, 0o600),
+            (os.POSIX_SPAWN_OPEN, 1, log_file, flags, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
         ],
         setsid=True,
     )
     _write_record(state, cluster)
+    _shield(cluster)  # its process takes longer to listen
+
+
+def _shield(cluster: LocalCluster) -> str:
+    """Close the ports of all nodes to other users; return why that is impossible, or ''."""
+    if HEAD not in cluster.sessions or any(seat.enter for seat in cluster.seats.values()):
+        return ""  # it has ended, or the networks of its nodes are their own
+    shield = Shield(ports=tuple(cluster.ports.values()), owner=cluster.sessions[HEAD])
+    problem = set_shield(shield)
+    if problem:
+        log.info("no packet filter keeps other users from the ports of Ray: %s", problem)
+    return problem
+
+
+def why_open(cluster: LocalCluster) -> str:
+    """Return why other users of this machine can connect to the ports of Ray; '' if they cannot.
+
+    The packet filter is set again, and tried.
+    """
+    host, _, port = cluster.address.rpartition(":")
+    problem = _shield(cluster)
+    if not problem and lets_others_in(host, int(port)):
+        return "the packet filter is set, but lets them pass"
+    return problem
 
 
 def _await_started(cluster: LocalCluster, names: Iterable[str], until: float) -> None:
@@ -542,13 +542,13 @@ def _await_started(cluster: LocalCluster, names: Iterable[str], until: float) ->
     waiting = list(names)
     while waiting:
         for name in list(waiting):
-            log = _read(_log_of(cluster, name))
+            text = _read(_log_of(cluster, name))
             ended = os.waitpid(cluster.sessions[name], os.WNOHANG)[0] != 0
             if ended or time.monotonic() > until:
                 what = "ended while starting" if ended else "did not come up in time"
-                tail = "\n".join(log.strip().splitlines()[-15:])
+                tail = "\n".join(text.strip().splitlines()[-15:])
                 raise WorldError(f"node '{name}' {what}; the end of its log:\n{tail}")
-            if _STARTED in log:
+            if _STARTED in text:
                 waiting.remove(name)
         time.sleep(0.1)
 

@@ -31,6 +31,7 @@ from queue import Empty, SimpleQueue
 from headgate.live import ray_shared, ray_start
 from headgate.live.exit_status import how_it_ended
 from headgate.live.hub import Channel, GangPlace, Hub, serve
+from headgate.live.ray_ports import PortBlock
 
 GIVEN_OUT = "other Ray programs were faster to use what it was granted of the Ray cluster"
 """The error of a shared program that does not run for no fault of its own."""
@@ -58,8 +59,9 @@ _SETTINGS = {
 class RayPlace:
     """A member of a Ray program: its program's arguments, and what it holds of its node.
 
-    The Ray cluster listens on `port` of the first member's address. `directory`, on this node, is
-    for the Ray node's files and is removed after the run. `cpus` of None are the GPUs' part of the
+    `ports` are the first and the last port of a Ray node here, 0 for a shared program; the head is
+    on the first member's node. `directory`, on this node, is for the Ray node's files and is
+    removed after the run. `cpus` of None are the GPUs' part of the
     `node_cpus`; `memory_bytes` of 0 the GPUs' part of the node's memory. `custom` are in
     thousandths. `shared` is set for a program on the Ray cluster of the node, whose Ray id is
     `ray_id`: the `env` of a driver, the `versions` there, and the `envs` of the program.
@@ -68,7 +70,7 @@ class RayPlace:
     args: Sequence[str]
     node: str
     directory: str
-    port: int
+    ports: Sequence[int]
     gpus: Sequence[int]
     cpus: int | None
     memory_bytes: int
@@ -85,6 +87,7 @@ class Offer:
 
     node: str
     directory: str
+    ports: Sequence[int]
     python: str
     gpus: Sequence[int]
     cpus: int | None
@@ -104,6 +107,7 @@ class RayNode:
     rank: int
     node: str
     directory: str
+    ports: PortBlock
     python: str
     gpus: Sequence[int]
     cpus: int
@@ -135,8 +139,7 @@ def run_ray(script: str, output: str, place: RayPlace, gang: GangPlace) -> str:
             offers[rank] = Offer(**fields)
         if place.shared is not None:
             return _run_shared(script, output, place, offers)
-        address = f"{gang.hosts[0]}:{place.port}"
-        cluster = _Cluster(hub, gang.hosts, address, ray_nodes(offers))
+        cluster = _Cluster(hub, gang.hosts, ray_nodes(offers))
         try:
             return cluster.start() or cluster.run([script, *place.args], output)
         finally:
@@ -191,6 +194,7 @@ def _offer(place: RayPlace) -> Offer:
     return Offer(
         node=place.node,
         directory=place.directory,
+        ports=place.ports,
         python=program_python(),
         gpus=tuple(place.gpus),
         cpus=place.cpus,
@@ -253,6 +257,7 @@ def _joined(rank: int, offers: Sequence[Offer]) -> RayNode:
         rank=rank,
         node=first.node,
         directory=first.directory,
+        ports=PortBlock(first=first.ports[0], last=first.ports[1]),
         python=first.python,
         gpus=gpus,
         cpus=cpus,
@@ -285,12 +290,11 @@ def command(node: RayNode, address: str, host: str, *, head: bool) -> str:
         f"--temp-dir={node.directory}/r",
         *(f"--num-gpus={len(node.gpus)}", f"--num-cpus={node.cpus}"),
         *(f"--memory={node.memory_bytes}", f"--object-store-memory={node.store_bytes}"),
-        *("--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"),
+        *node.ports.options(),
         *("--disable-usage-stats", f"--resources={json.dumps(custom)}"),
     ]
     if head:
-        port = address.rpartition(":")[2]
-        words += ["--head", f"--port={port}", "--no-monitor", "--include-dashboard=false"]
+        words += ["--head", f"--port={node.ports.gcs}", "--no-monitor", "--include-dashboard=false"]
     else:
         words.append(f"--address={address}")
     return f"exec {shlex.join(words)}"
@@ -311,11 +315,10 @@ class _Output:
 class _Cluster:
     """The Ray nodes of a program."""
 
-    def __init__(
-        self, hub: Hub, hosts: Sequence[str], address: str, nodes: Sequence[RayNode]
-    ) -> None:
+    def __init__(self, hub: Hub, hosts: Sequence[str], nodes: Sequence[RayNode]) -> None:
         """The first of `nodes` is the head, on this node."""
-        self._hub, self._hosts, self._address, self._nodes = hub, hosts, address, nodes
+        self._hub, self._hosts, self._nodes = hub, hosts, nodes
+        self._address = f"{hosts[0]}:{nodes[0].ports.gcs}"
         self._outputs: dict[str, _Output] = {}  # by node
         # What happens: (node, _STARTED), (node, how it ended), and ("", how the program ended).
         self._events: SimpleQueue[tuple[str, str]] = SimpleQueue()

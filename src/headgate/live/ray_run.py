@@ -7,36 +7,72 @@ environment.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import secrets
 import shutil
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
 from headgate.live.environment import environment_of
+from headgate.live.packet_filter import Shield, remove_shield, set_shield
+from headgate.live.ray_ports import PortBlock, claimed_ports
 from headgate.live.ray_program import RayPlace
 from headgate.live.records import LaunchRecord
 from headgate.model import WHOLE, RayMode
 
 _PREFIX = "/tmp/hgr-"  # short: the paths of Ray's sockets are longer by 80, and 107 is the most
+_PORTS = 200
 _PAUSE_S = 0.1
 _TOKEN = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
-def ray_place(launch: LaunchRecord) -> RayPlace | None:
-    """Return the place of a run in its Ray program's cluster, None for any other program."""
-    gang, holds, ray = launch.gang, launch.holds, launch.program.ray
+@asynccontextmanager
+async def ray_place(launch: LaunchRecord, user: int) -> AsyncIterator[RayPlace | None]:
+    """Yield the place of a run in its Ray program's cluster, None for any other program.
+
+    Meanwhile its ports are claimed and, where that is possible, closed to all but this user, root
+    and the nodes of the program. WorldError `no_port` when no ports are free.
+    """
+    gang, ray = launch.gang, launch.program.ray
     if gang is None or gang.rendezvous is None or ray is None:
-        return None
+        yield None
+        return
+    name = secrets.token_hex(4)
+    directory = f"{_PREFIX}{name}"
+    if ray.mode is RayMode.SHARED:
+        yield replace(_place(launch, directory), shared=_shared(launch))
+        return
+    with claimed_ports(_PORTS) as (ports, _):
+        hub = gang.rendezvous.hub_port
+        shield = Shield(
+            ports=[ports, PortBlock(first=hub, last=hub)] if launch.run.ordinal == 0 else [ports],
+            owner=os.getpid(),
+            users=[user],
+            hosts=gang.hosts,
+            name=name,
+        )
+        await asyncio.to_thread(set_shield, shield)
+        try:
+            yield replace(_place(launch, directory), ports=(ports.first, ports.last))
+        finally:
+            await asyncio.to_thread(remove_shield, shield)
+
+
+def _place(launch: LaunchRecord, directory: str) -> RayPlace:
+    holds, ray = launch.holds, launch.program.ray
+    assert ray is not None
     return RayPlace(
         args=ray.args,
         node=launch.node,
-        directory=f"{_PREFIX}{secrets.token_hex(4)}",
-        port=gang.rendezvous.port,
+        directory=directory,
+        ports=(0, 0),
         gpus=launch.gpus,
         cpus=None if ray.cpus_by_gpus else holds.cpus_milli // WHOLE,
         memory_bytes=holds.memory_bytes,
@@ -44,7 +80,6 @@ def ray_place(launch: LaunchRecord) -> RayPlace | None:
         node_cpus=launch.node_cpus,
         node_gpus=launch.node_gpus,
         ray_id=launch.ray_id,
-        shared=_shared(launch) if ray.mode is RayMode.SHARED else None,
     )
 
 

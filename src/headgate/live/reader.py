@@ -11,13 +11,13 @@ import os
 import resource
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
 from headgate.base.errors import SpecError, WorldError
+from headgate.live.user_slots import UserSlots
 from headgate.spec import JobFile, load_job
 
 _SMALL_CHARACTERS = 64 << 10
@@ -30,38 +30,38 @@ _RESPONSE_S = 30.0  # elapsed time, for a machine under load
 class JobReader:
     """Reads job files for any thread; one small and one large file are read at a time.
 
-    So the small ones, which take milliseconds, never wait for a large one. The memory of a large
-    file is freed with its process, which reads no other.
+    So the small ones, which take milliseconds, never wait for a large one; users take turns. The
+    memory of a large file is freed with its process, which reads no other.
     """
 
     def __init__(self, *, limit_cpu_s: int = _LIMIT_CPU_S, limit_bytes: int = _LIMIT_BYTES) -> None:
         """Limit each file to `limit_cpu_s` seconds of CPU time and `limit_bytes` of memory."""
         self._limit_cpu_s, self._limit_bytes = limit_cpu_s, limit_bytes
-        self._small, self._large = threading.Lock(), threading.Lock()
+        self._small = UserSlots("small job files", 1, each=1)
+        self._large = UserSlots("large job files", 1, each=1)
         self._kept: _Process | None = self._process()  # started ahead of the first file
 
-    def read(self, text: str) -> JobFile:
-        """Return the job file of a text.
+    def read(self, text: str, *, user: str) -> JobFile:
+        """Return the job file of a text that this user has sent.
 
         SpecError with every problem, or `too_large` for one that exceeds a limit; WorldError
         `unreachable` when it would wait for other files for more than 30 s.
         """
         small = len(text) <= _SMALL_CHARACTERS
-        turn = self._small if small else self._large
-        if not turn.acquire(timeout=_TURN_S):
-            text = "too many job files are being read; nothing was changed"
-            raise WorldError(text, code="unreachable")
+        turns = self._small if small else self._large
         try:
-            found = self._read_small(text) if small else self._read_large(text)
-        finally:
-            turn.release()
+            with turns.slot_in_thread(user, timeout_s=_TURN_S):
+                found = self._read_small(text) if small else self._read_large(text)
+        except TimeoutError:
+            text = "too many job files are being read; nothing was changed"
+            raise WorldError(text, code="unreachable") from None
         if isinstance(found, SpecError):
             raise found
         return found
 
     def close(self) -> None:
         """End the processes."""
-        with self._small:
+        with self._small.slot_in_thread("", timeout_s=None):
             if self._kept is not None:
                 self._kept.end()
                 self._kept = None

@@ -1,4 +1,4 @@
-"""Messages between controller, job masters and executors: picklable values."""
+"""Messages between controller, masters and executors: picklable values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Rendezvous:
 class GangRecord:
     """The gang of a run: the addresses of its members by ordinal, and the first one's node.
 
-    The job master adds the `rendezvous` of gangs with one task per node.
+    The master adds the `rendezvous` of gangs with one task per node.
     """
 
     hosts: tuple[str, ...]
@@ -108,7 +108,7 @@ class OutcomeRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """The response to a poll of a job master: numbered outcomes not yet acknowledged.
+    """The response to a poll of a master: numbered outcomes not yet acknowledged.
 
     A restarted master has another `incarnation`, no launches and new numbers: every outstanding
     launch must be sent again; none runs twice while its executor is alive.

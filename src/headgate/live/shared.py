@@ -7,6 +7,7 @@ access to it has that user's rights.
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import IO, Any
@@ -14,7 +15,7 @@ from urllib.parse import quote
 
 from headgate.base.errors import Problem, WorldError
 from headgate.live.account import account_for, file_sizes
-from headgate.live.store import disk_errors
+from headgate.live.store import PIECE_BYTES, READ_ONLY, disk_errors, write_whole
 from headgate.model import Shard, task_of_result
 
 # $1: the path, $2: the job's directory, $3: the name of the result. Parent directories are not
@@ -67,7 +68,7 @@ def find_shared(path: str, shard: Shard, *, user: str) -> Path | None:
 def copy_shared(path: str, shard: Shard, to: Path, *, user: str) -> bool:
     """Copy a result from a shared path to the new file `to`; return whether it was complete.
 
-    WorldError as of `find_shared`.
+    Any user may read the copy. WorldError as of `find_shared`, and `disk_full` here.
     """
     if find_shared(path, shard, user=user) is None:
         return False
@@ -76,12 +77,16 @@ def copy_shared(path: str, shard: Shard, to: Path, *, user: str) -> bool:
         *("dd", f"if={_file(path, shard.id)}", f"count={shard.size_bytes}", "bs=1M"),
         *("iflag=nonblock,fullblock,count_bytes", "status=none"),
     ]
-    options = account_for(user).options()
-    with to.open("xb") as copy:
-        done = subprocess.run(
-            command, **options, check=False, stdout=copy, stderr=subprocess.DEVNULL
-        )
-    return done.returncode == 0 and to.stat().st_size == shard.size_bytes
+    options: dict[str, Any] = account_for(user).options()
+    with disk_errors(to.parent), to.open("xb", buffering=0) as copy:
+        os.fchmod(copy.fileno(), READ_ONLY)
+        with subprocess.Popen(
+            command, **options, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as reader:
+            assert reader.stdout is not None
+            while piece := reader.stdout.read(PIECE_BYTES):
+                write_whole(copy.fileno(), piece)
+    return reader.returncode == 0 and to.stat().st_size == shard.size_bytes
 
 
 def remove_shared(path: str, job: str, *, user: str) -> None:

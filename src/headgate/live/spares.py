@@ -1,8 +1,8 @@
-"""Spares: masters and executors that are started before a job needs them.
+"""Spares: masters and executors that are started before an account needs them.
 
 Starting an actor takes a second or more, of which most is the start of its process. The controller
-keeps some ready: masters beside itself, executors on every node. A link gives them to its job. A
-job for which none is ready starts its own.
+keeps some ready: masters beside itself, executors on every node. A link gives them to its account.
+One for which none is ready starts its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate.live.executor import Executor
-from headgate.live.master import JobMaster
+from headgate.live.master import Master
 from headgate.live.names import end_actors, free_spares, give_spare, spare_name
 from headgate.live.ray_nodes import NAMESPACE, Member
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _START_S = 120.0
 _LOOK_S = 0.5
 _RETRY_S = 30.0  # after a failed start
-_QUIET_S = 1.0  # after a spare was taken: the processes of its job come first
+_QUIET_S = 1.0  # after a spare was taken: the processes of the job come first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,13 +136,13 @@ def _start(name: str, place: _Place, node: str, root: str) -> Any:
         "scheduling_strategy": NodeAffinitySchedulingStrategy(place.ray_id, soft=False),
     }
     if place.master:
-        master = ray.remote(JobMaster).options(**options, max_restarts=-1)
+        master = ray.remote(Master).options(**options, max_restarts=-1)
         return master.remote(spare=name, root=root)
     return ray.remote(Executor).options(**options).remote(node=node, root=root)
 
 
 def end_spares() -> None:
-    """End all spares that serve no job."""
+    """End all spares that serve no account."""
     end_actors(free_spares())
 
 

@@ -124,7 +124,7 @@ class Submissions:
 
     def check(self, text: str, *, user: str, after: Sequence[str] = ()) -> Job:
         """Return the job as it would be; errors as of `submit`. Nothing is submitted."""
-        job_file = self._reader.read(text)
+        job_file = self._reader.read(text, user=user)
         with self._lock:
             number = self._free_numbers[0] if self._free_numbers else self._last_number + 1
         with self._claims.using(_datasets(job_file)):
@@ -135,7 +135,7 @@ class Submissions:
         self._reader.close()
 
     def _submit(self, text: str, *, user: str, key: str, public: bool, after: Sequence[str]) -> str:
-        job_file = self._reader.read(text)
+        job_file = self._reader.read(text, user=user)
         with self._claims.using(_datasets(job_file)), self._next_number() as number:
             job = self._job(job_file, number, user=user, after=after)
             if job.program.environment.package:

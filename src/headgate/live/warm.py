@@ -1,7 +1,7 @@
-"""Masters and executors started before their jobs: `python -m headgate.live.warm STATE JOB...`.
+"""Masters and executors started before jobs: `python -m headgate.live.warm STATE ACCOUNT...`.
 
-For measurements on nodes that share one machine: there the processes of several jobs, all started
-at the same time, would delay each other. They end with their jobs as usual.
+For measurements on nodes that share one machine: there the processes of several accounts, all
+started at the same time, would delay each other. They end as usual.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from pathlib import Path
 
 from headgate.base.errors import WorldError
 from headgate.live.config import load_config
-from headgate.live.master import start_executor, start_master
+from headgate.live.master import start_executor
+from headgate.live.masters import start_master
 from headgate.live.ray_nodes import connect, members
 
 _START_S = 180.0
 
 
-def warm(state: Path, jobs: list[str]) -> None:
-    """Start a master here and an executor on every node for each job; wait until all respond."""
+def warm(state: Path, accounts: list[str]) -> None:
+    """Start a master here and an executor on every node for each account; wait for them."""
     import ray
 
     config = load_config(state)
@@ -26,9 +27,11 @@ def warm(state: Path, jobs: list[str]) -> None:
         raise WorldError(f"{state} has no configuration; headgate up writes it")
     connect(config.ray_address, token=config.token)
     root = state / "nodes"
-    masters = [start_master(job, root) for job in jobs]
+    masters = [start_master(account, root) for account in accounts]
     executors = [
-        start_executor(job, m.name, m.ray_id, root=str(root)) for job in jobs for m in members()
+        start_executor(account, m.name, m.ray_id, root=str(root))
+        for account in accounts
+        for m in members()
     ]
     responses = [master.stop.remote([]) for master in masters]
     responses += [executor.begin.remote([]) for executor in executors]

@@ -1,4 +1,4 @@
-"""The live world: sends commands to job masters and the policy's thread, and collects events.
+"""The live world: sends commands to masters and the policy's thread, and collects events.
 
 Two threads are involved. The engine's thread takes batches of events from the inbox, records and
 handles them, and calls `submit`. All calls to Ray are made on an event loop in another thread;
@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from headgate.live.inbox import Inbox
-from headgate.live.link import JobLink, ReachableNodes
-from headgate.live.master import end_job, jobs_with_actors
+from headgate.live.link import MasterLink, ReachableNodes
+from headgate.live.masters import accounts_with_actors, end_account
 from headgate.live.ordering import Orders
 from headgate.live.policy_thread import DEADLINE_S, PolicyThread
 from headgate.live.spares import Spares
@@ -45,6 +45,8 @@ from headgate.state import Snapshot
 log = logging.getLogger(__name__)
 
 _CLOSE_S = 5.0
+_LOOK_S = 1.0
+_KEEP_S = 10.0  # without a run: then an account's master and executors end
 
 
 class LiveWorld:
@@ -53,7 +55,7 @@ class LiveWorld:
     def __init__(
         self,
         *,
-        policy: Policy,
+        policies: Callable[[str | None], Policy],
         seed: int,
         root: Path,
         decide_s: float = DEADLINE_S,
@@ -61,7 +63,7 @@ class LiveWorld:
         max_processes: int = 0,
         spares: int = 0,
     ) -> None:
-        """A decision that takes longer than `decide_s` seconds fails.
+        """`policies(None)` makes the policy in force; a decision of more than `decide_s` s fails.
 
         The middle of a log of more than `log_limit_bytes` is dropped, and a run has at most
         `max_processes` processes and threads; 0 is no limit. So many `spares` are kept on each
@@ -71,12 +73,14 @@ class LiveWorld:
         self.inbox = Inbox()
         self.reachable = ReachableNodes()
         self.spares = Spares(root, self.reachable.members, per_node=spares)
-        self.policy = policy
+        self.policy = policies(None)
+        """The policy in force, for checks of submissions: it never decides."""
         self._root = root
-        self._links: dict[str, tuple[JobLink, asyncio.Task[None]]] = {}
+        self._links: dict[str, tuple[MasterLink, asyncio.Task[None]]] = {}
+        self._ending: dict[str, asyncio.Task[None]] = {}  # accounts whose actors are ended
         self._works: set[asyncio.Task[None]] = set()
-        self._deciding = PolicyThread(
-            policy, seed=seed, post=self.inbox.post, now=self.now, deadline_s=decide_s
+        self.deciding = PolicyThread(
+            policies, seed=seed, post=self.inbox.post, now=self.now, deadline_s=decide_s
         )
         # called with the launches of a job that runs on the Ray cluster of its nodes
         self.lend: Callable[[Sequence[LaunchTask]], Coroutine[Any, Any, None]] | None = None
@@ -96,10 +100,6 @@ class LiveWorld:
         """Yield batches of posted events until the world is closed."""
         return self.inbox.batches()
 
-    def warm_copy(self) -> Policy | None:
-        """Return a copy of the policy that continues from its last round; see `PolicyThread`."""
-        return self._deciding.warm_copy()
-
     def submit(self, commands: Sequence[Command], snapshot: Callable[[], Snapshot]) -> None:
         """Pass commands to the event loop and the policy's thread; returns immediately."""
         launches: dict[str, list[LaunchTask]] = {}
@@ -115,7 +115,7 @@ class LiveWorld:
                 case StopTask():
                     stops.append(command)
                 case Decide():
-                    self._deciding.decide(command, snapshot())
+                    self.deciding.decide(command, snapshot())
                 case WakeAt():
                     self._call(self._wake_at, command)
                 case _:
@@ -137,32 +137,30 @@ class LiveWorld:
         """Drop the runs of a lost node from all links."""
         self._call(self._node_lost, node)
 
-    def job_ended(self, job: str) -> None:
-        """End the actors of a job that has ended."""
-        self._call(self._end, job)
-
-    def end_jobs_except(self, keep: Callable[[str], bool]) -> list[str]:
-        """End the actors of jobs for which `keep` is false, at start-up; return the other jobs."""
-        kept = []
-        for job in jobs_with_actors():
-            if keep(job):
-                kept.append(job)
-            else:
-                end_job(job)
-        return kept
-
-    def reconcile(self, jobs: Iterable[str]) -> None:
-        """Make the masters of these jobs stop runs that the engine does not know.
+    def reconcile(self) -> None:
+        """Make the masters of an earlier controller stop runs that the engine does not know.
 
         To be called at start-up, after all outstanding launches were submitted.
         """
-        for job in jobs:
-            self._call(self._link, job)
+        for account in accounts_with_actors():
+            self._call(self._link, account)
+
+    async def end_idle(self) -> None:
+        """End the actors of accounts that have had no run for some time, until cancelled."""
+        idle_since_s: dict[str, float] = {}
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now_s = self._loop.time()
+            idle = [account for account, (link, _) in self._links.items() if link.idle]
+            idle_since_s = {account: idle_since_s.get(account, now_s) for account in idle}
+            for account, since_s in idle_since_s.items():
+                if now_s - since_s >= _KEEP_S:
+                    self._end(account)
 
     def close(self) -> None:
         """Stop decisions and calls to Ray; all actors run on. The engine must have ended."""
         self._closing = True
-        self._deciding.close()
+        self.deciding.close()
         with suppress(TimeoutError):  # work that ignores its cancellation ends with the process
             self.start(_cancel_others()).result(_CLOSE_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -198,16 +196,16 @@ class LiveWorld:
             self._loop.call_later(pause_s, self._try_call, backoff, function, arguments)
 
     def _launch(self, launches: Sequence[LaunchTask], gang: tuple[str, ...]) -> None:
-        self._link(launches[0].run.job).launch(launches, gang=gang)
         program = launches[0].program
-        ray = None if program is None else program.ray
+        assert program is not None, "a live job has one"
+        self._link(program.user).launch(launches, gang=gang)
+        ray = program.ray
         if self.lend is not None and ray is not None and ray.mode is RayMode.SHARED:
             self._supervised("lending GPUs to a Ray program", partial(self.lend, launches))
 
     def _stop(self, command: StopTask) -> None:
-        link = self._links.get(command.run.job)
-        if link is not None:  # else the job and its actors have ended meanwhile
-            link[0].stop(command.run, now=command.now)
+        for link, _ in self._links.values():  # all but the one of the run do nothing
+            link.stop(command.run, now=command.now)
 
     def _order(self, command: AddNode | RemoveNode) -> None:
         if self.orders is None:
@@ -217,10 +215,10 @@ class LiveWorld:
         else:
             self.orders.remove(command.order)
 
-    def _link(self, job: str) -> JobLink:
-        if job not in self._links:
-            link = JobLink(
-                job,
+    def _link(self, account: str) -> MasterLink:
+        if account not in self._links:
+            link = MasterLink(
+                account,
                 root=self._root,
                 reachable=self.reachable,
                 spares=self.spares,
@@ -229,9 +227,14 @@ class LiveWorld:
                 log_limit_bytes=self._log_limit_bytes,
                 max_processes=self._max_processes,
             )
-            task = self._loop.create_task(supervise(f"the link of job {job}", link.run))
-            self._links[job] = (link, task)
-        return self._links[job][0]
+            task = self._loop.create_task(self._run_link(account, link))
+            self._links[account] = (link, task)
+        return self._links[account][0]
+
+    async def _run_link(self, account: str, link: MasterLink) -> None:
+        if account in self._ending:  # actors of the same names
+            await asyncio.wait({self._ending[account]})
+        await supervise(f"the link of {account}", link.run)
 
     def _node_lost(self, node: str) -> None:
         for link, _ in self._links.values():
@@ -244,17 +247,20 @@ class LiveWorld:
 
         self._loop.call_later(max(0.0, command.at - self.now()), fire)
 
-    def _end(self, job: str) -> None:
-        link = self._links.pop(job, None)
-        if link is not None:
-            link[1].cancel()
-        end = partial(asyncio.to_thread, end_job, job)
-        self._supervised(f"ending the actors of job {job}", end)
+    def _end(self, account: str) -> None:
+        self._links.pop(account)[1].cancel()
+        end = partial(asyncio.to_thread, end_account, account)
+        work = self._supervised(f"ending the actors of {account}", end)
+        self._ending[account] = work
+        work.add_done_callback(lambda _: self._ending.pop(account))
 
-    def _supervised(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _supervised(
+        self, what: str, work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> asyncio.Task[None]:
         task = self._loop.create_task(supervise(what, work))
         self._works.add(task)
         task.add_done_callback(self._works.discard)
+        return task
 
 
 def _log_failure(done: Future[None]) -> None:

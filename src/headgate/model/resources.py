@@ -8,6 +8,7 @@ thousandths, and some of its memory.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 WHOLE = 1000
 """Thousandths in one CPU, one unit of a custom kind, one GPU."""
@@ -52,8 +53,8 @@ class Demand:
         """Whether it holds part of a GPU; other runs may hold the rest."""
         return self.gpus > 0 and self.gpu_milli < WHOLE
 
-    def part_bytes(self, memory_bytes: int) -> int:
-        """Return the bytes that it holds of a shared GPU that has `memory_bytes`.
+    def part_bytes(self, memory_bytes: Any) -> Any:
+        """Return the bytes that it holds of a shared GPU that has `memory_bytes`, or of several.
 
         Rounded down, so that shares that add up to one GPU always fit together.
         """

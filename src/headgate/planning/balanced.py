@@ -20,7 +20,7 @@ from headgate.planning.placers.balanced import Balanced
 from headgate.planning.shares import Ints
 from headgate.planning.timetable import EndAt, Timetable
 from headgate.state import Scratch, Snapshot, TaskState
-from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+from headgate.state.tables import GPU_GONE
 
 
 class Balancing:
@@ -39,10 +39,7 @@ class Balancing:
     def pick(self, task: int, candidates: Ints) -> int:
         """Return the node (row) for a task, of some with room for it; O(nodes + GPUs)."""
         ledger, name = self._scratch.ledger, self._balancer.name
-        holder = ledger.gpus.task.array()
-        free_milli = np.where(
-            (holder == GPU_FREE) | (holder == GPU_IN_PART), ledger.gpus.free_milli.array(), 0
-        )
+        free_milli = np.where(ledger.open_gpus(), ledger.gpus.free_milli.array(), 0)
         free = ledger.nodes.free
         available = self._amounts(free.kind(CPUS), free_milli, free.kind(MEMORY))
         on_gpus = self._snapshot.demand(task).gpus > 0

@@ -2,9 +2,9 @@
 
 Given are the subtrees that units move to. Units that move one after the other leave their leaves at
 known times, so each unit may take the leaves of its subtree that are idle in its turn, which its
-own are not yet. RankedTree are
-nested, so giving the units of smaller subtrees their leaves first, always those idle last, finds
-leaves for all whenever there are any: what it leaves over is best for every unit that follows.
+own are not yet. Subtrees are nested, so giving the units of smaller subtrees their leaves first,
+always those idle last, finds leaves for all whenever there are any: what it leaves over is best for
+every unit that follows.
 """
 
 from __future__ import annotations

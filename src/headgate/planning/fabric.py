@@ -1,7 +1,9 @@
 """The topology of a snapshot's cluster: which leaf each node and each GPU is.
 
 One leaf per GPU where a node has GPUs, else one for the node; on a mesh or fat tree, one per node.
-Without a topology, the tree is core, rack, node, GPU, with the measured bandwidths.
+Without a topology, the tree is core, rack, node, GPU, with the measured bandwidths. Nodes that the
+topology does not name have leaves, too: in a tree below their rack, else below the root; else
+beside its shape (`Annexed`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import numpy as np
 
 from headgate.model import Node
 from headgate.model.topology import (
+    Annexed,
     ClusterFatTree,
     ClusterMesh,
     ClusterTree,
@@ -36,9 +39,9 @@ _KEPT = 8  # fabrics; a snapshot and what-ifs on it share one
 class Fabric:
     """A topology, and where the rows of a snapshot's nodes and GPUs are in it.
 
-    The leaves of a node are `first_leaf[node]` to `end_leaf[node]` (exclusive): none (-1 to -1) for
-    a node that a mesh or fat tree has no place for. `vertex[node]` is its vertex in a tree, else
-    its leaf. `gpu_leaf[gpu]` is -1 for a GPU of an earlier incarnation. By leaf: `leaf_node`, -1
+    The leaves of a node are `first_leaf[node]` to `end_leaf[node]` (exclusive). `vertex[node]` is
+    its vertex in a tree, else its leaf, -1 if a mesh or fat tree has no place for it.
+    `gpu_leaf[gpu]` is -1 for a GPU of an earlier incarnation in a tree. By leaf: `leaf_node`, -1
     where no known node is, and `leaf_gpu`, -1 where the leaf is no GPU.
     """
 
@@ -49,6 +52,11 @@ class Fabric:
     gpu_leaf: Ints
     leaf_node: Ints
     leaf_gpu: Ints
+
+    @property
+    def shape(self) -> Topology:
+        """The topology without nodes that have no place in it."""
+        return self.topology.inside if isinstance(self.topology, Annexed) else self.topology
 
     @staticmethod
     def of(snapshot: Snapshot) -> Fabric:
@@ -94,20 +102,28 @@ def _built(snapshot: Snapshot) -> Fabric:
 
 
 def _of_leaves(snapshot: Snapshot, topology: Topology, nodes: Sequence[str]) -> Fabric:
-    """Return the fabric of a topology whose leaves are nodes."""
+    """Return the fabric of a topology whose leaves are nodes, the others beside them."""
     rows = np.array([snapshot.names.node_rows.get(node, -1) for node in nodes], np.int64)
     count = len(snapshot.nodes.spec)
     rows[rows >= count] = -1  # joined since
-    leaf_node = np.full(topology.leaves, -1)
-    leaf_node[: len(rows)] = rows
     vertex = np.full(count, -1)
     vertex[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
+    unplaced = np.flatnonzero(vertex < 0)
+    leaf = vertex.copy()
+    leaf[unplaced] = topology.leaves + np.arange(len(unplaced))
+    if len(unplaced):
+        names = [snapshot.node(row).id for row in unplaced.tolist()]
+        slowest = topology.capacity.min(initial=GPU_BYTES_PER_S)
+        topology = Annexed(topology, names, slowest)
+    leaf_node = np.full(topology.leaves, -1)
+    leaf_node[: len(rows)] = rows
+    leaf_node[leaf[unplaced]] = unplaced
     return Fabric(
         topology=topology,
         vertex=vertex,
-        first_leaf=vertex,
-        end_leaf=np.where(vertex < 0, -1, vertex + 1),
-        gpu_leaf=vertex[snapshot.gpus.node.array()],
+        first_leaf=leaf,
+        end_leaf=leaf + 1,
+        gpu_leaf=leaf[snapshot.gpus.node.array()],
         leaf_node=leaf_node,
         leaf_gpu=np.full(topology.leaves, -1),
     )
@@ -160,7 +176,7 @@ def _of_tree(snapshot: Snapshot, given: ClusterTree) -> Fabric:
             vertex[row] = number
     grown = _GrowingTree(given)
     unplaced = np.flatnonzero(vertex < 0)
-    vertex[unplaced] = grown.add_far([snapshot.node(row).id for row in unplaced.tolist()])
+    vertex[unplaced] = grown.add_unnamed([snapshot.node(row) for row in unplaced.tolist()])
     kinds = np.stack([grown.shapes_of(vertex, snapshot), snapshot.nodes.gpu_count.array()], axis=1)
     first_gpu = snapshot.nodes.first_gpu.array()
     gpu_vertex = np.full(len(snapshot.gpus.node), -1)
@@ -229,14 +245,31 @@ class _GrowingTree:
         self._uplinks.append(uplinks)
         return np.arange(first, len(self.names))
 
-    def add_far(self, names: Sequence[str]) -> Ints:
-        """Add nodes that have no place: below the root, on links as slow as any there."""
-        parents, count = self._parents[0], len(names)
-        root = int(np.flatnonzero(parents < 0)[0])
-        uplink = self._uplinks[0][parents == root].min(initial=GPU_BYTES_PER_S)
+    def add_unnamed(self, nodes: Sequence[Node]) -> Ints:
+        """Add nodes without a place: below their racks, else the root, as slow as others there."""
+        racks = {node.rack: self._vertex_of(node.rack) for node in nodes}
+        above = np.array([racks[node.rack] for node in nodes], np.int64)
+        parents, uplinks = self._parents[0], self._uplinks[0]
+        slowest = {
+            vertex: uplinks[parents == vertex].min(initial=GPU_BYTES_PER_S)
+            for vertex in np.unique(above).tolist()
+        }
         return self._add(
-            np.full(count, root), np.full(count, self._node_level), np.full(count, uplink), names
+            above,
+            np.full(len(nodes), self._node_level),
+            np.array([slowest[vertex] for vertex in above.tolist()]),
+            [node.id for node in nodes],
         )
+
+    def _vertex_of(self, rack: str) -> int:
+        """Return the vertex of a rack: of its path, or the only one of its name; else the root."""
+        parents, levels = self._parents[0], self._levels[0]
+        inner = np.flatnonzero(levels < self._node_level).tolist()
+        for name_of in (str, lambda path: path.rsplit("/", 1)[-1]):
+            found = [vertex for vertex in inner if name_of(self.names[vertex]) == rack]
+            if len(found) == 1:
+                return found[0]
+        return int(np.flatnonzero(parents < 0)[0])
 
     def add_gpus(self, nodes: Ints, gpus: int, number: int) -> Ints:
         """Add the GPUs of nodes of one shape, with its groups; return them by node and index."""

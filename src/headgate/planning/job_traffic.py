@@ -45,7 +45,7 @@ class JobTraffic:
         self._known: dict[tuple[Communication, int, Task, bool], float] = {}
 
     def leaves(self, places: Places) -> Ints:
-        """Return the leaf of each rank, without those on nodes that have no place there."""
+        """Return the leaf of each rank."""
         found: list[int] = []
         for node, gpus in places:
             row = self._rows[node]
@@ -54,8 +54,7 @@ class JobTraffic:
                 found += [int(self.fabric.gpu_leaf[first + gpu]) for gpu in gpus]
             else:
                 found.append(int(self.fabric.first_leaf[row]))
-        leaves = np.array(found, np.int64)
-        return leaves[leaves >= 0]
+        return np.array(found, np.int64)
 
     def traffic(self, communication: Communication, places: Places) -> Traffic:
         """Return what a step of tasks that communicate sends from these places."""

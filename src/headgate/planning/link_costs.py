@@ -124,20 +124,18 @@ class LinkCosts:
         return self._traffic.fabric
 
     def leaves(self, gpus: Ints) -> Ints:
-        """Return the leaf of each GPU (row), without those that have no place."""
-        leaves = self._traffic.fabric.gpu_leaf[gpus]
-        found: Ints = leaves[leaves >= 0]
-        return found
+        """Return the leaf of each GPU (row)."""
+        leaves: Ints = self._traffic.fabric.gpu_leaf[gpus]
+        return leaves
 
     def leaves_of(self, starts: Iterable[Placed]) -> Ints:
-        """Return the leaves of tasks that start, those without a place left out."""
+        """Return the leaves of tasks that start."""
         fabric, first = self._traffic.fabric, self._snapshot.nodes.first_gpu
         leaves = list[int]()
         for _, node, gpus in starts:
             gpu_leaves = [int(fabric.gpu_leaf[first[node] + gpu]) for gpu in gpus]
             leaves += gpu_leaves or [int(fabric.first_leaf[node])]
-        found = np.array(leaves, np.int64)
-        return found[found >= 0]
+        return np.array(leaves, np.int64)
 
     # --- neighbours ----------------------------------------------------------------------------
 
@@ -236,7 +234,7 @@ class LinkCosts:
         """Describe the set of a unit's leaves now, and the better one, later."""
         shape = self._traffic.topology
         tree = shape.tree if isinstance(shape, FatTree) else shape
-        if not isinstance(tree, Tree):
+        if not isinstance(tree, Tree):  # also where some leaves have no place in one
             hops, better = shape.diameter(here), shape.diameter(there)
             return Spread(spans=hops, level="hop", slowdown=slowdown, better_spans=better)
         children = tree.children(tree.lowest_common(here))

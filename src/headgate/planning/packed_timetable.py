@@ -18,7 +18,7 @@ from headgate.planning.packing.cluster import ClusterPacking, Ends, Freed
 from headgate.planning.reading import read_s_by_node
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import Timetable
-from headgate.state.tables import GPU_FREE, GPU_IN_PART
+from headgate.state.tables import GPU_IN_PART
 
 _TIMES = 3  # in the course of a run, at which nodes are compared
 _NODES = 64  # compared, at most: those of least reading, then with least room
@@ -78,9 +78,8 @@ class PackedTimetable(Timetable):
     def _parts_open(self, run_s: float) -> Bools:
         """Return which GPUs have parts that may be used for `run_s` seconds, `[GPU rows]`."""
         holder = self._scratch.ledger.gpus.task.array()
-        is_open: Bools = (holder == GPU_IN_PART) | (
-            (holder == GPU_FREE) & (self._free_at <= self.now)
-        )
+        unclaimed = (holder == GPU_IN_PART) | (self._free_at <= self.now)
+        is_open: Bools = self._scratch.ledger.open_gpus() & unclaimed
         return is_open & self._in_time(slice(None), self.now, run_s)
 
     def _best(

@@ -1,4 +1,4 @@
-"""RankedTree that look alike: a search needs to try one of them."""
+"""Subtrees that look alike: a search needs to try one of them."""
 
 from __future__ import annotations
 

@@ -255,12 +255,10 @@ class Timetable:
         None on those `used`.
         """
         spec, ledger = self._demands[demand], self._scratch.ledger
-        room = np.where(ledger.nodes_with_room(demand), 1 if distinct else count, 0)
+        room = np.minimum(ledger.room(demand), 1 if distinct else count)
         room[sorted(used)] = 0
         if self._among is not None:
             room[~self._among] = 0
-        for kind, amount in self._scratch.snapshot.names.needs[demand]:
-            room = np.minimum(room, ledger.nodes.free.kind(kind) // amount)
         if spec.gpus and not spec.in_part:
             usable = self._usable_now(spec, self._row, self._memory, run_s)
             gpus = np.bincount(self._node[usable], minlength=len(room))
@@ -382,8 +380,9 @@ class Timetable:
 
     def has_open(self) -> bool:
         """Return whether a GPU, or a part of one, is free now, without a claim or reservation."""
-        in_part = (self._scratch.ledger.gpus.task.array() == GPU_IN_PART).any()
-        return bool(in_part or self._is_open().any())
+        ledger = self._scratch.ledger
+        in_part = ledger.open_gpus() & (ledger.gpus.task.array() == GPU_IN_PART)
+        return bool(in_part.any() or self._is_open().any())
 
     def claim(self, memory_bytes: int, run_s: Floats) -> None:
         """Count the GPUs that are free soonest as used by tasks of one GPU, for `run_s` each.

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.model import Communication, Pattern
-from headgate.model.topology import FatTree, Mesh, Topology, Tree
+from headgate.model.topology import Annexed, FatTree, Mesh, Topology, Tree
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -130,8 +130,8 @@ class BestSets:
 
     Of a tree (also that of a fat tree), the first leaves of a smallest subtree that holds the
     ranks: for each level that has such subtrees, one whose narrowest link is widest. Of a mesh or a
-    torus, the boxes of least diameter that hold them, in every orientation. The best of these is
-    the one in which a step alone takes least time.
+    torus, the boxes of least diameter that hold them, in every orientation. With annexed leaves if
+    all others do not suffice. The best of these is the one in which a step alone takes least time.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -178,6 +178,9 @@ def best_sets(topology: Topology, count: int) -> Iterator[Ints]:
         return
     if isinstance(topology, Mesh):
         yield from _boxes(topology, count)
+        return
+    if isinstance(topology, Annexed) and count <= topology.inside.leaves:
+        yield from best_sets(topology.inside, count)
         return
     tree = topology.tree if isinstance(topology, FatTree) else topology
     if not isinstance(tree, Tree):

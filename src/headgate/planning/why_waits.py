@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.base.units import MOST_SECONDS, SAME_INSTANT_S
-from headgate.model import WHOLE, Demand
+from headgate.model import WHOLE
 from headgate.planning.census import Bools
 from headgate.planning.fit import demand_text, lacking_resource, no_such_gpu
 from headgate.planning.placers import Placer
@@ -177,53 +177,25 @@ class WhyWaits:
 
     def _room(self, demand: int, run_s: float, taken: Ints, needs: dict[int, Ints | int]) -> Ints:
         """Return how many tasks of a demand fit each node, beside what is taken, `[nodes]`."""
-        spec, free = self._snapshot.names.demands[demand], self._scratch.ledger.nodes.free
-        room = np.zeros(len(taken), np.int64)
-        room[self._nodes] = _MANY
-        for kind, amount in self._snapshot.names.needs[demand]:
-            left = free.kind(kind) - needs.get(kind, 0)
-            room = np.minimum(room, np.maximum(left // amount, 0))
+        spec, room = self._snapshot.names.demands[demand], self._scratch.ledger.room(demand, needs)
         if spec.gpus:
-            room = np.minimum(room, self._slots(spec, run_s, taken) // spec.gpus)
+            room = np.minimum(room, self._slots(demand, run_s, taken) // spec.gpus)
         return np.minimum(room, _MANY)
 
-    def _slots(self, spec: Demand, run_s: float = 0.0, taken: Ints | int = 0) -> Ints:
+    def _slots(self, demand: int, run_s: float = 0.0, taken: Ints | int = 0) -> Ints:
         """Return how many GPUs, or parts of them, each node has free for a demand, `[nodes]`.
 
         `taken` GPUs of each node are no more free, those with most room.
         """
-        usable = self._fitting(spec) & self._unclaimed & (self._window_s >= run_s - SAME_INSTANT_S)
-        parts = np.where(usable, self._parts(spec), 0)
+        usable = self._unclaimed & (self._window_s >= run_s - SAME_INSTANT_S)
+        several = self._snapshot.names.demands[demand].gpus > 1  # each part on another GPU
+        room = np.minimum(self._scratch.ledger.gpu_room(demand), 1 if several else _MANY)
+        parts = np.where(usable, room, 0)
         most, nodes = np.zeros(len(self._snapshot.nodes.alive), np.int64), self._node
         np.maximum.at(most, nodes, parts)
         by_node = np.bincount(nodes, parts, minlength=len(most)).astype(np.int64)
         slots: Ints = np.maximum(by_node - taken * most, 0)
         return slots
-
-    def _fitting(self, spec: Demand) -> Bools:
-        """Return which GPUs are free for a demand, at least in part, `[GPUs]`."""
-        if spec.in_part:
-            return np.isin(self._holder, (GPU_FREE, GPU_IN_PART))
-        fitting: Bools = (self._holder == GPU_FREE) & (self._memory >= spec.gpu_memory_bytes)
-        return fitting
-
-    def _parts(self, spec: Demand) -> Ints:
-        """Return how many parts of a demand each GPU has room for, 1 for whole GPUs, `[GPUs]`."""
-        if not spec.in_part:
-            return np.ones(len(self._holder), np.int64)
-        parts = np.full(len(self._holder), _MANY)
-        if spec.gpu_milli:
-            parts = np.minimum(parts, self._free_milli // spec.gpu_milli)
-        part_bytes = np.maximum(self._part_bytes(spec), 1)
-        parts = np.minimum(parts, self._free_bytes // part_bytes)
-        several: Ints = np.minimum(parts, 1)  # each on another GPU
-        return several if spec.gpus > 1 else parts
-
-    def _part_bytes(self, spec: Demand) -> Ints:
-        if spec.gpu_memory_bytes:
-            return np.full(len(self._memory), spec.gpu_memory_bytes)
-        part_bytes: Ints = self._memory * spec.gpu_milli // WHOLE
-        return part_bytes
 
     # --- reservations --------------------------------------------------------------------------
 
@@ -293,7 +265,7 @@ class WhyWaits:
         if spec.in_part:
             return self._short_part(demand)
         up = (self._holder != GPU_GONE) & (self._memory >= spec.gpu_memory_bytes)
-        on_node = self._slots(spec)
+        on_node = self._slots(demand)
         free, most = int(on_node.sum()), int(on_node.max(initial=0))
         if np.bincount(self._node[up], minlength=1).max() < spec.gpus:
             if spec.gpus == 1:
@@ -317,15 +289,15 @@ class WhyWaits:
     def _short_part(self, demand: int) -> Reason:
         """Return what is short for a task on parts of GPUs."""
         spec = self._snapshot.names.demands[demand]
-        if (self._slots(spec) >= spec.gpus).any():
+        if (self._slots(demand) >= spec.gpus).any():
             return self._other_resource(demand)
-        usable = np.flatnonzero(self._fitting(spec) & self._unclaimed)
+        usable = np.flatnonzero(self._scratch.ledger.open_gpus() & self._unclaimed)
         milli = int(self._free_milli[usable].max(initial=0))
         if milli < spec.gpu_milli or not len(usable):
             return Shortage(resource=GPU_SHARE, needed=spec.gpu_milli, most_free=milli)
         enough = usable[self._free_milli[usable] >= spec.gpu_milli]
         best = int(enough[self._free_bytes[enough].argmax()])
-        needed, free = int(self._part_bytes(spec)[best]), int(self._free_bytes[best])
+        needed, free = spec.part_bytes(int(self._memory[best])), int(self._free_bytes[best])
         if free >= needed:  # parts of several GPUs, of which too few have room
             return NoFittingNode(need=demand_text(spec))
         return Shortage(resource=GPU_MEMORY, needed=needed, most_free=free)
@@ -333,7 +305,7 @@ class WhyWaits:
     def _other_resource(self, demand: int) -> Reason:
         """Return which resource the nodes lack that have the GPUs for a task."""
         spec, nodes = self._snapshot.names.demands[demand], self._nodes
-        beside = nodes[self._slots(spec)[nodes] >= spec.gpus] if spec.gpus else nodes
+        beside = nodes[self._slots(demand)[nodes] >= spec.gpus] if spec.gpus else nodes
         return lacking_resource(self._scratch, demand, beside, nodes)
 
     def _short_gang(self, unit: Unit) -> Reason:
@@ -341,13 +313,13 @@ class WhyWaits:
         demands = sorted(set(unit.demands), key=self._largest_first)
         if len(demands) == 1:
             return self._short_equal(unit, demands[0])
-        specs = [self._snapshot.names.demands[each] for each in unit.demands]
-        whole = [spec for spec in specs if spec.gpus and not spec.in_part]
+        specs = [(each, self._snapshot.names.demands[each]) for each in unit.demands]
+        whole = [(each, spec) for each, spec in specs if spec.gpus and not spec.in_part]
         return GangShort(
             placeable_tasks=self.tasks_that_fit(unit),
             tasks=len(unit.tasks),
-            free_gpus=max((int(self._slots(spec).sum()) for spec in whole), default=0),
-            needed_gpus=sum(spec.gpus for spec in whole),
+            free_gpus=max((int(self._slots(each).sum()) for each, _ in whole), default=0),
+            needed_gpus=sum(spec.gpus for _, spec in whole),
         )
 
     def _short_equal(self, unit: Unit, demand: int) -> Reason:
@@ -358,7 +330,7 @@ class WhyWaits:
             self.tasks_that_fit(unit),
         )
         is_whole = bool(spec.gpus) and not spec.in_part
-        on_node = self._slots(spec) if is_whole else np.zeros(1, np.int64)
+        on_node = self._slots(demand) if is_whole else np.zeros(1, np.int64)
         free, needed = int(on_node.sum()), spec.gpus * tasks if is_whole else 0
         if free >= needed:
             places = np.minimum(on_node // max(1, spec.gpus), 1 if unit.distinct_nodes else _MANY)
@@ -388,7 +360,7 @@ class WhyWaits:
         """
         names, free = self._snapshot.names, self._scratch.ledger.nodes.free
         spec = names.demands[demand]
-        gpus = self._slots(spec)[self._nodes] // spec.gpus if spec.gpus else _MANY
+        gpus = self._slots(demand)[self._nodes] // spec.gpus if spec.gpus else _MANY
         gpus = np.minimum(gpus, 1 if unit.distinct_nodes else _MANY)
         lacking = [
             names.resources[kind]

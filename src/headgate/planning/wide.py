@@ -204,5 +204,5 @@ def parts_milli(scratch: Scratch) -> int:
     """Return the thousandths left of GPUs that are held in part."""
     if not any(demand.in_part for demand in scratch.snapshot.names.demands):
         return 0
-    gpus = scratch.ledger.gpus
-    return int(gpus.free_milli.array()[gpus.task.array() == GPU_IN_PART].sum())
+    gpus, is_open = scratch.ledger.gpus, scratch.ledger.open_gpus()
+    return int(gpus.free_milli.array()[is_open & (gpus.task.array() == GPU_IN_PART)].sum())

@@ -14,6 +14,7 @@ from string import ascii_letters, digits
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.text import visible
 from headgate.base.units import format_size
 from headgate.model.topology import FatTree, Floats, Mesh, Topology, Tree
 
@@ -78,7 +79,9 @@ def as_text(occupancy: Occupancy, load: Floats | None = None) -> str:
         lines = _tree_lines(_tree_of(topology), occupancy, _uses(topology, load))
     used = {occupancy.symbol(leaf) for leaf in range(topology.leaves)}
     legend = [
-        f"{letter} {job}" for job, letter in occupancy.letters.items() if letter in used - {MORE}
+        f"{letter} {visible(job)}"
+        for job, letter in occupancy.letters.items()
+        if letter in used - {MORE}
     ]
     for symbol, words in ((MORE, "other jobs"), (SEVERAL, "several jobs"), (FREE, "free"),
                           (DOWN, "down or unknown")):  # fmt: skip
@@ -150,7 +153,7 @@ def _row_level(tree: Tree) -> int:
 
 
 def _short(tree: Tree, vertex: int) -> str:
-    return tree.label(vertex).rpartition("/")[2]
+    return visible(tree.label(vertex).rpartition("/")[2])
 
 
 def _symbols(tree: Tree, vertex: int, occupancy: Occupancy) -> str:
@@ -268,7 +271,7 @@ def _mesh_svg(mesh: Mesh, occupancy: Occupancy, load: Floats | None) -> tuple[fl
         title = mesh.link_label(link) + ("" if load is None else f": {load[link]:.0%}")
         parts.append(
             f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{color}" '
-            f'stroke-width="{max(step / 16, 1):.1f}"><title>{escape(title)}</title></line>'
+            f'stroke-width="{max(step / 16, 1):.1f}"><title>{escape(visible(title))}</title></line>'
         )
     return float(y.max() + step), parts
 
@@ -281,7 +284,7 @@ def _between(a: float, b: float, side: float) -> tuple[float, float]:
 def _box(x: float, y: float, width: float, height: float, fill: str, title: str) -> str:
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.2f}" height="{height:.1f}" fill="{fill}">'
-        f"<title>{escape(title)}</title></rect>"
+        f"<title>{escape(visible(title))}</title></rect>"
     )
 
 
@@ -289,7 +292,7 @@ def _name(x: float, y: float, width: float, name: str) -> list[str]:
     """Return a name in a box, where the box is wide enough."""
     if _LETTER * len(name) + 6 > width:
         return []
-    return [f'<text x="{x + 4:.1f}" y="{y + 12:.1f}">{escape(name)}</text>']
+    return [f'<text x="{x + 4:.1f}" y="{y + 12:.1f}">{escape(visible(name))}</text>']
 
 
 def _fill(occupancy: Occupancy, leaf: int) -> str:

@@ -7,8 +7,9 @@ tentative ones, made from a snapshot, in which attempts can be rolled back.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,21 @@ from headgate.state.tables import (
 )
 from headgate.state.view import Names, View
 
+NOTHING: Mapping[int, int] = MappingProxyType({})
+"""No amounts, by kind of resource."""
+
 Gpus = tuple[int, ...]
 """Indices of GPUs on their node; empty for a grant without GPUs."""
 
 _Booked = tuple[int, int, int, Gpus, int]  # task, demand, node, GPUs, sign
+
+
+def capacity(names: Names, node: Node) -> list[int]:
+    """Return the amounts that a node has, by kind of resource."""
+    amounts = {names.resource(name): milli for name, milli in node.custom}
+    amounts[CPUS] = WHOLE * node.cpus
+    amounts[MEMORY] = UNLIMITED if node.memory_bytes is None else node.memory_bytes
+    return [amounts.get(kind, 0) for kind in range(len(names.resources))]
 
 
 class Trial:
@@ -106,16 +118,52 @@ class Ledger:
                 return self._names.resources[kind]
         return ""
 
-    def nodes_with_room(self, demand: int) -> Array:
-        """Return which nodes have enough of every kind free for a demand, GPUs aside, `[nodes]`.
+    def room(self, demand: int, beside: Mapping[int, Array | int] = NOTHING) -> Array:
+        """Return how many runs of a demand fit each node together, GPUs aside, `[nodes]`.
 
-        Without those that are closed or draining.
+        Beside amounts that are no longer free, by kind. UNLIMITED where a demand needs nothing
+        else than GPUs; 0 on nodes that are closed, draining or down.
         """
-        room: Array = self.nodes.alive.array() > self.nodes.draining.array()
-        room[self._closed] = False
+        up = self.nodes.alive.array() > self.nodes.draining.array()
+        up[self._closed] = False
+        room: Array = np.where(up, UNLIMITED, 0)
         for kind, amount in self._names.needs[demand]:
-            room &= self.nodes.free.kind(kind) >= amount
+            left = self.nodes.free.kind(kind) - beside.get(kind, 0)
+            room = np.minimum(room, np.maximum(left, 0) // amount)
         return room
+
+    def nodes_with_room(self, demand: int) -> Array:
+        """Return which nodes fit a run of a demand, GPUs aside, `[nodes]`; see `room`."""
+        found: Array = self.room(demand) > 0
+        return found
+
+    def gpu_room(self, demand: int, first: int = 0, end: int | None = None) -> Array:
+        """Return how many runs of a demand fit each GPU (rows) together, GPUs alone.
+
+        At most one run holds a GPU whole, of which no other run may hold any part.
+        """
+        spec, gpus = self._names.demands[demand], self.gpus
+        end = len(gpus.task) if end is None else end
+        holder, memory_bytes = gpus.task.span(first, end), gpus.memory_bytes.span(first, end)
+        if not spec.in_part:
+            whole: Array = (holder == GPU_FREE) & (memory_bytes >= spec.gpu_memory_bytes)
+            return whole.astype(np.int64)
+        room: Array = np.where(self.open_gpus(first, end), UNLIMITED, 0)
+        if spec.gpu_milli:
+            room = np.minimum(room, gpus.free_milli.span(first, end) // spec.gpu_milli)
+        free_bytes, part_bytes = gpus.free_bytes.span(first, end), spec.part_bytes(memory_bytes)
+        if np.any(part_bytes == 0):  # GPUs of unknown memory
+            free_bytes = np.where(part_bytes == 0, UNLIMITED, free_bytes)
+            part_bytes = np.maximum(part_bytes, 1)
+        fitting: Array = np.minimum(room, free_bytes // part_bytes)
+        return fitting
+
+    def open_gpus(self, first: int = 0, end: int | None = None) -> Array:
+        """Return which GPUs (rows) are free, or are held in part and not withheld."""
+        end = len(self.gpus.task) if end is None else end
+        holder, withheld = self.gpus.task.span(first, end), self.gpus.withheld.span(first, end)
+        found: Array = (holder == GPU_FREE) | ((holder == GPU_IN_PART) & (withheld == 0))
+        return found
 
     def exceeds_capacity(self, demand: int, node: int) -> bool:
         """Return whether a node, even idle, has too little of some kind, GPUs aside."""
@@ -124,20 +172,16 @@ class Ledger:
             return True
         return any(total.at(node, kind) < amount for kind, amount in self._names.needs[demand])
 
-    def free_gpus(self, node: int, memory_bytes: int = 0) -> Array:
-        """Return the indices of a node's wholly free GPUs with this much memory.
+    def free_gpus(self, node: int) -> Array:
+        """Return the indices of a node's wholly free GPUs, smallest memory first, then by index."""
+        first, end = self._gpus_of(node)
+        free: Array = (self.gpus.task.span(first, end) == GPU_FREE).nonzero()[0]
+        return free[np.argsort(self.gpus.memory_bytes.span(first, end)[free], kind="stable")]
 
-        Smallest memory first, then by index, so that large GPUs stay free for tasks that need them.
-        """
-        first, count = self.nodes.first_gpu[node], self.nodes.gpu_count[node]
-        free: Array = (self.gpus.task.span(first, first + count) == GPU_FREE).nonzero()[0]
-        memory = self.gpus.memory_bytes.span(first, first + count)[free]
-        if memory_bytes:
-            enough = memory >= memory_bytes
-            free, memory = free[enough], memory[enough]
-        if len(free) > 1 and memory.min() != memory.max():
-            free = free[np.argsort(memory, kind="stable")]
-        return free
+    def _gpus_of(self, node: int) -> tuple[int, int]:
+        """Return the first row of a node's GPUs, and the one after its last."""
+        first: int = self.nodes.first_gpu[node]
+        return first, first + self.nodes.gpu_count[node]
 
     def best_gpus(self, demand: int, node: int) -> Gpus | None:
         """Return the best GPUs of a node for a demand, or None where it does not fit.
@@ -150,33 +194,19 @@ class Ledger:
             return None
         if not spec.gpus:
             return ()
-        if spec.in_part:
-            return self._parts(spec, node)
-        if self.nodes.free_gpus[node] < spec.gpus:
+        if not spec.in_part and self.nodes.free_gpus[node] < spec.gpus:
             return None
-        fitting = self.free_gpus(node, spec.gpu_memory_bytes)
-        return tuple(fitting[: spec.gpus].tolist()) if len(fitting) >= spec.gpus else None
-
-    def _parts(self, spec: Demand, node: int) -> Gpus | None:
-        first, count = self.nodes.first_gpu[node], self.nodes.gpu_count[node]
+        first, end = self._gpus_of(node)
+        fits = self.gpu_room(demand, first, end).nonzero()[0]
+        if len(fits) < spec.gpus:
+            return None
         gpus = self.gpus
-        options = [
-            (gpus.task[gpu] == GPU_FREE, gpus.free_milli[gpu], gpus.free_bytes[gpu], gpu - first)
-            for gpu in range(first, first + count)
-            if self._has_part(spec, gpu)
-        ]
-        if len(options) < spec.gpus:
-            return None
-        return tuple(index for *_, index in sorted(options)[: spec.gpus])
-
-    def _has_part(self, spec: Demand, gpu: int) -> bool:
-        """Return whether a GPU (row) that no run holds whole has a part free for a demand."""
-        return (
-            self.gpus.task[gpu] in (GPU_FREE, GPU_IN_PART)
-            and not self.gpus.withheld[gpu]
-            and self.gpus.free_milli[gpu] >= spec.gpu_milli
-            and self.gpus.free_bytes[gpu] >= spec.part_bytes(self.gpus.memory_bytes[gpu])
-        )
+        if spec.in_part:
+            keys = (gpus.free_bytes, gpus.free_milli, gpus.task)  # GPU_FREE is above GPU_IN_PART
+            fits = fits[np.lexsort([key.span(first, end)[fits] for key in keys])]
+        elif len(fits) > 1:
+            fits = fits[np.argsort(gpus.memory_bytes.span(first, end)[fits], kind="stable")]
+        return tuple(fits[: spec.gpus].tolist())
 
     def infeasibility(self, demand: int, node: int, gpus: Sequence[int]) -> str:
         """Return why a demand cannot hold exactly these GPUs of a node, "" if it can."""
@@ -185,17 +215,17 @@ class Ledger:
             return f"needs {spec.gpus} GPUs, not {len(gpus)}"
         if len(set(gpus)) < len(gpus):
             return "a GPU is named twice"
-        first, count = self.nodes.first_gpu[node], self.nodes.gpu_count[node]
+        first, end = self._gpus_of(node)
+        room = self.gpu_room(demand, first, end) if gpus else ()
         for index in gpus:
-            gpu = first + index
-            there = 0 <= index < count
+            there = 0 <= index < end - first
+            if there and room[index]:
+                continue
             if spec.in_part:
-                if not there or not self._has_part(spec, gpu):
-                    return f"GPU {index} of {name} has too little left"
-            elif not there or self.gpus.task[gpu] != GPU_FREE:
+                return f"GPU {index} of {name} has too little left"
+            if not there or self.gpus.task[first + index] != GPU_FREE:
                 return f"GPU {index} of {name} is not free"
-            elif self.gpus.memory_bytes[gpu] < spec.gpu_memory_bytes:
-                return f"GPU {index} of {name} is too small"
+            return f"GPU {index} of {name} is too small"
         lacking = self.lacks(demand, node)
         return f"too little free {lacking} on {name}" if lacking else ""
 
@@ -306,7 +336,7 @@ class Ledger:
     def drain(self, row: int, *, draining: bool) -> None:
         """Take all that is free on a node, now and later, out of the capacity; or give it back."""
         self.withhold(row, range(self.nodes.gpu_count[row] if draining else 0), DRAINING)
-        amounts = self._capacity(self.nodes.spec[row])
+        amounts = capacity(self._names, self.nodes.spec[row])
         self.nodes.draining[row] = int(draining)
         self.nodes.total[row] = self.nodes.free[row] = () if draining else amounts
         if not draining:
@@ -329,7 +359,7 @@ class Ledger:
 
     def add_node(self, row: int, node: Node) -> None:
         """Add a node's capacity, all of it free; its GPUs get new rows."""
-        amounts = self._capacity(node)
+        amounts = capacity(self._names, node)
         self.nodes.total[row] = amounts
         self.nodes.free[row] = amounts
         count = len(node.gpus)
@@ -344,13 +374,6 @@ class Ledger:
             (self.gpus.free_milli, WHOLE),
         ):
             column.write(first, values, count)
-
-    def _capacity(self, node: Node) -> list[int]:
-        names = self._names
-        amounts = {names.resource(name): milli for name, milli in node.custom}
-        amounts[CPUS] = WHOLE * node.cpus
-        amounts[MEMORY] = UNLIMITED if node.memory_bytes is None else node.memory_bytes
-        return [amounts.get(kind, 0) for kind in range(len(names.resources))]
 
     def remove_node(self, row: int) -> None:
         """Remove a node's capacity; InvariantBroken while a grant holds any of it."""

@@ -30,10 +30,6 @@ class Scratch:
         self._used_by_queue: dict[int, int] = {}
         self._memos: dict[str, Array] = {}  # columns by node that have changed; never in place
 
-    def fitting_gpus(self, node: int, memory_bytes: int) -> Array:
-        """Return the indices of a node's wholly free GPUs with this much memory, smallest first."""
-        return self.ledger.free_gpus(node, memory_bytes)
-
     def has_room(self, queue: int, gpus_milli: int) -> bool:
         """Return whether a queue may hold `gpus_milli` more thousandths, given the starts."""
         limit = self.snapshot.queue(queue).max_gpus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from headgate.planning.submission_check import fits_no_node
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import Plan, Reason
 from headgate.protocol.reasons import (
+    GPU_SHARE,
     BehindHead,
     Fragmented,
     GangShort,
@@ -96,6 +98,17 @@ def test_first_job_that_does_not_fit_blocks_later_jobs_that_would() -> None:
         "wide": NoFreeGpu(free_gpus=1, needed_gpus=2, total_gpus=2),
         "small": BehindHead(head="wide"),
     }
+
+
+def test_a_task_waits_beside_part_of_a_gpu_that_is_withheld() -> None:
+    share = replace(job("first", 1), tasks=(Task(gpu_milli=200),))
+    state = world([node("n", 8)], [share, replace(share, id="second", name="second")])
+    state.launch(0, 0, (0,), attempt=1)
+    state.ledger.withhold(0, [0])
+    plan = FirstInFirstOut().decide(state.freeze(), Random(0))
+    assert not plan.starts
+    (refusal, *_) = plan.refusals
+    assert refusal.reason == Shortage(resource=GPU_SHARE, needed=200, most_free=0)
 
 
 def test_job_without_a_gang_starts_the_tasks_that_fit() -> None:

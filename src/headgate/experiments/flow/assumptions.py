@@ -22,7 +22,8 @@ policies' defaults. As in the paper there is no hysteresis: gsp and fsp run with
 Decisions take no time in the simulation.
 
 Fairness compares a job's time, first start to last end, with its ideal: its time alone under the
-same policy and with its data at the same places, either on at most its share of the GPUs (called
-share; section 5.2 of the paper) or on the whole cluster (called alone; its section 5.3.1). A job
-may be faster than its ideal on the share, when it gets more GPUs than that.
+policy that is fastest for it, of all that were run, with its data at the same places, either on at
+most its share of the GPUs (called share; section 5.2 of the paper) or on the whole cluster (called
+alone; its section 5.3.1). A job may be faster than its ideal on the share, when it gets more GPUs
+than that.
 """

@@ -28,10 +28,7 @@ def makespan_s(
     seed: int,
     policies: Policies,
 ) -> float:
-    """Return how long the tasks of one job take under `fifo`, placed by a balancer.
-
-    All nodes have a speed of 1.
-    """
+    """Return how long the tasks of one job take under `fifo`, placed by a balancer."""
     policy = make_policy(policies, "fifo", {"place": balancer})
     nodes = tuple(
         Node(id=f"n{number}", rack="r", gpus=(), cpus=cpus, memory_bytes=gib * _GIB, speed=speed)

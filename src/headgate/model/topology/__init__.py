@@ -8,12 +8,14 @@ from headgate.model.cluster_topology import (
     GroupLevel,
     NodeShape,
 )
+from headgate.model.topology.annexed import Annexed
 from headgate.model.topology.base import BadTopology, Bools, Floats, Ints, Topology
 from headgate.model.topology.fat_tree import FatTree
 from headgate.model.topology.mesh import Mesh
 from headgate.model.topology.tree import Tree
 
 __all__ = [
+    "Annexed",
     "BadTopology",
     "Bools",
     "ClusterFatTree",

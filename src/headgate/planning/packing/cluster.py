@@ -24,7 +24,7 @@ from headgate.planning.census import unfinished
 from headgate.planning.packing.future import Future
 from headgate.planning.packing.room import WHOLE, Bools, Demand, Floats, Ints
 from headgate.state import JobState, Scratch, Snapshot
-from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+from headgate.state.tables import GPU_FREE, GPU_GONE
 
 Mix = tuple[tuple[Demand, int], ...]
 
@@ -150,7 +150,7 @@ class ClusterPacking:
         there &= is_open[row]
         holder = gpus.task.array()[row]
         found: Ints = np.where(there & (holder == GPU_FREE), WHOLE, 0).astype(np.int64)
-        parts = np.nonzero(there & (holder == GPU_IN_PART) & (gpus.withheld.array()[row] == 0))
+        parts = np.nonzero(there & self._scratch.ledger.open_gpus()[row] & (holder != GPU_FREE))
         if len(parts[0]):
             rows = row[parts]
             memory = np.maximum(self._memory[rows], 1)

@@ -71,7 +71,7 @@ def layouts_of(snapshot: Snapshot) -> Layouts:
     for known, layouts in tuple(_recent):  # other threads may add some meanwhile
         if known is fabric:
             return layouts
-    topology = fabric.topology
+    topology = fabric.shape
     node = np.flatnonzero(fabric.vertex >= 0)
     gpu = np.flatnonzero(fabric.gpu_leaf >= 0)
     vertex = fabric.vertex[node]

@@ -165,7 +165,7 @@ class _Round:
 
     def _gang_short(self, unit: Unit, placed: int) -> Reason:
         """Return why a gang does not start of which first fit places some tasks."""
-        free = sum(len(self.scratch.fitting_gpus(n, 0)) for n in self.snapshot.live_nodes())
+        free = int(self.scratch.ledger.nodes.free_gpus.array().sum())
         needed = sum(self.snapshot.tasks.gpus[t] for t in unit.tasks)
         return WhyWaits(self.scratch, placer=self.placer).reason(unit) or GangShort(
             placeable_tasks=placed, tasks=len(unit.tasks), free_gpus=free, needed_gpus=needed

@@ -49,8 +49,4 @@ def packed(now: Standing, scratch: Scratch, starts: Placed) -> Placed:
 
 def _room(scratch: Scratch, demand: int, free: Ints) -> Ints:
     """Return how many tasks of a demand start on each node, given its free GPUs."""
-    ledger = scratch.ledger
-    room = np.where(ledger.nodes_with_room(demand), np.maximum(free, 0), 0)
-    for kind, amount in scratch.snapshot.names.needs[demand]:
-        room = np.minimum(room, ledger.nodes.free.kind(kind) // amount)
-    return room
+    return np.minimum(scratch.ledger.room(demand), np.maximum(free, 0))

@@ -1,0 +1,62 @@
+"""The commands that start the Ray nodes of a local cluster, and the labels by which it is read."""
+
+from __future__ import annotations
+
+import sys
+from importlib import util
+
+from headgate.live.ray_ports import PortBlock
+from headgate.model import Node
+
+NAME_LABEL, RACK_LABEL, MEMORY_LABEL = "headgate-node", "headgate-rack", "headgate-gpu-memory"
+ABOVE_RACKS = ("headgate-core", "headgate-aggregation")
+"""Labels of the switches above a node's rack, from the top."""
+
+SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # a lost node is detected in about 3 s instead of about 14
+    "RAY_health_check_initial_delay_ms": "5000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+    # none of our actors requires a CPU: prestarted idle workers only cost memory
+    "RAY_prestart_worker_first_driver": "0",
+    # every virtual node would monitor the memory of the whole machine
+    "RAY_memory_monitor_refresh_ms": "0",
+}
+"""The environment of the nodes."""
+
+_STORE_BYTES = 80_000_000  # shards travel by Flight, so Ray's own object stores stay small
+
+
+def head_command(name: str, host: str, temp: str, ports: PortBlock) -> list[str]:
+    """Return the command of a head: Ray's control processes, without resources for tasks."""
+    command = [
+        *_ray_start(host, temp, ports),
+        *("--head", f"--port={ports.gcs}", "--num-cpus=0", "--num-gpus=0", "--no-monitor"),
+        *("--include-dashboard=false", "--labels", f"{NAME_LABEL}={name}"),
+    ]
+    if util.find_spec("grpc") is not None:  # then Ray starts a server for its clients
+        command.append(f"--ray-client-server-port={ports.client_server}")
+    return command
+
+
+def node_command(address: str, node: Node, host: str, temp: str, ports: PortBlock) -> list[str]:
+    """Return the command of a node with virtual GPUs, independent of the machine's GPUs."""
+    labels = {NAME_LABEL: node.id, RACK_LABEL: node.rack}
+    if node.gpus:
+        labels[MEMORY_LABEL] = str(min(gpu.memory_bytes for gpu in node.gpus))
+    return [
+        *_ray_start(host, temp, ports),
+        *(f"--address={address}", f"--num-cpus={node.cpus}", f"--num-gpus={len(node.gpus)}"),
+        *("--labels", ",".join(f"{key}={value}" for key, value in labels.items())),
+    ]
+
+
+def _ray_start(host: str, temp: str, ports: PortBlock) -> list[str]:
+    return [
+        *(sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block"),
+        *(f"--node-ip-address={host}", f"--temp-dir={temp}", *ports.options()),
+        *(f"--object-store-memory={_STORE_BYTES}", "--include-log-monitor=false"),
+        "--disable-usage-stats",
+    ]
