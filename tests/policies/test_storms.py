@@ -14,12 +14,11 @@ from tests.sim.weather import Watch, ends_all, named, ride
 from headgate.app import POLICIES
 from headgate.policies.flow import PreemptiveFlowSharing, TimelyFlow
 from headgate.policies.greedy import GreedyDelay, GreedyPreemption
-from headgate.policies.ordered import INFOS
 from headgate.ports import Policy, make_policy
 from headgate.state import JobState
 
 SEEDS = 12
-HELD_BACK = {"fifo", *INFOS, "fs"}
+HELD_BACK = {*(name for name, info in POLICIES.items() if info.parts), "fs"}
 """Policies under which a job that can never start may hold back others: behind it in the order, or
 waiting for GPUs near their data beyond their share, of which it keeps a part."""
 PREEMPTING = {"headgate", "fsp", "gsp", "least-attained-service", "srtf"}
