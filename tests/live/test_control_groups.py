@@ -82,7 +82,7 @@ def test_group_of_version_1_is_below_that_of_its_maker(version_1: str) -> None:
         "memory": f"{version_1}/memory/family/{unique}",  # as in a container
         "cpu": f"{version_1}/cpu,cpuacct/user/s1/family/{unique}",
     }
-    assert group.entries() == [f"{place}/cgroup.procs" for place in group.places.values()]
+    assert group.entries() == [f"{place}/tasks" for place in group.places.values()]
     group.remove()
     assert not list(Path(version_1).glob("**/family"))
 
