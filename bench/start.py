@@ -22,6 +22,9 @@ HEADGATE = str(Path(sys.executable).parent / "headgate")
 JOB = "{name: start, run: 'date +%s.%N', resources: {gpus: 1}}"
 VERBS = (
     "--version",
+    "up --help",
+    "simulate --help",
+    "policies",
     "jobs",
     "get {job}",
     "why {job}",
@@ -45,11 +48,12 @@ def cpu_s(command: list[str], env: dict[str, str], times: int = 5) -> float:
 def print_verbs(env: dict[str, str], job: str, file: Path) -> None:
     """Print one row per verb."""
     nothing_s = cpu_s([sys.executable, "-c", "pass"], env)
-    print("verb            CPU s  times python -c pass")
+    print("verb              CPU s  times python -c pass")
     for verb in VERBS:
         words = [word.format(job=job, file=file) for word in verb.split()]
         took_s = cpu_s([HEADGATE, *words], env)
-        print(f"{words[0]:<14} {took_s:>6.3f} {took_s / nothing_s:>6.1f}")
+        name = " ".join(words[:1] if "{" in verb else words)
+        print(f"{name:<16} {took_s:>6.3f} {took_s / nothing_s:>6.1f}")
 
 
 def print_starts(client: Client, what: str, jobs: int, pause_s: float) -> None:

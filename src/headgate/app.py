@@ -14,24 +14,11 @@ from functools import partial
 from pathlib import Path
 
 from headgate.base.errors import HeadgateError, WorldError
-from headgate.policies import fifo, flow, greedy, ordered, yarn
+from headgate.policies.table import OWN
 from headgate.ports import PolicyInfo, choose_policy
 from headgate.ports.installed import installed_policies
 
-_OWN = (
-    flow.HEADGATE,
-    fifo.INFO,
-    *ordered.INFOS.values(),
-    flow.FS,
-    flow.FSP,
-    flow.FSU,
-    greedy.GS,
-    greedy.GSP,
-    greedy.GSD,
-    yarn.CAPACITY,
-    yarn.FAIR,
-)
-POLICIES: Mapping[str, PolicyInfo] = installed_policies({info.name: info for info in _OWN})
+POLICIES: Mapping[str, PolicyInfo] = installed_policies(OWN)
 """Every policy by its name, in the order of listing: built-in ones, then installed ones."""
 
 

@@ -1,4 +1,4 @@
-"""The command line as a process of its own, for tests that interrupt it."""
+"""The command line as a process of its own, for tests that interrupt it; and all its verbs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import os
 import pwd
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+
+from typer.main import get_command
+
+from headgate.cli.verbs import app
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 PROGRAM = [sys.executable, "-c", "from headgate.cli.main import main; main()"]
@@ -21,3 +25,17 @@ def until(truth: Callable[[], Any]) -> Any:
             return found
         time.sleep(0.02)
     raise AssertionError("the condition was false for 30 s")
+
+
+def _verbs(command: Any, *before: str) -> Iterator[str]:
+    context = command.make_context("headgate", [], resilient_parsing=True)
+    for name in command.list_commands(context):
+        found = command.get_command(context, name)
+        if hasattr(found, "list_commands"):
+            yield from _verbs(found, *before, name)
+        else:
+            yield " ".join((*before, name))
+
+
+VERBS = tuple(_verbs(get_command(app)))
+"""Every verb of the program, those of groups as `data put`."""

@@ -9,21 +9,19 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fastapi.responses import JSONResponse
-from tests.cli.program import ME
-from typer.main import get_command
+from tests.cli.program import ME, VERBS
 
 from headgate.api.client import Client
 from headgate.api.responses import EscapedJSON
 from headgate.base.errors import Problem, WorldError
 from headgate.cli import cluster, lifecycle
-from headgate.cli.verbs import app
 from headgate.model import Dataset, Gpu, Node, Queue, Shard
 from headgate.model.scaling import Scaling, Shape
 from headgate.protocol import (
@@ -59,19 +57,6 @@ FILES = {
     ),
 }
 
-
-def verbs(command: Any, *before: str) -> Iterator[str]:
-    """Yield all verbs of the program, those of groups as `data put`."""
-    context = command.make_context("headgate", [], resilient_parsing=True)
-    for name in command.list_commands(context):
-        found = command.get_command(context, name)
-        if hasattr(found, "list_commands"):
-            yield from verbs(found, *before, name)
-        else:
-            yield " ".join((*before, name))
-
-
-VERBS = tuple(verbs(get_command(app)))
 
 CASES: dict[str, tuple[str, ...]] = {
     "up": ("--state here", "--queues {queues}", "--topology {tree}", "--scaling {queues}"),

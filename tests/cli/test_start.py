@@ -7,10 +7,12 @@ import sys
 from typing import Any
 
 import pytest
+from tests.cli.program import VERBS
 
 HEAVY = {
     "numpy", "pyarrow", "httpx", "asyncio", "ray", "fastapi", "psutil", "rich.console",
-    "rich.progress", "headgate.state", "headgate.policies", "headgate.app", "headgate.sim",
+    "rich.progress", "headgate.state", "headgate.protocol", "headgate.planning",
+    "headgate.sim.run", "headgate.experiments",
 }  # fmt: skip
 """pydantic is not among them: typer imports it for every command line."""
 
@@ -48,7 +50,14 @@ def test_verb_imports_no_heavy_module(up: Any, controller: Any, job_file: Any, v
     assert (code, modules & HEAVY) == (0, set())
 
 
-@pytest.mark.parametrize("verb", ["", "jobs", "run"])
+@pytest.mark.parametrize("verb", ["", "data", "reproduce", *VERBS])
 def test_help_imports_no_heavy_module(verb: str) -> None:
     _, modules = imported(*verb.split(), "--help")
-    assert modules & HEAVY == set()
+    assert modules & (HEAVY | {"headgate.spec"}) == set()
+
+
+def test_list_of_policies_imports_none_of_them() -> None:
+    code, modules = imported("policies")
+    of_policies = {name for name in modules if name.startswith("headgate.policies.")}
+    assert (code, modules & HEAVY) == (0, set())
+    assert of_policies == {"headgate.policies.table"}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli import program
 
 from headgate.cli import show
 
@@ -29,9 +30,21 @@ def test_help_lists_all_verbs(headgate: Any) -> None:
     assert headgate().out == output.out
 
 
-@pytest.mark.parametrize(
-    "verb", [*sorted(VERBS), "data put", "data ls", "data rm", "reproduce flow"]
-)
+@pytest.mark.parametrize("group", ["", "data", "reproduce"])
+def test_list_of_verbs_has_a_whole_sentence_on_each_line_of_80_columns(
+    headgate: Any, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    listed = [v for v in program.VERBS if v.startswith(f"{group} ")] if group else VERBS
+    lines = headgate(*group.split(), "--help").out.split("Commands:\n")[1].splitlines()
+    assert len(lines) == len(listed)
+    for line in lines:
+        assert line.endswith("."), line
+        assert not line.endswith("..."), line
+        assert len(line) <= 80, line
+
+
+@pytest.mark.parametrize("verb", [*sorted(VERBS), *program.VERBS])
 def test_every_verb_has_help(headgate: Any, verb: str) -> None:
     output = headgate(*verb.split(), "--help")
     assert (output.code, output.err) == (0, "")

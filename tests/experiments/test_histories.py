@@ -38,7 +38,7 @@ from headgate.experiments.histories.sizes import (
     find_sizes,
 )
 from headgate.metrics.records import JobRecords
-from headgate.sim.trace_jobs import Estimated
+from headgate.sim.estimated import Estimated
 from headgate.state import JobState
 
 PHILLY = Path(__file__).parents[2] / "examples" / "philly-500.parquet"

@@ -8,14 +8,13 @@ from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.greedy import GreedyDelay
-from headgate.policies.ordered import INFOS
 from headgate.ports import make_policy
 from headgate.protocol import Plan
 from headgate.protocol.reasons import Shortage
 from headgate.state import JobState, State, TaskState, check
 
 NEAR, FAR = 0, 1
-IN_ORDER = {"fifo", *INFOS}
+IN_ORDER = {name for name, info in POLICIES.items() if info.parts}
 
 
 def waiting(tasks: int, *, near: tuple[int, int], far: tuple[int, int]) -> State:

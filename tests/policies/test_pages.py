@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.app import POLICIES
-from headgate.planning.placers.setting import PLACE
-from headgate.ports import Parameter
+from headgate.ports import PLACE, Parameter
 
 PAGES = Path(__file__).parents[2] / "docs" / "policies"
 OF_PLACERS = {parameter.name: parameter for parameter in PLACE}

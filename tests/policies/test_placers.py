@@ -19,8 +19,8 @@ from headgate.model.topology import (
 )
 from headgate.planning.balancers import BALANCERS
 from headgate.planning.placers import Sequential
-from headgate.planning.placers.setting import PLACE, PLACES, PlacingPolicy
-from headgate.ports import Policy, make_policy
+from headgate.planning.placers.setting import PlacingPolicy
+from headgate.ports import PLACE, PLACES, Policy, make_policy
 from headgate.protocol import TopologyChanged
 from headgate.protocol.reasons import GangSpread, PolicyRefuses
 from headgate.state import JobState, Snapshot, State, TaskState

@@ -9,11 +9,11 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
-from headgate.policies import fifo
+from headgate.policies.table import OWN
 from headgate.ports import PolicyInfo, make_policy
 from headgate.ports.installed import GROUP, installed_policies
 
-OWN = {fifo.INFO.name: fifo.INFO}
+FIFO = {"fifo": OWN["fifo"]}
 MODULE = """
 from headgate.ports import PolicyInfo
 from headgate.policies.fifo import FirstInFirstOut
@@ -43,12 +43,12 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, PolicyIn
     lines = [f"[{GROUP}]", *(f"{name} = {value}" for name, value in entries.items())]
     about.joinpath("entry_points.txt").write_text("\n".join(lines))
     monkeypatch.syspath_prepend(str(tmp_path))
-    return installed_policies(OWN)
+    return installed_policies(FIFO)
 
 
 def test_own_policies_come_first_and_are_never_replaced(found: dict[str, PolicyInfo]) -> None:
     assert next(iter(found)) == "fifo"
-    assert found["fifo"] is fifo.INFO
+    assert found["fifo"] is FIFO["fifo"]
     assert make_policy(found, "good").name == "fifo"
     assert found["good"].source == "s (package others)"
 

@@ -15,7 +15,8 @@ from headgate.model import Communication, Gpu, Job, Node, Pattern, Queue
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import Plan, Start, Steps, Stop
 from headgate.sim import run as sim
-from headgate.sim.trace_jobs import Estimated, TraceJobs, TraceModel
+from headgate.sim.estimated import Estimated
+from headgate.sim.trace_jobs import TraceJobs, TraceModel
 from headgate.state import Snapshot, TaskState
 from headgate.traces import Trace
 

@@ -8,11 +8,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.api.client import Client
 from headgate.app import POLICIES
 from headgate.base.errors import WorldError
 from headgate.base.text import visible, visible_values
@@ -22,9 +21,11 @@ from headgate.cli.cluster import DEFAULT_POLICY
 from headgate.cli.jobs import job_lines
 from headgate.cli.settings import POLICY_FORM, FormatOption, settle
 from headgate.cli.why import expected_start
-from headgate.model import Queue
 from headgate.ports import make_policy, read_policy
-from headgate.state import State
+
+if TYPE_CHECKING:
+    from headgate.api.client import Client
+    from headgate.state import State
 
 View = dict[str, Any]
 
@@ -64,7 +65,7 @@ def demo(
     ] = DEFAULT_POLICY,
     fmt: FormatOption = None,
 ) -> None:
-    """Run jobs of three users on virtual nodes, and simulate the same.
+    """Run jobs of three users on virtual nodes, and simulate them.
 
     Starts 8 virtual nodes, runs a plain Ray program, a gang and four maps on them, checks their
     results, shows why each job was pending, and simulates the same.
@@ -90,8 +91,10 @@ def demo(
 
 def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, Any]]:
     """Run the demo in a directory; all processes are stopped at the end, also after a failure."""
+    from headgate.api.client import Client
     from headgate.cli.cluster import start_cluster, stop_cluster
     from headgate.cli.demo_jobs import USERS, make_jobs
+    from headgate.model import Queue
 
     state, inputs = base / "state", base / "inputs"
     inputs.mkdir()

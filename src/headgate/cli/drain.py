@@ -21,9 +21,10 @@ def drain(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Let no run start on a node, such as before its maintenance; for administrators.
+    """Let no run start on a node; for administrators.
 
-    Its runs end by themselves; headgate migrate --from NODE moves them away.
+    Such as before its maintenance. Its runs end by themselves; headgate migrate --from NODE moves
+    them away.
     """
     settings = settle(state, fmt)
     with settings.client() as client:

@@ -323,7 +323,10 @@ def cancel(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Cancel a job: its runs get SIGTERM, and after the job's grace period SIGKILL."""
+    """Cancel a job.
+
+    Its runs get SIGTERM, and after the job's grace period SIGKILL.
+    """
     settings = settle(state, fmt)
     with settings.client() as client:
         user = client.job(job)["user"]

@@ -22,10 +22,10 @@ def migrate(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Move the runs of a job to other nodes: they get notice, end, and start again there.
+    """Move the runs of a job to other nodes; for administrators.
 
-    Their places are held for them meanwhile. A gang starts again as a whole; its members on other
-    nodes stay there.
+    They get notice, end, and start again there; their places are held for them meanwhile. A gang
+    starts again as a whole; its members on other nodes stay there.
     """
     settings = settle(state, fmt)
     with settings.client() as client:

@@ -8,11 +8,13 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-
-import psutil
+from typing import TYPE_CHECKING
 
 from headgate.api.address import socket_path
 from headgate.base.errors import Problem, WorldError
+
+if TYPE_CHECKING:
+    import psutil
 
 _END_S = 15.0
 _TAIL_LINES = 15
@@ -25,6 +27,8 @@ def log_file(state: Path) -> Path:
 
 def controllers(state: Path) -> list[psutil.Process]:
     """Return the running controllers of a state directory; there should be one at most."""
+    import psutil
+
     command = controller_command(state)[1:]  # whichever Python runs it
     found = []
     for process in psutil.process_iter():
@@ -60,6 +64,8 @@ def end_controllers(state: Path) -> int:
 
     A reused process id is never confused: psutil compares start times.
     """
+    import psutil
+
     found = controllers(state)
     for process in found:
         with contextlib.suppress(psutil.NoSuchProcess):

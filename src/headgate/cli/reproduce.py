@@ -34,10 +34,10 @@ def flow(
     ] = False,
     fmt: FormatOption = None,
 ) -> None:
-    """Run the flow paper's experiments in the simulator, and write a report on its claims.
+    """Run the flow paper's experiments in the simulator.
 
-    With --live, run a smaller comparison on real nodes with shaped links, and report the error of
-    the simulator.
+    Writes a report on its claims. With --live, runs a smaller comparison on real nodes with shaped
+    links, and reports the error of the simulator.
     """
     from headgate.experiments import claims
     from headgate.experiments.flow import report, runs, tables

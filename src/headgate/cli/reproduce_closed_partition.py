@@ -39,7 +39,10 @@ def closed_partition(
     ] = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Run the closed-minimum paper's experiment in the simulator, and report on its claims."""
+    """Simulate the closed-minimum paper's experiment.
+
+    Writes a report on its claims.
+    """
     as_json = settle(None, fmt).as_json
     modes = {"--live": live, "--large": large, "--traces": traces is not None}
     _check(seeds, workers, out, [name for name, on in modes.items() if on], mpi_python)

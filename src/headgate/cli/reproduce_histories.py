@@ -49,7 +49,10 @@ def histories(
     ] = False,
     fmt: FormatOption = None,
 ) -> None:
-    """Simulate job histories under several policies, and report how Headgate meets its goals."""
+    """Simulate job histories under several policies.
+
+    Writes a report on how Headgate meets its goals.
+    """
     from headgate.experiments.histories import goals, report, runs
     from headgate.experiments.histories.sizes import find_sizes
 

@@ -29,7 +29,10 @@ def packing(
     workers: report_options.WorkersOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Pack recorded pods under several policies, beside their published figures."""
+    """Pack recorded pods under several policies.
+
+    Writes a report of their figures beside the published ones.
+    """
     from headgate.experiments.packing import report
     from headgate.experiments.packing.reading import read
     from headgate.experiments.packing.runs import POLICIES, Run, check

@@ -35,7 +35,10 @@ def spillover(
     ] = False,
     fmt: FormatOption = None,
 ) -> None:
-    """Balance small tasks over alike and unlike nodes in simulation, and report on the claims."""
+    """Balance small tasks over nodes in simulation.
+
+    The nodes are alike or not. Writes a report on the claims of the paper.
+    """
     from headgate.experiments import claims
     from headgate.experiments.spillover import report, results
     from headgate.experiments.spillover.claims import CLAIMS

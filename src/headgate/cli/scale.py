@@ -19,7 +19,7 @@ def scale(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show the nodes that were ordered, are on their way, and are being removed.
+    """Show the nodes that are ordered, up by order, and being removed.
 
     Nodes are ordered by the controller itself, for what waits; see headgate up --scaling.
     """

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
-from headgate.base.rng import Random
 from headgate.base.text import visible_values
 from headgate.base.units import MOST_SECONDS, format_seconds, format_size
 from headgate.cli import output
@@ -28,16 +27,18 @@ from headgate.cli.trace_settings import (
     VcOption,
 )
 from headgate.cli.why import WHERE
-from headgate.model import Job
-from headgate.planning.placers.setting import PLACES, PlacingPolicy
-from headgate.ports import Policy, make_policy, read_policy
-from headgate.protocol import Command, Event, Plan, Reason
-from headgate.sim import run as sim
-from headgate.sim.forecasts import ForecastCheck
-from headgate.sim.report import Launches, jobs_table, placements
-from headgate.spec import Scenario, load_scenario
-from headgate.state import Snapshot
-from headgate.traces import TraceFile, open_trace
+from headgate.ports import PLACES, Policy, make_policy, read_policy
+
+if TYPE_CHECKING:
+    from headgate.base.rng import Random
+    from headgate.model import Job
+    from headgate.protocol import Command, Event, Plan, Reason
+    from headgate.sim import run as sim
+    from headgate.sim.forecasts import ForecastCheck
+    from headgate.sim.report import Launches
+    from headgate.spec import Scenario
+    from headgate.state import Snapshot
+    from headgate.traces import TraceFile
 
 PolicyOption = Annotated[
     str | None,
@@ -128,6 +129,9 @@ def simulate(
 
     Runs the same scheduler as the live system, and prints the figures.
     """
+    from headgate.sim import run as sim
+    from headgate.sim.report import Launches, placements
+
     as_json = settle(None, fmt).as_json
     problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
     problems += _check_share(forecasts) + _check_writable(jobs_out) + _check_writable(timings)
@@ -156,8 +160,7 @@ def simulate(
         outcome.figures["placements"] = placements(launches.seen, names)
     if jobs_out is not None:
         integer_ids = recorded is not None and recorded.integer_ids
-        table = jobs_table(simulation, outcome, starts=launches.seen, integer_ids=integer_ids)
-        _write_jobs(jobs_out, table)
+        _write_jobs(jobs_out, simulation, outcome, launches, integer_ids=integer_ids)
     if timings is not None:
         _write_timings(timings, decisions, time.perf_counter() - started)
     _print(outcome.figures, as_json=as_json)
@@ -174,6 +177,9 @@ def _prepare(
     of_trace: TraceSettings,
 ) -> tuple[_Timed, sim.Simulation, TraceFile | None, Mapping[str, Sequence[str]]]:
     """Return the policy, the simulation, its trace where it has one, and the names of tasks."""
+    from headgate.sim import run as sim
+    from headgate.traces import open_trace
+
     placed = {} if place is None else {"place": place}
     if scenario is not None:
         file = _read_scenario(scenario, policy, seed, decision_latency_s)
@@ -202,6 +208,8 @@ def _prepare(
 
 def _warn_of_sizes(policy: Policy, simulation: sim.Simulation) -> None:
     """Warn of jobs of a scenario that the placer rounds up to a power of two GPUs."""
+    from headgate.planning.placers.setting import PlacingPolicy
+
     jobs = simulation.submissions
     if not isinstance(policy, PlacingPolicy) or not isinstance(jobs, tuple):
         return
@@ -217,6 +225,8 @@ def _read_scenario(
     path: Path, policy: str | None, seed: int | None, decision_latency_s: float | None
 ) -> Scenario:
     """Return a scenario, changed by the options given."""
+    from headgate.spec import load_scenario
+
     known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
     name, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
     parts = {name: info.parts for name, info in POLICIES.items() if info.parts}
@@ -260,6 +270,8 @@ def _check_options(
 
 
 def _forecast_check(timed: _Timed, share: float | None, seed: int) -> ForecastCheck | None:
+    from headgate.sim.forecasts import ForecastCheck
+
     return None if share is None else ForecastCheck(timed.policy, share=share, seed=seed)
 
 
@@ -333,9 +345,19 @@ def _progress(title: str, total: int, *, as_json: bool) -> Iterator[Callable[[in
         yield step
 
 
-def _write_jobs(path: Path, table: Any) -> None:
+def _write_jobs(
+    path: Path,
+    simulation: sim.Simulation,
+    outcome: sim.Outcome,
+    launches: Launches,
+    *,
+    integer_ids: bool,
+) -> None:
     import pyarrow.parquet as pq
 
+    from headgate.sim.report import jobs_table
+
+    table = jobs_table(simulation, outcome, starts=launches.seen, integer_ids=integer_ids)
     try:
         # Given a path instead of a file, pyarrow would remove it after a failure, even a device.
         with path.open("wb") as file:

@@ -20,9 +20,10 @@ def top(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """List running jobs that communicate, the most slowed first; with --links the busiest links.
+    """List running jobs that communicate, the most slowed first.
 
-    Computed from where jobs run, what they declare, and the topology; nothing is measured.
+    With --links, lists the busiest links. Computed from where jobs run, what they declare, and the
+    topology; nothing is measured.
     """
     settings = settle(state, fmt)
     with settings.client() as client:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headgate.base.errors import Problem
-from headgate.sim.trace_jobs import Estimated, TraceModel
-from headgate.traces import TraceOptions
+from headgate.sim.estimated import Estimated
+
+if TYPE_CHECKING:
+    from headgate.sim.trace_jobs import TraceModel
+    from headgate.traces import TraceOptions
 
 _NO_RESUME = "none"
 
@@ -72,12 +75,16 @@ class TraceSettings:
     @property
     def options(self) -> TraceOptions:
         """How the trace is read."""
+        from headgate.traces import TraceOptions
+
         declared = self.estimates is Estimated.DECLARED
         return TraceOptions(queue_column=self.queue_column, vc=self.vc, declared=declared)
 
     @property
     def model(self) -> TraceModel:
         """How its jobs are simulated."""
+        from headgate.sim.trace_jobs import TraceModel
+
         resume_s = None if self.resume in (None, _NO_RESUME) else _seconds(self.resume)
         return TraceModel(estimated=self.estimates or Estimated.LEARNT, resume_s=resume_s)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import textwrap
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,11 +38,8 @@ class Verbs(TyperGroup):
         """List the verbs without importing them."""
         del ctx
         rows = [(name, _short_help(place)) for name, place in self._verbs.items()]
-        width = formatter.width - 6 - max(len(name) for name, _ in rows)
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, textwrap.shorten(text, width, placeholder="...")) for name, text in rows]
-            )
+            formatter.write_dl(rows)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]

@@ -27,21 +27,12 @@ from headgate.planning.ranked_tree import Bools, RankedTree
 from headgate.planning.reservations import UNKNOWN_AT
 from headgate.planning.shares import Ints
 from headgate.planning.units import Unit
-from headgate.ports import Parameter
 from headgate.protocol import NO_STEPS, Group, Memo, Move, Steps
 from headgate.protocol.reasons import MovedFor
 from headgate.state import Scratch, Snapshot, TaskState
 from headgate.state.moves import grants_of_moves, unit_of
 from headgate.state.tables import GPU_FREE
 
-MIGRATE = Parameter(
-    name="migrate",
-    default="never",
-    unit="1",
-    meaning="whether runs move to make room for the first task or gang that does not fit: never, "
-    "or when that costs fewer GPU seconds than its expected wait",
-    choices=("never", "when-cheaper"),
-)
 WHEN_CHEAPER = "when-cheaper"
 
 MOVED_FOR, MOVED = "moved_for_gpu_s", "moved_gpu_s"

@@ -1,5 +1,6 @@
 """The interfaces of the core: the protocols `Policy` and `World`, and how policies are made."""
 
+from headgate.ports.placing import PLACE, PLACES
 from headgate.ports.policy import (
     Parameter,
     Policy,
@@ -15,6 +16,8 @@ from headgate.ports.policy import (
 from headgate.ports.world import World
 
 __all__ = [
+    "PLACE",
+    "PLACES",
     "Parameter",
     "Policy",
     "PolicyInfo",

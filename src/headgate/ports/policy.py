@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from headgate.base.errors import Problem, SpecError, nearest
-from headgate.base.rng import Random
-from headgate.model import Job
-from headgate.protocol import Plan, Reason
-from headgate.state import Snapshot
+
+if TYPE_CHECKING:  # slow: descriptions of policies are read without deciding anything
+    from headgate.base.rng import Random
+    from headgate.model import Job
+    from headgate.protocol import Plan, Reason
+    from headgate.state import Snapshot
 
 Value = float | str
 """The value of a parameter: a number, or one of its choices."""

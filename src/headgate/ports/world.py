@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from headgate.protocol import Command, Event
-from headgate.state import Snapshot
+if TYPE_CHECKING:
+    from headgate.protocol import Command, Event
+    from headgate.state import Snapshot
 
 
 class World(Protocol):

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import compress
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from headgate.model import Communication, Job, Node, Queue, Task
 from headgate.planning.submission_check import never_fits
 from headgate.ports import Policy
 from headgate.protocol import Reason
+from headgate.sim.estimated import Estimated
 from headgate.traces import JobHistory, TraceJob
 
 USER = "user"
@@ -24,14 +24,6 @@ USER = "user"
 
 _QUEUE = "default"  # of those without one
 _ALWAYS_S = 2.0**-20  # between checkpoints: about 1 us; whole seconds are multiples of it
-
-
-class Estimated(StrEnum):
-    """Which run times the jobs of a trace declare: their own, none, or those in the trace."""
-
-    EXACT = "exact"
-    LEARNT = "learnt"
-    DECLARED = "declared"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from tests.policies.flow.bench import GB, Bench, submitted, workloads
 
 from headgate.model import WHOLE, Bandwidth, Task
-from headgate.planning.placers.setting import PLACE
-from headgate.policies.flow import FS, FlowSharing
-from headgate.ports import make_policy
+from headgate.policies.flow import FlowSharing
+from headgate.policies.table import OWN
+from headgate.ports import PLACE, make_policy
 from headgate.protocol import (
     BandwidthMeasured,
     NodeLost,
@@ -183,9 +183,9 @@ def test_jobs_with_equal_reasons_are_one_refusal() -> None:
 
 
 def test_the_parameters_are_those_of_the_constructor() -> None:
-    listed = {p.name: p.default for p in FS.parameters if p not in PLACE}
+    listed = {p.name: p.default for p in OWN["fs"].parameters if p not in PLACE}
     assert FlowSharing.__init__.__kwdefaults__ == listed
-    policy = make_policy({"fs": FS}, "fs", {"alpha3": 3.0})
+    policy = make_policy(OWN, "fs", {"alpha3": 3.0})
     assert policy.name == "fs"
 
 

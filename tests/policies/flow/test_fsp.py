@@ -11,11 +11,11 @@ from tests.policies.flow.bench import GB, Bench, priced, submitted
 from headgate.base.errors import SpecError
 from headgate.base.rng import Random, stream
 from headgate.model import Task
-from headgate.planning.placers.setting import PLACE
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import standing
-from headgate.policies.flow import FSP, FlowSharing, PreemptiveFlowSharing
-from headgate.ports import make_policy
+from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing
+from headgate.policies.table import OWN
+from headgate.ports import PLACE, make_policy
 from headgate.protocol import JobSubmitted, Plan
 from headgate.protocol.reasons import BelowShare, NoFreeGpu, ShareLimit
 from headgate.state import Snapshot, TaskState
@@ -207,9 +207,9 @@ def test_a_job_alone_waits_for_free_gpus() -> None:
 
 
 def test_parameters() -> None:
-    known = {"fsp": FSP}
+    known = OWN
     assert PreemptiveFlowSharing.__init__.__kwdefaults__ == {
-        p.name: p.default for p in FSP.parameters if p not in PLACE
+        p.name: p.default for p in OWN["fsp"].parameters if p not in PLACE
     }
     assert make_policy(known, "fsp", {"slack": 0}).name == "fsp"
     with pytest.raises(SpecError, match=r"-0\.1 is below 0"):

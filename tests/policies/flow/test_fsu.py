@@ -11,9 +11,9 @@ from tests.policies.flow.bench import GB, Bench, priced, submitted, workloads
 
 from headgate.base.errors import SpecError
 from headgate.model import WHOLE, Task
-from headgate.planning.placers.setting import PLACE
-from headgate.policies.flow import FSU, FlowSharing, UnfairFlow
-from headgate.ports import make_policy
+from headgate.policies.flow import FlowSharing, UnfairFlow
+from headgate.policies.table import OWN
+from headgate.ports import PLACE, make_policy
 from headgate.protocol import Plan
 from headgate.protocol.reasons import GpuMemory, NoFreeGpu, NothingFits, QueueLimit
 from headgate.state import Snapshot, check
@@ -90,11 +90,11 @@ def test_tasks_wait_for_large_enough_gpus() -> None:
 
 def test_parameters() -> None:
     assert UnfairFlow.__init__.__kwdefaults__ == {
-        p.name: p.default for p in FSU.parameters if p not in PLACE
+        p.name: p.default for p in OWN["fsu"].parameters if p not in PLACE
     }
-    assert make_policy({"fsu": FSU}, "fsu", {"alpha2": 3.0}).name == "fsu"
+    assert make_policy(OWN, "fsu", {"alpha2": 3.0}).name == "fsu"
     with pytest.raises(SpecError, match="no parameter 'alpha3'"):
-        make_policy({"fsu": FSU}, "fsu", {"alpha3": 2.0})
+        make_policy(OWN, "fsu", {"alpha3": 2.0})
 
 
 class Compared:

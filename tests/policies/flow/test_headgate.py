@@ -11,10 +11,10 @@ from tests.policies.flow.bench import GB, Bench, submitted
 from headgate.base.errors import SpecError
 from headgate.model import Task
 from headgate.planning.debts import debts_gpu_s
-from headgate.planning.placers.setting import PLACE_BY_LINKS
 from headgate.planning.standing import standing
-from headgate.policies.flow import HEADGATE, TimelyFlow
-from headgate.ports import make_policy
+from headgate.policies.flow import TimelyFlow
+from headgate.policies.table import OWN
+from headgate.ports import PLACE, make_policy
 from headgate.protocol import Event, JobSubmitted, TaskStarted, TimerFired, WakeAt
 from headgate.protocol.reasons import (
     GpuMemory,
@@ -484,8 +484,8 @@ def test_every_wait_has_its_reason() -> None:
 
 
 def test_parameters() -> None:
-    known = {"headgate": HEADGATE}
-    own = [p for p in HEADGATE.parameters if p not in PLACE_BY_LINKS]
+    known = OWN
+    own = [p for p in OWN["headgate"].parameters if p.name not in {each.name for each in PLACE}]
     assert TimelyFlow.__init__.__kwdefaults__ == {p.name: p.default for p in own}
     assert make_policy(known, "headgate", {"slack": 0, "memory_s": 60.0}).name == "headgate"
     with pytest.raises(SpecError, match=r"-0\.1 is below 0"):

@@ -13,7 +13,8 @@ from tests.policies.flow.bench import Bench, submitted
 from tests.policies.flow.test_bookings import begin
 
 from headgate.model import Communication, Pattern, Task
-from headgate.policies.flow import HEADGATE, TimelyFlow
+from headgate.policies.flow import TimelyFlow
+from headgate.policies.table import OWN
 from headgate.ports import make_policy
 from headgate.protocol import JobSubmitted
 from headgate.protocol.reasons import GangShort, GangSpread
@@ -201,6 +202,6 @@ def test_gang_that_does_not_fit_is_reserved_the_set_on_which_it_ends_soonest() -
 @pytest.mark.parametrize("place", ["first-fit", "headgate"])
 def test_first_fit_regards_no_links(place: str) -> None:
     stage = racks(149.0, 1000.0, 1000.0)
-    stage.policy = make_policy({"headgate": HEADGATE}, "headgate", {"place": place})
+    stage.policy = make_policy(OWN, "headgate", {"place": place})
     stage.apply(job("gang", 100.0, 1, 1, 1, 1, sends=RING))
     assert len(stage.running("gang")) == (4 if place == "first-fit" else 0)

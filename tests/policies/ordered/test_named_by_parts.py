@@ -9,8 +9,7 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
-from headgate.planning.placers.setting import PLACES
-from headgate.ports import choose_policy, make_policy
+from headgate.ports import PLACES, choose_policy, make_policy
 from headgate.spec import load_scenario
 
 SCENARIO = """\

@@ -21,9 +21,10 @@ from headgate.metrics.fluid_sharing import fluid_ends
 from headgate.metrics.records import JobRecords
 from headgate.metrics.summary import SIZES
 from headgate.ports import PolicyInfo, make_policy
+from headgate.sim.estimated import Estimated
 from headgate.sim.run import from_trace, run
-from headgate.sim.trace_jobs import Estimated, TraceJobs, TraceModel
 from headgate.sim.trace_jobs import History as TraceHistory
+from headgate.sim.trace_jobs import TraceJobs, TraceModel
 from headgate.state import JobState
 
 Policies = Mapping[str, PolicyInfo]

@@ -1,9 +1,8 @@
-"""The setting `place` of policies: which placer they use, and its parameters."""
+"""The placer that a policy uses, from the parameters that all policies have for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from headgate.base.errors import Problem
@@ -19,88 +18,23 @@ from headgate.planning.placers.rules import (
     Placer,
     Sequential,
 )
-from headgate.ports import Parameter, Policy
+from headgate.ports import PLACE, Policy
 from headgate.protocol import Reason
 from headgate.protocol.reasons import PolicyRefuses
-
-FIRST_FIT = "first-fit"
-"""The policy's own choice, without regard to a topology."""
-
-BY_LINKS = "headgate"
-"""Where jobs that communicate end soonest, others as tightly as possible."""
-
-PLACES = (
-    FIRST_FIT,
-    BY_LINKS,
-    "best-fit-subtree",
-    "closed-minimum",
-    "sequential",
-    "block",
-    "cyclic",
-    "block-cyclic",
-    *BALANCERS,
-)
-
-PLACE = (
-    Parameter(
-        name="place",
-        default=FIRST_FIT,
-        unit="1",
-        meaning="where gangs and tasks of several GPUs are placed; first-fit is without regard to "
-        "the topology, headgate where they end soonest, else as tightly as possible; balancers "
-        "(random to least-cost) place single tasks, too",
-        choices=PLACES,
-    ),
-    Parameter(
-        name="reserve",
-        default="whole",
-        unit="1",
-        meaning="with closed-minimum: whether the whole closed set of a job is kept from other "
-        "placed jobs, or what its tasks need",
-        choices=("whole", "needed"),
-    ),
-    Parameter(
-        name="otherwise",
-        default="spread",
-        unit="1",
-        meaning="with closed-minimum, for a job without an idle closed set of least diameter: "
-        "spread over what is free, enlarge the closed set, or wait for one",
-        choices=("spread", "enlarge", "wait"),
-    ),
-    Parameter(
-        name="sizes",
-        default="round-up",
-        unit="1",
-        meaning="with best-fit-subtree, for a number of GPUs that is no power of two: look for "
-        "the next one, or refuse the job",
-        choices=("round-up", "refuse"),
-    ),
-    Parameter(
-        name="block_size",
-        default=2.0,
-        unit="tasks",
-        meaning="with block-cyclic: tasks that each part of the machine gets in turn",
-        least=1.0,
-    ),
-)
-"""The parameters of every policy that places gangs."""
-
-
-PLACE_BY_LINKS = (replace(PLACE[0], default=BY_LINKS), *PLACE[1:])
-"""Those of a policy that places by links by default."""
 
 
 def placer_of(
     *,
-    place: str = FIRST_FIT,
+    place: str = "first-fit",
     reserve: str = "whole",
     otherwise: str = "spread",
     sizes: str = "round-up",
     block_size: float = 2.0,
 ) -> Placer | None:
     """Return the placer of the parameters `PLACE`, None for first fit."""
-    placers: dict[str, Placer] = {
-        BY_LINKS: ByLinks(),
+    placers: dict[str, Placer | None] = {
+        "first-fit": None,
+        "headgate": ByLinks(),
         "best-fit-subtree": BestFitSubtree(refuses_others=sizes == "refuse"),
         "closed-minimum": ClosedMinimum(reserve=reserve, otherwise=otherwise),
         "sequential": Sequential(),
@@ -109,7 +43,7 @@ def placer_of(
         "block-cyclic": Cyclic(block=int(block_size), name="block-cyclic"),
         **{name: Balanced(balancer, name) for name, balancer in BALANCERS.items()},
     }
-    return placers.get(place)
+    return placers[place]
 
 
 class PlacingPolicy(Policy):
@@ -151,7 +85,7 @@ def size_warnings(policy: Policy, job: Job) -> tuple[Problem, ...]:
 
 
 def with_place(
-    make: Callable[..., PlacingPolicy], *, place: str = FIRST_FIT
+    make: Callable[..., PlacingPolicy], *, place: str = "first-fit"
 ) -> Callable[..., Policy]:
     """Return a function that also takes the parameters `PLACE`; `place` is the default.
 

@@ -1,5 +1,5 @@
 """The simplest baseline: strict order of arrival."""
 
-from headgate.policies.fifo.fifo import INFO, FirstInFirstOut
+from headgate.policies.fifo.fifo import FirstInFirstOut
 
-__all__ = ["INFO", "FirstInFirstOut"]
+__all__ = ["FirstInFirstOut"]

@@ -15,14 +15,13 @@ import numpy as np
 from headgate.base.rng import Random
 from headgate.model import WHOLE
 from headgate.planning.estimates import Estimates
-from headgate.planning.migration import MIGRATE, WHEN_CHEAPER, Migration, defragment
+from headgate.planning.migration import WHEN_CHEAPER, Migration, defragment
 from headgate.planning.placement import Fit, fit, timetable
 from headgate.planning.placers import Placer
 from headgate.planning.placers.balanced import Balanced
-from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
+from headgate.planning.placers.setting import PlacingPolicy
 from headgate.planning.units import Unit
 from headgate.planning.why_waits import WhyWaits, being_stopped
-from headgate.ports import PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import BehindHead, GangShort, QueueLimit, Undecided
 from headgate.state import Scratch, Snapshot
@@ -170,13 +169,3 @@ class _Round:
         return WhyWaits(self.scratch, placer=self.placer).reason(unit) or GangShort(
             placeable_tasks=placed, tasks=len(unit.tasks), free_gpus=free, needed_gpus=needed
         )
-
-
-INFO = PolicyInfo(
-    name="fifo",
-    idea="strict order of arrival; the first job that does not fit blocks all later ones",
-    source="the simplest baseline of every batch system",
-    parameters=(MIGRATE, *PLACE),
-    make=with_place(FirstInFirstOut),
-    parts={"order": "arrival", "place": "first-fit", "backfill": "none"},
-)

@@ -3,31 +3,12 @@ without preemption."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from headgate.planning.costs import DISTANCE, FLOW_PAPER
-from headgate.planning.placers.setting import PLACE, with_place
 from headgate.planning.shares import entitle, fair_shares
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled
 from headgate.policies.flow.policy import FlowPolicy
-from headgate.ports import Parameter, PolicyInfo
-
-_DEFAULTS = {"alpha1": 3.0, "alpha2": 4.0}
-
-PARAMETERS = (
-    *(replace(parameter, default=_DEFAULTS[parameter.name]) for parameter in DISTANCE),
-    Parameter(
-        name="alpha3",
-        default=1.1,
-        unit="1",
-        meaning="half the price of waiting, per second that the job's average task would spend "
-        "reading across racks; small values hold tasks back until a nearer GPU is free",
-        above=1.0,
-    ),
-)
 
 
 class FlowSharing(FlowPolicy):
@@ -67,12 +48,3 @@ class FlowSharing(FlowPolicy):
             most=won.most,
             least=((now.held == 0) & (won.share > 0)).astype(np.int64),
         )
-
-
-INFO = PolicyInfo(
-    name="fs",
-    idea="fair shares with the least total reading time; no preemption",
-    source=FLOW_PAPER,
-    parameters=(*PARAMETERS, *PLACE),
-    make=with_place(FlowSharing),
-)

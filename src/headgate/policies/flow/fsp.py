@@ -7,8 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.flow import Ints
-from headgate.planning.costs import DISTANCE, FLOW_PAPER, SLACK
-from headgate.planning.placers.setting import PLACE, with_place
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
@@ -16,11 +14,8 @@ from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_share import short_tasks, victims
 from headgate.policies.flow.readback import Choice
-from headgate.ports import PolicyInfo
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor
-
-PARAMETERS = (*DISTANCE, SLACK)
 
 
 class PreemptiveFlowSharing(FlowPolicy):
@@ -64,12 +59,3 @@ class PreemptiveFlowSharing(FlowPolicy):
         reason = PreemptedFor(job="")  # not for a single job: the number of tasks served decides
         stops = Steps.of(Group((Stop(task),), reason) for task in preempted)
         return replace(super().choose(round_, placed, wait_price), stops=stops)
-
-
-INFO = PolicyInfo(
-    name="fsp",
-    idea="fair shares immediately, near the data; runs of jobs far above their share are preempted",
-    source=FLOW_PAPER,
-    parameters=(*PARAMETERS, *PLACE),
-    make=with_place(PreemptiveFlowSharing),
-)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.planning.costs import DISTANCE, FLOW_PAPER
-from headgate.planning.placers.setting import PLACE, with_place
 from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled
 from headgate.policies.flow.policy import FlowPolicy
-from headgate.ports import PolicyInfo
-
-PARAMETERS = DISTANCE
 
 
 class UnfairFlow(FlowPolicy):
@@ -41,12 +36,3 @@ class UnfairFlow(FlowPolicy):
         return Entitled(
             target=no_share, group=now.queue, row=np.arange(queues), most=most, least=most
         )
-
-
-INFO = PolicyInfo(
-    name="fsu",
-    idea="most tasks, nearest to the data, of any job; within ceilings of queues",
-    source=FLOW_PAPER,
-    parameters=(*PARAMETERS, *PLACE),
-    make=with_place(UnfairFlow),
-)

@@ -10,11 +10,9 @@ import numpy as np
 
 from headgate.base.order import in_order, ranks
 from headgate.planning.census import Bools
-from headgate.planning.costs import FLOW_PAPER, SLACK
 from headgate.planning.debts import FairFinish, debts_gpu_s, updated_debts
-from headgate.planning.migration import MIGRATE, WHEN_CHEAPER
+from headgate.planning.migration import WHEN_CHEAPER
 from headgate.planning.placers import ByLinks
-from headgate.planning.placers.setting import BY_LINKS, PLACE_BY_LINKS, with_place
 from headgate.planning.shares import Floats, Ints, fair_shares
 from headgate.planning.standing import Standing
 from headgate.planning.wide import WideUnits
@@ -29,27 +27,7 @@ from headgate.policies.flow.preempt_units import Bargain
 from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.times import Times
 from headgate.policies.flow.windows import UNLIMITED
-from headgate.ports import Parameter, PolicyInfo
 from headgate.state import Scratch
-
-PARAMETERS = (
-    Parameter(
-        name="memory_s",
-        default=600.0,
-        unit="s",
-        meaning="time in which the debt to a job, the GPU seconds that it missed, decays to 37 %",
-        above=0.0,
-    ),
-    SLACK,
-    Parameter(
-        name="reservations",
-        default=16.0,
-        unit="units",
-        meaning="gangs and other wide units that keep GPUs reserved while they wait, at most",
-        least=0.0,
-    ),
-    MIGRATE,
-)
 
 
 class TimelyFlow(FlowPolicy):
@@ -89,7 +67,7 @@ class TimelyFlow(FlowPolicy):
         memory_s: float = 600.0,
         slack: float = 0.25,
         reservations: float = 16.0,
-        migrate: str = MIGRATE.default_text,
+        migrate: str = "never",
     ) -> None:
         super().__init__(alpha1=1.0, alpha2=1.0, alpha3=None)
         self.migrates = migrate == WHEN_CHEAPER
@@ -259,14 +237,3 @@ def _short_for_long(
     missing = np.minimum(target - now.held, now.needed)
     first: Bools = (missing > 0) & (2 * owed > missing * memory_s)
     return np.where(now.has_wide, (now.needed > 0) & (owed >= left_s), first)
-
-
-INFO = PolicyInfo(
-    name="headgate",
-    idea="fair shares over time, near the data, planned ahead; each task where its reading would "
-    "end first, on a GPU free now or soon; jobs in the order in which fair sharing would finish "
-    "them",
-    source="Headgate; built on " + FLOW_PAPER,
-    parameters=(*PARAMETERS, *PLACE_BY_LINKS),
-    make=with_place(TimelyFlow, place=BY_LINKS),
-)

@@ -1,12 +1,9 @@
 """Greedy sharing: free GPUs are offered to one job at a time, with preemption or delay."""
 
 from headgate.policies.greedy.policies import (
-    GS,
-    GSD,
-    GSP,
     GreedyDelay,
     GreedyPreemption,
     GreedySharing,
 )
 
-__all__ = ["GS", "GSD", "GSP", "GreedyDelay", "GreedyPreemption", "GreedySharing"]
+__all__ = ["GreedyDelay", "GreedyPreemption", "GreedySharing"]

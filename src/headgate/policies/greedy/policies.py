@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from headgate.base.errors import Problem
 from headgate.base.rng import Random
-from headgate.planning.costs import DISTANCE, FLOW_PAPER, SLACK
 from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
+from headgate.planning.placers.setting import PlacingPolicy
 from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing, standing
 from headgate.policies.greedy.candidates import FreeGpus
@@ -16,7 +12,6 @@ from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.policies.greedy.preemption import victims
 from headgate.policies.greedy.refusals import refusals
-from headgate.ports import Parameter, PolicyInfo
 from headgate.protocol import NO_STEPS, Plan, Steps
 from headgate.state import Scratch, Snapshot
 
@@ -117,55 +112,3 @@ class GreedyDelay(GreedySharing):
 
     def _skip_counters(self, snapshot: Snapshot, now: Standing) -> SkipCounters | None:
         return SkipCounters(snapshot, now, threshold1=self._threshold1, threshold2=self._threshold2)
-
-
-def _thresholds_in_order(values: Mapping[str, float]) -> list[Problem]:
-    low, high = values["threshold1"], values["threshold2"]
-    if low < high:
-        return []
-    text = f"threshold1 ({low:g}) is not below threshold2 ({high:g})"
-    hint = "GPUs at the second-best cost are accepted earlier than all others"
-    return [Problem(path="policy.threshold1", problem=text, hint=hint)]
-
-
-GS = PolicyInfo(
-    name="gs",
-    idea="each free GPU to the job that has the fewest; for its cheapest task",
-    source=FLOW_PAPER,
-    parameters=(*DISTANCE, *PLACE),
-    make=with_place(GreedySharing),
-)
-
-GSP = PolicyInfo(
-    name="gsp",
-    idea="gs with preemption; runs of jobs far above their share, for jobs below theirs",
-    source=FLOW_PAPER,
-    parameters=(*DISTANCE, SLACK, *PLACE),
-    make=with_place(GreedyPreemption),
-)
-
-GSD = PolicyInfo(
-    name="gsd",
-    idea="gs with delay; a job below its share declines GPUs far from its data for some rounds",
-    source=FLOW_PAPER,
-    parameters=(
-        *DISTANCE,
-        Parameter(
-            name="threshold1",
-            default=5.0,
-            unit="skips",
-            meaning="skip counter beyond which a job accepts the second-best cost",
-            least=0.0,
-        ),
-        Parameter(
-            name="threshold2",
-            default=10.0,
-            unit="skips",
-            meaning="skip counter beyond which a job accepts any GPU",
-            least=0.0,
-        ),
-        *PLACE,
-    ),
-    make=with_place(GreedyDelay),
-    check=_thresholds_in_order,
-)

@@ -1,5 +1,5 @@
 """Policies that serve jobs in an order, with or without backfill and preemption."""
 
-from headgate.policies.ordered.policy import INFOS
+from headgate.policies.ordered.policy import backfilling, preempting
 
-__all__ = ["INFOS"]
+__all__ = ["backfilling", "preempting"]

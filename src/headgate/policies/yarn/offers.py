@@ -23,13 +23,12 @@ from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.feasible_starts import feasible_starts, place_elsewhere
 from headgate.planning.line import Line
 from headgate.planning.placers import Placer
-from headgate.planning.placers.setting import PLACE, PlacingPolicy, with_place
+from headgate.planning.placers.setting import PlacingPolicy
 from headgate.planning.shares import NO_CEILING, Ints, fair_shares
 from headgate.planning.standing import Standing, standing
 from headgate.planning.wide import WideUnits
 from headgate.policies.yarn.places import FreeGpus, places_of
 from headgate.policies.yarn.refusals import UserQueue, refusals
-from headgate.ports import PolicyInfo
 from headgate.protocol import NO_STEPS, Plan, Refusal, Start, Steps
 from headgate.state import Scratch, Snapshot
 
@@ -252,19 +251,3 @@ def _shares(now: Standing, *, evenly: bool) -> Ints:
 def _gpus(milli: int) -> int:
     """Return thousandths of GPUs in GPUs, parts of one rounded up."""
     return -(-milli // WHOLE)
-
-
-CAPACITY = PolicyInfo(
-    name="capacity",
-    idea="equal shares for users, order of arrival in each; near the data where free",
-    source="Apache Hadoop YARN: Capacity Scheduler",
-    parameters=PLACE,
-    make=with_place(Capacity),
-)
-FAIR = PolicyInfo(
-    name="fair",
-    idea="equal shares for users, then for their jobs; near the data where free",
-    source="Apache Hadoop YARN: Fair Scheduler",
-    parameters=PLACE,
-    make=with_place(Fair),
-)
