@@ -251,6 +251,26 @@ def test_plans_of_users_take_turns(
     assert computed == ["greedy", "mine", *["greedy"] * 4]
 
 
+def test_requests_of_one_user_for_what_is_in_memory_leave_room_for_those_of_another(
+    client: Client, controller: Any, pools: ThreadPools, greedy: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    opened, usual = threading.Event(), controller.info
+
+    def info() -> Any:
+        assert opened.wait(PATIENCE_S)
+        return usual()
+
+    monkeypatch.setattr(controller, "info", info)
+    requests = greedy(60, "GET", "/info")
+    until(lambda: waiting(pools.memory) == 56, "56 wait")
+    assert client.health()
+    assert client.jobs()["jobs"] == []
+    opened.set()
+    assert {status_of(request) for request in requests} == {200}
+    assert pools.memory._held == {}
+
+
 def test_topology_of_a_user_without_rights_is_rejected_unread(greedy: Any, controller: Any) -> None:
     (put,) = greedy(1, "PUT", "/topology")
     assert status_of(put) == 403

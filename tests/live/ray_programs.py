@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.live import grpc_call
 from tests.live.system import System
 
 # Prints, as one line of JSON, what it sees of its cluster, with the GPUs of its tasks by node.
@@ -38,7 +39,7 @@ def look():
 def report(**found):
     print("LOOK " + json.dumps(found), flush=True)
 """
-# Meets the other one, then tries to read its token and to connect to its cluster.
+# Meets the other one, tries to read its token and to end its cluster, and its own without a token.
 PAIR = f"""{LOOK}
 import subprocess
 folder, mine, other = sys.argv[1:]
@@ -48,11 +49,15 @@ Path(folder, f"{{mine}}.new").rename(Path(folder, mine))
 while not Path(folder, other).exists():
     time.sleep(0.1)
 their = json.loads(Path(folder, other).read_text())
-address = their["address"]
 code = "import ray, sys; ray.init(address=sys.argv[1])"
 if mine == "a":
     found["reads_token"] = os.access(Path(their["directory"], "token"), os.R_OK)
-    tried = subprocess.run([sys.executable, "-c", code, address], capture_output=True, text=True)
+    call = [sys.executable, "-I", Path(folder, "call.py"), "/ray.rpc.syncer.RaySyncer/StartSync"]
+    called = subprocess.run([*call, their["address"]], capture_output=True)
+    (found["call"],) = json.loads(called.stdout)
+    bare = {{name: text for name, text in os.environ.items() if not name.startswith("RAY_")}}
+    own = [sys.executable, "-c", code, found["address"]]
+    tried = subprocess.run(own, capture_output=True, text=True, env=bare)
     found |= {{"status": tried.returncode, "error": tried.stderr}}
     Path(folder, "done").touch()
 while not Path(folder, "done").exists():
@@ -71,6 +76,7 @@ def ray_job(folder: Path, script: str, *args: object, **keys: Any) -> str:
 
 def pair(folder: Path) -> tuple[str, str]:
     """Return two jobs, of a GPU each, that run at the same time and meet in a folder."""
+    (folder / "call.py").write_text(Path(grpc_call.__file__).read_text())
     gpu = {"gpus": 1}
     first = ray_job(folder, PAIR, folder, "a", "b", resources=gpu)
     return first, ray_job(folder, PAIR, folder, "b", "a", resources=gpu)

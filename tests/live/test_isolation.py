@@ -554,6 +554,23 @@ def test_shared_result_is_kept_and_removed_with_its_users_rights(node: Node) -> 
     assert (closed / "job-1" / "0").read_text() == "9 letters"
 
 
+def _line(process: psutil.Process) -> list[str]:
+    with suppress(psutil.Error):
+        return process.cmdline()
+    return []
+
+
+def test_shared_path_that_does_not_respond_is_left_with_all_processes(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_module, "_GRACE_S", 0.5)
+    monkeypatch.setattr(shared_module, "_KEEP", "sleep 98765.25; true")
+    with pytest.raises(WorldError, match="did not respond within") as caught:
+        keep_shared(str(node.base), "job-1/0", node.store.path("held"), user=USER)
+    assert caught.value.code == "shard_store"
+    assert not [p for p in psutil.process_iter() if "98765.25" in _line(p)]
+
+
 def test_shared_file_that_is_replaced_by_a_pipe_after_its_check_is_not_waited_for(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
+from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 
 import psutil
@@ -18,6 +21,7 @@ from headgate.live.ray_nodes import (
     alive,
     kill_node,
     local_cluster,
+    restart_nodes,
     start_node,
     start_nodes,
     stop_nodes,
@@ -82,11 +86,19 @@ def test_no_port_of_ray_accepts_another_user_and_one_call_of_root_ends_it(
     assert why_open(cluster) == ""
     (gcs,) = _ports(cluster, HEAD)["gcs_server"]
     assert [call(method, gcs) for method in OPEN] == [ANSWERED] * 3
+    (agent,) = [a for name, a in _ports(cluster, "a").items() if "RuntimeEnv" in name]
+    assert _posted(agent[0], "/get_or_create_runtime_env") == HTTPStatus.UNAUTHORIZED
     # The same call where the filter lets it pass: what it keeps away.
     raylets = _ports(cluster, "a")["raylet"]
     assert LOST in [call(SYNC, address) for address in raylets]
     until(lambda: "a" not in _listed(cluster), "the raylet of the node has ended")
     assert call(SYNC, gcs) == LOST
+
+
+def _posted(address: str, path: str) -> int:
+    with closing(HTTPConnection(address)) as connection:
+        connection.request("POST", path)
+        return connection.getresponse().status
 
 
 def _listed(cluster: LocalCluster) -> list[str]:
@@ -125,6 +137,20 @@ def test_every_port_is_of_the_block_of_its_node_and_the_filter_follows_a_restart
     found = _all_ports(now)
     assert len(found) >= 7
     assert set(calls(python_for_all(), OTHER, SYNC, found)) == {REFUSED}
+
+
+def test_cluster_that_is_started_again_is_closed_again(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    (gcs,) = _ports(cluster, HEAD)["gcs_server"]
+    assert call(SYNC, gcs) == LOST
+    restart_nodes(tmp_path, head_starts=1)
+    now = local_cluster(tmp_path)
+    assert now is not None
+    found = _all_ports(now)
+    assert len(found) >= 7
+    assert set(calls(python_for_all(), OTHER, SYNC, found)) == {REFUSED}
+    assert [name for name in _tables().split() if f"-{cluster.sessions[HEAD]}-" in name] == []
 
 
 def test_filter_goes_with_the_cluster(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from headgate.live.expiry import Expiry
 from headgate.live.link import ReachableNodes
 from headgate.live.ray_nodes import Member
 from headgate.live.replication import Replicator
-from headgate.live.shared import find_shared, keep_shared, remove_shared
+from headgate.live.shared import find_shared
 from headgate.live.split import NodeSpace, choose_further
 from headgate.live.sweep import leftovers
 from headgate.model import (
@@ -42,6 +42,7 @@ from headgate.model import (
 )
 from headgate.protocol import (
     DatasetAdded,
+    Decide,
     Event,
     JobSubmitted,
     LaunchTask,
@@ -91,6 +92,7 @@ class Bench:
         self.root = root
         self.at = 100.0
         self.engine = Engine()
+        self.decide: Decide | None = None  # the last one
         self.events: list[Event] = []
         self.reachable = ReachableNodes()
         self.agents: dict[str, Any] = {}
@@ -132,7 +134,9 @@ class Bench:
         self.give(NodeLost(at=self.at, node=name))
 
     def give(self, *events: Event) -> list[Any]:
-        return self.engine.handle(*events)
+        commands = self.engine.handle(*events)
+        self.decide = next((c for c in commands if isinstance(c, Decide)), self.decide)
+        return commands
 
     def post(self, events: Sequence[Event]) -> Future[None]:
         self.events += events
@@ -142,12 +146,21 @@ class Bench:
         return done
 
     def run_job(
-        self, name: str, results: Sequence[bytes | None], node: str = "n0", **more: Any
+        self,
+        name: str,
+        results: Sequence[bytes | None],
+        node: str = "n0",
+        user: str = ME,
+        **more: Any,
     ) -> None:
         """Submit a job, and run each of its tasks that has a result to its end on one node."""
         tasks = tuple(Task(gpus=1) for _ in results)
-        job = Job(id=name, name=name, user=ME, queue="default", tasks=tasks, **more)
-        (decide,) = self.give(JobSubmitted(at=self.at, job=job))
+        job = Job(id=name, name=name, user=user, queue="default", tasks=tasks, **more)
+        if self.decide is not None:  # no plan was made yet, as a task of an earlier job waits
+            self.give(PlanReady(at=self.at, seen=self.decide.seen, plan=Plan(steps=Steps.of([]))))
+        self.give(JobSubmitted(at=self.at, job=job))
+        decide, self.decide = self.decide, None
+        assert decide is not None
         state = self.engine.state
         first, at = len(state.tasks.state) - len(tasks), state.names.node_rows[node]
         known = {i: content for i, content in enumerate(results) if content is not None}
@@ -418,55 +431,6 @@ def test_shared_result_is_checked_again_after_its_file_system_did_not_respond(
     bench.replicate()
     assert len(calls) == 2
     assert bench.engine.state.tasks.state[0] == TaskState.WAITING, "it is computed again"
-
-
-# --- the shared path ---------------------------------------------------------------------------
-
-
-def test_incomplete_shared_file_is_not_used(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.write_bytes(b"content")
-    keep_shared(str(tmp_path), "j-1/4.2", source, user=ME)
-    assert (tmp_path / "j-1" / "4.2").read_bytes() == b"content"
-    whole = Shard(id="j-1/4.2", size_bytes=7)
-    assert find_shared(str(tmp_path), whole, user=ME) == tmp_path / "j-1" / "4.2"
-    assert find_shared(str(tmp_path), Shard(id="j-1/4.2", size_bytes=8), user=ME) is None
-    assert find_shared(str(tmp_path), Shard(id="j-1/4.3", size_bytes=7), user=ME) is None
-
-
-def test_shared_copy_that_fails_leaves_no_file(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    with pytest.raises(WorldError):
-        keep_shared(str(tmp_path), "j/0", source, user=ME)
-    assert list(tmp_path.iterdir()) == []
-    source.touch()
-    with pytest.raises(WorldError) as refused:
-        keep_shared(str(tmp_path / "missing"), "j/0", source, user=ME)
-    assert refused.value.code == "shard_store"
-    assert not (tmp_path / "missing").exists()
-
-
-def test_files_of_others_on_the_shared_path_stay(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.touch()
-    for shard in ("j/0", "j/1.0", "k/0"):
-        keep_shared(str(tmp_path), shard, source, user=ME)
-    (tmp_path / "j" / ".draft-of-a-node-that-died").touch()
-    (tmp_path / "j" / "notes.txt").touch()
-    for _ in range(2):
-        remove_shared(str(tmp_path), "j", user=ME)
-    remove_shared(str(tmp_path), "never", user=ME)
-    left = sorted(str(f.relative_to(tmp_path)) for f in tmp_path.rglob("*") if f.is_file())
-    assert left == ["j/notes.txt", "k/0", "source"]
-
-
-def test_shared_directory_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "0").touch()
-    (tmp_path / "j").symlink_to(elsewhere)
-    remove_shared(str(tmp_path), "j", user=ME)
-    assert (elsewhere / "0").exists()
 
 
 # --- expiry ------------------------------------------------------------------------------------

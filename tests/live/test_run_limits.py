@@ -335,25 +335,37 @@ asyncio.run(main())
 @needs_groups
 def test_group_of_processes_that_died_together_is_ended_later(place: Path) -> None:
     owner = subprocess.Popen(
-        [sys.executable, "-c", DIES, place / "nodes", USER], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", DIES, place / "nodes", "root"], stdout=subprocess.PIPE, text=True
     )
-    assert owner.stdout is not None
-    guard = psutil.Process(int(owner.stdout.readline()))
+    try:
+        assert owner.stdout is not None
+        guard = psutil.Process(int(owner.stdout.readline()))
+        sleeps = dies(place, owner, guard)
+    finally:
+        owner.kill()
+        owner.communicate()
+    run_limits.remove_groups(place / "nodes")
+    assert groups(place) == []
+    assert sleeps.wait(timeout=30) == -signal.SIGKILL
+
+
+def dies(
+    place: Path, owner: subprocess.Popen[str], guard: psutil.Process
+) -> subprocess.Popen[bytes]:
+    """Kill a worker with its guard and its owner; return a process that is left in its group."""
     while not (members := guard.children()):
         time.sleep(0.02)
     run_limits.remove_groups(place / "nodes")
     assert len(groups(place)) > 0, "its owner lives"
-    for group in groups(place)[:1]:  # what left the worker and its guard
-        sleeps = subprocess.Popen(["sleep", "600"])
-        (group / "cgroup.procs").write_text(str(sleeps.pid))
+    sleeps = subprocess.Popen(["sleep", "600"])
+    for group in groups(place):
+        leaf = group / "processes"
+        (leaf if leaf.exists() else group).joinpath("cgroup.procs").write_text(str(sleeps.pid))
     guard.suspend()
     owner.kill()
-    owner.communicate()
     guard.kill()
     psutil.wait_procs([guard, *members], timeout=30)
-    run_limits.remove_groups(place / "nodes")
-    assert groups(place) == []
-    assert sleeps.wait(timeout=30) == -signal.SIGKILL
+    return sleeps
 
 
 # ------------------------------------------------------------------------------- without them

@@ -6,6 +6,7 @@ import grp
 import json
 import os
 import pwd
+import shutil
 import stat
 import subprocess
 import sys
@@ -15,13 +16,17 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.live.accounts import OTHER, USER, python_for_all, root_only
+from tests.live import grpc_call
+from tests.live.accounts import OTHER, USER, needs_filter, python_for_all, root_only
+from tests.live.grpc_call import REFUSED
 from tests.live.ray_programs import pair, seen
 from tests.live.system import Gates, Headgate
 
 from headgate.base.errors import SpecError
+from headgate.live.ray_nodes import alive
 
 pytestmark = [pytest.mark.live, *root_only]
+with_filter = needs_filter[-1]
 GROUP = USER  # its only member by name; others come in with its group alone
 
 AS_ANOTHER = """
@@ -128,6 +133,7 @@ def test_users_see_all_jobs_and_end_their_own(headgate: Headgate, member: Caller
     assert Caller(headgate, OTHER).call("jobs") == "unreachable"
 
 
+@with_filter
 def test_ray_programs_of_two_users_run_together_and_see_only_their_grants(
     headgate: Headgate, member: Caller
 ) -> None:
@@ -148,6 +154,7 @@ def test_ray_programs_of_two_users_run_together_and_see_only_their_grants(
     assert not first["reads_token"]
     assert first["status"] != 0
     assert "token" in first["error"].lower()
+    assert first["call"] == REFUSED
 
 
 def test_logs_results_and_messages_are_for_their_owner_unless_public(
@@ -252,12 +259,28 @@ def test_no_token_is_in_a_command_line_or_an_environment_of_a_run(
     headgate.ends(job, "cancelled")
 
 
-def test_ray_rejects_clients_without_its_token(headgate: Headgate, member: Caller) -> None:
+@with_filter
+def test_runs_of_users_cannot_call_the_nodes(headgate: Headgate, member: Caller) -> None:
+    """One such call would end the head."""
+    script = headgate.base / "call.py"
+    shutil.copy(grpc_call.__file__, script)
+    script.chmod(0o644)
+    ports = [p for b in headgate.cluster.ports.values() for p in (b.gcs, b.gcs + 2, b.last)]
+    targets = [headgate.cluster.address, *(f"127.0.0.1:{port}" for port in ports)]
+    method = "/ray.rpc.syncer.RaySyncer/StartSync"
+    call = f"python -I {script} {method} {' '.join(targets)} > {{output}}"
+    job = member.call("submit", _job(call))
+    headgate.ends(job)
+    assert set(json.loads(headgate.result(job))) == {REFUSED}
+    assert alive(headgate.cluster) == tuple(headgate.cluster.seats)
+
+
+def test_ray_rejects_clients_without_its_token(headgate: Headgate) -> None:
     code = (
         f"import ray; ray.init(address='{headgate.cluster.address}', log_to_driver=False);"
         "print('IN', ray.cluster_resources())"
     )
-    job = member.call("submit", _job(f'timeout 60 python -c "{code}" || true'))
+    job = headgate.submit(_job(f'timeout 60 python -c "{code}" || true'))  # root reaches it
     headgate.ends(job)
     log = headgate.client.log(job, 0, attempt=None, offset=0)["text"]
     assert "token" in log.lower()

@@ -55,16 +55,17 @@ def test_every_job_ends_in_a_storm_or_needs_a_node_that_never_returned(name: str
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"),
+    ("name", "place", "seed"),
     [
-        ("fifo", 105),  # parts of GPUs that other programs withhold from further runs
-        ("gs", 35),  # a job runs on nodes alone that the mesh does not name
-        ("capacity", 35),
-        ("headgate", 20014),
-        ("easy-backfill", 20014),
+        ("fifo", "", 105),  # parts of GPUs that other programs withhold from further runs
+        ("gs", "", 35),  # a job runs on nodes alone that the mesh does not name
+        ("capacity", "", 35),
+        ("headgate", "", 20014),
+        ("easy-backfill", "", 20014),
+        ("srtf", "block", 30005),  # a task lacks a license that another task of its job holds
     ],
 )
-def test_storms_of_jobs_that_communicate(name: str, seed: int) -> None:
-    policy = MAKERS[name]()
+def test_storms_of_jobs_that_communicate(name: str, place: str, seed: int) -> None:
+    policy = make_policy(POLICIES, name, {"place": place} if place else {})
     watch = ride(seed, policy, links=True)
-    assert ends_all(watch.engine, held_back=policy.name in HELD_BACK)
+    assert ends_all(watch.engine, held_back=name in HELD_BACK)

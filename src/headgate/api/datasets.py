@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import Path, Query, Request
 
 from headgate.api import views
 from headgate.api.bodies import pieces_of
@@ -15,12 +15,13 @@ from headgate.api.deps import (
     Limit,
     Pools,
     User,
+    new_router,
     page_start,
 )
 from headgate.api.responses import EscapedJSON
 from headgate.state.lookup import dataset_of
 
-router = APIRouter()
+router = new_router()
 
 _MOST_SHARDS = 1_000_000
 Body = dict[str, Any]

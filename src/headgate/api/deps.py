@@ -8,16 +8,18 @@ import pwd
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import AsyncExitStack
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from inspect import iscoroutinefunction
 from typing import Annotated, Any, ParamSpec, TypeVar, cast
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.routing import APIRoute
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from headgate.api.controller import Controller
 from headgate.base.errors import Problem, SpecError, WorldError
@@ -25,6 +27,8 @@ from headgate.live.user_slots import UserSlots
 from headgate.model import Job
 
 VERSION = version("headgate")
+MOST_CONNECTIONS = 512
+"""Connections of one user at the same time; a further one gets an error and is closed."""
 PEER = "headgate.peer"  # the key in the ASGI scope
 _MOST_DIGITS = 12
 _MOST_TASKS = 1_000_000
@@ -70,6 +74,7 @@ class ThreadPools:
     uid = -1  # of the caller
 
     def __init__(self) -> None:
+        self.memory = UserSlots("requests", 32, each=4, waiting=MOST_CONNECTIONS)
         self.texts = UserSlots("job files", 128, each=32)  # of 4 MiB, until they are handled
         self.journal = UserSlots("requests for the journal", 128, each=32)
         self.nodes = UserSlots("requests to nodes", 32, each=8)
@@ -118,16 +123,31 @@ class ThreadPools:
             return await waiting
 
 
-def holding(choose: Callable[[ThreadPools], UserSlots]) -> type[APIRoute]:
-    """Return a kind of route that holds a slot of its caller until its response has been sent."""
+def new_router(choose: Callable[[ThreadPools], UserSlots] | None = None) -> APIRouter:
+    """Return a router whose requests hold one of these slots until their responses have been sent.
 
-    class HoldingRoute(APIRoute):
+    By default, requests that are served from memory (plain `def` routes) hold one while they are.
+    """
+
+    class SharedRoute(APIRoute):
         async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-            slots = choose(scope["app"].state.pools)
-            async with slots.slot(cast("Peer", scope[PEER]).uid):
+            pools, uid = scope["app"].state.pools, cast("Peer", scope[PEER]).uid
+            if choose is not None:
+                async with choose(pools).slot(uid):
+                    await super().handle(scope, receive, send)
+            elif iscoroutinefunction(self.endpoint):  # it takes slots itself
                 await super().handle(scope, receive, send)
+            else:
+                async with AsyncExitStack() as held:
+                    await held.enter_async_context(pools.memory.slot(uid))
 
-    return HoldingRoute
+                    async def sent(message: Message) -> None:
+                        await held.aclose()  # the client may read slowly
+                        await send(message)
+
+                    await super().handle(scope, receive, sent)
+
+    return APIRouter(route_class=SharedRoute)
 
 
 def _controller(request: Request) -> Any:

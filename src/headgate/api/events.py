@@ -8,15 +8,15 @@ import threading
 from collections.abc import AsyncIterator
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from headgate.api import views
 from headgate.api.controller import Controller
-from headgate.api.deps import ControllerDep, Pools, holding
+from headgate.api.deps import ControllerDep, Pools, new_router
 from headgate.state import Snapshot
 
-router = APIRouter(route_class=holding(lambda pools: pools.events))
+router = new_router(lambda pools: pools.events)
 
 _WAIT_S = 1.0  # of a thread, and so the longest delay of the server's end
 _PAUSE_S = 0.2  # between two events: faster changes are reported together

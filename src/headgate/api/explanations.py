@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from headgate.api import archived
-from headgate.api.deps import ControllerDep, Ordinal, Pools, User
+from headgate.api.deps import ControllerDep, Ordinal, Pools, User, new_router
 from headgate.api.responses import EscapedJSON
 from headgate.api.views import explanation_view, reason_view, stop_view, without_message
 from headgate.base.errors import Problem, SpecError
@@ -17,7 +17,7 @@ from headgate.foresight.why import CandidateNode, RunFacts, Why, why
 from headgate.model import Locality
 from headgate.state.lookup import job_row, task_row
 
-router = APIRouter()
+router = new_router()
 Body = dict[str, Any]
 
 

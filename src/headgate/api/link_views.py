@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter
-
-from headgate.api.deps import ControllerDep, Pools
+from headgate.api.deps import ControllerDep, Pools, new_router
 from headgate.api.responses import EscapedJSON
 from headgate.base.units import finite
 from headgate.planning.link_report import LinkReport, link_report
 
-router = APIRouter()
+router = new_router()
 
 
 @router.get("/links")

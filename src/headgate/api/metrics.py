@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fastapi import APIRouter
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headgate.api.deps import ControllerDep
+from headgate.api.deps import ControllerDep, new_router
 from headgate.planning.certificates import CertificateStats
 
-router = APIRouter()
+router = new_router()
 
 
 @router.get("/metrics")

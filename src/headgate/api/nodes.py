@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
-from headgate.api.deps import ControllerDep, DryRun, Pools, User
+from headgate.api.deps import ControllerDep, DryRun, Pools, User, new_router
 from headgate.api.views import drain_view
 from headgate.foresight.nodes import shape_text
 from headgate.model.scaling import Shape
 from headgate.planning.scaler import wanted_now
 from headgate.state import Snapshot
 
-router = APIRouter()
+router = new_router()
 Body = dict[str, Any]
 _LONGEST_REASON = 1000
 

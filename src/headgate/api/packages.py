@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from headgate.api.bodies import pieces_of
-from headgate.api.deps import ControllerDep, Pools, User
+from headgate.api.deps import ControllerDep, Pools, User, new_router
 
-router = APIRouter()
+router = new_router()
 Body = dict[str, Any]
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Annotated, Any
 
 from anyio import to_thread
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
 from headgate.api import archived, views
@@ -23,8 +23,8 @@ from headgate.api.deps import (
     Pools,
     ThreadPools,
     User,
-    holding,
     need_readable,
+    new_router,
     page_start,
 )
 from headgate.api.responses import EscapedJSON
@@ -34,8 +34,8 @@ from headgate.model import Job, LogPiece
 from headgate.state import JobState, Snapshot
 from headgate.state.lookup import job_row, known_row, task_row
 
-router = APIRouter()
-downloads = APIRouter(route_class=holding(lambda pools: pools.downloads))
+router = new_router()
+downloads = new_router(lambda pools: pools.downloads)
 
 _MOST_BYTES = 1 << 60
 Body = dict[str, Any]

@@ -22,7 +22,7 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from headgate.api.deps import PEER, Peer
+from headgate.api.deps import MOST_CONNECTIONS, PEER, Peer
 from headgate.api.errors import error_body, status_of
 from headgate.base.errors import Problem, SpecError, WorldError, nearest
 
@@ -31,8 +31,6 @@ _STOP_S = 30.0
 _DRAIN_S = 3
 CLIENT_S = 30.0
 """Seconds for the head of a request, and for the rest of one that has its response already."""
-MOST_CONNECTIONS = 512
-"""Connections of one user at the same time; a further one gets an error and is closed."""
 _FILES = 65_536
 
 

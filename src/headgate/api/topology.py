@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 
 from headgate.api.bodies import text_of
-from headgate.api.deps import ControllerDep, DryRun, Pools, User
+from headgate.api.deps import ControllerDep, DryRun, Pools, User, new_router
 from headgate.api.responses import EscapedJSON
 from headgate.base.errors import SpecError
 from headgate.model.topology import BadTopology, FatTree, Mesh, Topology, Tree
@@ -15,7 +15,7 @@ from headgate.planning.fabric import Fabric
 from headgate.spec import load_topology
 from headgate.state import Snapshot
 
-router = APIRouter()
+router = new_router()
 Body = dict[str, Any]
 
 

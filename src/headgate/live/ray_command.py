@@ -1,4 +1,4 @@
-"""The commands that start the Ray nodes of a local cluster, and the labels by which it is read."""
+"""How the Ray nodes of a local cluster are started: commands, labels and environments."""
 
 from __future__ import annotations
 
@@ -25,6 +25,17 @@ SETTINGS = {
     "RAY_memory_monitor_refresh_ms": "0",
 }
 """The environment of the nodes."""
+
+DRIVER_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # a connection to a cluster that does not respond fails after 30 s instead of some minutes
+    "RAY_NUM_REDIS_GET_RETRIES": "3",
+    "RAY_py_gcs_connect_timeout_s": "5",
+    "RAY_gcs_rpc_server_connect_timeout_s": "2",
+    # a driver that has lost its cluster must not start another one
+    "RAY_ENABLE_AUTO_CONNECT": "0",
+}
+"""The environment of a driver, of any cluster."""
 
 _STORE_BYTES = 80_000_000  # shards travel by Flight, so Ray's own object stores stay small
 

@@ -38,6 +38,7 @@ from headgate.live.packet_filter import (
 from headgate.live.private import private_files, secret, write_private
 from headgate.live.ray_command import (
     ABOVE_RACKS,
+    DRIVER_SETTINGS,
     MEMORY_LABEL,
     NAME_LABEL,
     RACK_LABEL,
@@ -57,16 +58,8 @@ log = logging.getLogger(__name__)
 _RECORD = "ray.json"
 _LOCK = "ray.json.lock"
 _STARTED = "Ray runtime started"
-_HEAD_PORTS, _NODE_PORTS = 400, 200  # the masters of all jobs run on the head
-_DRIVER_SETTINGS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    # a connection to a cluster that does not respond fails after 30 s instead of some minutes
-    "RAY_NUM_REDIS_GET_RETRIES": "3",
-    "RAY_py_gcs_connect_timeout_s": "5",
-    "RAY_gcs_rpc_server_connect_timeout_s": "2",
-    # a driver that has lost its cluster must not start another one
-    "RAY_ENABLE_AUTO_CONNECT": "0",
-}
+_HEAD_PORTS = 800  # the masters of all jobs run on the head
+_NODES_PORTS, _NODE_PORTS = 1600, 200  # for all nodes together, and for each at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -343,7 +336,7 @@ def connect(address: str, *, token: str | None = None) -> None:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
     except (OSError, ValueError) as error:
         raise WorldError(f"no Ray cluster responds at '{address}': {error}") from error
-    os.environ.update(_DRIVER_SETTINGS)
+    os.environ.update(DRIVER_SETTINGS)
     if token is not None:
         os.environ.update(_token_settings(token))
         os.environ.pop("RAY_AUTH_TOKEN", None)  # Ray would prefer it
@@ -479,7 +472,8 @@ def _log_of(cluster: LocalCluster, name: str) -> Path:
 def _spawn_node(state: Path, cluster: LocalCluster, node: Node) -> None:
     number = list(cluster.seats).index(node.id)  # short: it is part of socket paths
     host, temp = cluster.seats[node.id].address, f"{cluster.temp}/{number}"
-    with claimed_ports(_NODE_PORTS) as (ports, claim):
+    count = max(_NODE_PORTS, _NODES_PORTS // len(cluster.nodes))
+    with claimed_ports(count) as (ports, claim):
         cluster.ports[node.id] = ports
         command = node_command(cluster.address, node, host, temp, ports)
         _spawn(state, cluster, node.id, command, claim)

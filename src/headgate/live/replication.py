@@ -11,6 +11,7 @@ import asyncio
 import logging
 import math
 import zlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from headgate.live.link import ReachableNodes
 from headgate.live.shared import find_shared
 from headgate.live.split import NodeSpace, choose_further
 from headgate.live.supervise import supervise
+from headgate.live.user_slots import UserSlots
 from headgate.model import SHARED, Job, RunId, Shard, result_ids, task_of_result
 from headgate.protocol import Event, ReplicaAdded, ReplicaLost
 from headgate.state import JobState, Snapshot, TaskState
@@ -95,6 +97,13 @@ def _copies_of(view: Snapshot, shard: str) -> Copies | None:
     return None if row is None else copies_of(view, row)
 
 
+def _owner(view: Snapshot, row: int) -> str:
+    """Return the user of the job whose result a shard is, '' if it is none of a known job."""
+    found = task_of_result(view.names.shards[row])
+    job_row = None if found is None else known_row(view, found[0])
+    return "" if job_row is None else view.job(job_row).user
+
+
 def _lost_shared(view: Snapshot, shard: str) -> bool:
     """Return whether an active job's result should be below its shared path, and is not."""
     found, row = task_of_result(shard), known_shard(view, shard)
@@ -133,11 +142,13 @@ class Replicator:
         self._ready: dict[str, None] = {}  # to be checked, in order
         self._waiting: dict[str, None] = {}  # to be checked after nodes have changed
         self._copying: dict[str, asyncio.Task[None]] = {}
+        self._busy: Counter[str] = Counter()  # of those, by user
         # nodes where a copy failed, until the shard is in `_waiting`
         self._failed: dict[str, set[str]] = {}
         self._retry_at = 0.0
         self._up: frozenset[str] = frozenset()
         self._checks: set[asyncio.Task[None]] = set()
+        self._checking = UserSlots("checks", 2, each=1)  # a path that hangs takes a minute
         self._reported_short: set[str] = set()  # jobs whose missing copies were logged
 
     async def run(self) -> None:
@@ -151,14 +162,22 @@ class Replicator:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Start copies of ready results, at most one per node at a time."""
+        """Start copies of ready results, at most as many of a user as nodes, and one more.
+
+        That is for others: copies of a user to a shared path take as long as that lets them.
+        """
         view, most = self._snapshot(), max(2, len(self._up))
         for shard in [shard for shard, _ in zip(self._ready, range(_PER_LOOK), strict=False)]:
-            if len(self._copying) >= most:
+            if len(self._copying) > most:
                 break
             del self._ready[shard]
-            if shard not in self._copying:  # else it is checked again after that copy
-                self._start_copies(shard, _copies_of(view, shard))
+            if shard in self._copying:  # it is checked again after that copy
+                continue
+            now = _copies_of(view, shard)
+            if now is not None and self._busy[now.job.user] >= most:
+                self._ready[shard] = None  # behind those of other users, whose paths respond
+            else:
+                self._start_copies(shard, now)
 
     def _collect(self, view: Snapshot) -> None:
         """Add the shards that may lack copies to `_ready`."""
@@ -167,9 +186,12 @@ class Replicator:
         names = view.names.shards
         self._ready.update((names[row], None) for row in rows if copies_of(view, row) is not None)
         self._seen = view
-        alone = [names[row] for row in rows if view.shards.shared[row] and not view.replicas(row)]
-        if alone:
-            work = partial(self._check_shared, alone)
+        alone: dict[str, list[str]] = {}  # by user
+        for row in rows:
+            if view.shards.shared[row] and not view.replicas(row) and (user := _owner(view, row)):
+                alone.setdefault(user, []).append(names[row])
+        for user, shards in alone.items():
+            work = partial(self._check_shared, user, shards)
             check = asyncio.create_task(supervise("checking results on shared paths", work))
             self._checks.add(check)
             check.add_done_callback(self._checks.discard)
@@ -193,6 +215,7 @@ class Replicator:
             self._waiting[shard] = None
             self._failed.pop(shard, None)
             return
+        self._busy[now.job.user] += 1
         self._copying[shard] = asyncio.create_task(self._make_copies(now, source, targets))
 
     def _targets(self, now: Copies, failed: Collection[str]) -> tuple[str, ...]:
@@ -219,6 +242,7 @@ class Replicator:
                     self._log_shortage(before, problem)
         finally:
             del self._copying[shard]
+            self._busy -= Counter([before.job.user])  # drops those without any
             self._ready[shard] = None  # checked again for missing copies
         self._start_waiting()  # unless cancelled
 
@@ -249,14 +273,15 @@ class Replicator:
             copied = copy_from.remote(what.shard.id, *self._reachable.addresses[source])
         return copied
 
-    async def _check_shared(self, shards: Sequence[str]) -> None:
-        """Check that results stored only on a shared path exist while a job needs them.
+    async def _check_shared(self, user: str, shards: Sequence[str]) -> None:
+        """Check that a user's results stored only on a shared path exist while a job needs them.
 
-        If a user has removed them, or the path does not exist, their loss is posted, and their
+        If the user has removed them, or the path does not exist, their loss is posted, and their
         tasks run again.
         """
-        view = self._snapshot()
-        lost = await asyncio.to_thread(lambda: [s for s in shards if _lost_shared(view, s)])
+        async with self._checking.slot(user):
+            view = self._snapshot()
+            lost = await asyncio.to_thread(lambda: [s for s in shards if _lost_shared(view, s)])
         if lost:
             at = self._now()
             events = [ReplicaLost(at=at, shard=shard, node=SHARED) for shard in lost]

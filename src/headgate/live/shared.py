@@ -8,12 +8,19 @@ access to it has that user's rights.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from subprocess import DEVNULL, PIPE
 from typing import IO, Any
 from urllib.parse import quote
 
 from headgate.base.errors import Problem, WorldError
+from headgate.base.units import format_seconds
 from headgate.live.account import account_for, file_sizes
 from headgate.live.store import PIECE_BYTES, READ_ONLY, disk_errors, write_whole
 from headgate.model import Shard, task_of_result
@@ -32,17 +39,22 @@ find "$2" -mindepth 1 -maxdepth 1 -regextype posix-extended \
     -regex '.*/([0-9]+(\.[0-9]+)?|\.draft-[^/]*)' -delete || exit 1
 rmdir -- "$2" 2> /dev/null || true
 """
+_GRACE_S = 60.0
+_LEAST_BYTES_PER_S = 256 << 10  # a file system of the user that is slower does not hold us up
 _FULL = ("No space left on device", "Disk quota exceeded")
 
 
 def keep_shared(path: str, shard_id: str, source: Path, *, user: str) -> None:
     """Write a file as a result below a shared path, atomically.
 
-    WorldError `disk_full` or `shard_store`, also when the path itself does not exist.
+    WorldError `disk_full` or `shard_store`, also when the path itself does not exist, or takes less
+    than 256 KiB a second beyond a minute.
     """
     file = _file(path, shard_id)
     with disk_errors(source), source.open("rb") as content:
-        problem = _as_user(user, _KEEP, path, file.parent.name, file.name, stdin=content)
+        limit_s = _limit_s(source.stat().st_size)
+        names = (path, file.parent.name, file.name)
+        problem = _as_user(user, _KEEP, *names, stdin=content, limit_s=limit_s)
     if problem:
         full = any(text in problem for text in _FULL)
         hint = "free some space there" if full else ""
@@ -77,12 +89,10 @@ def copy_shared(path: str, shard: Shard, to: Path, *, user: str) -> bool:
         *("dd", f"if={_file(path, shard.id)}", f"count={shard.size_bytes}", "bs=1M"),
         *("iflag=nonblock,fullblock,count_bytes", "status=none"),
     ]
-    options: dict[str, Any] = account_for(user).options()
     with disk_errors(to.parent), to.open("xb", buffering=0) as copy:
         os.fchmod(copy.fileno(), READ_ONLY)
-        with subprocess.Popen(
-            command, **options, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        ) as reader:
+        limit_s = _limit_s(shard.size_bytes)
+        with _run_as(user, command, limit_s, stdout=PIPE, stderr=DEVNULL) as reader:
             assert reader.stdout is not None
             while piece := reader.stdout.read(PIECE_BYTES):
                 write_whole(copy.fileno(), piece)
@@ -95,26 +105,52 @@ def remove_shared(path: str, job: str, *, user: str) -> None:
     OSError on failure; missing results are no failure.
     """
     try:
-        problem = _as_user(user, _REMOVE, path, quote(job, safe=""))
+        limit_s = 10 * _GRACE_S
+        problem = _as_user(user, _REMOVE, path, quote(job, safe=""), limit_s=limit_s)
     except WorldError as error:  # the user no longer exists
         raise OSError(str(error)) from error
     if problem:
         raise OSError(problem)
 
 
-def _as_user(user: str, script: str, *arguments: str, stdin: IO[bytes] | None = None) -> str:
+def _limit_s(size_bytes: int) -> float:
+    return _GRACE_S + size_bytes / _LEAST_BYTES_PER_S
+
+
+def _as_user(
+    user: str, script: str, *arguments: str, limit_s: float, stdin: IO[bytes] | int = DEVNULL
+) -> str:
     """Run a shell script as a user; return the first line of its error, or ''."""
+    command = ["sh", "-c", script, "sh", *arguments]
+    with _run_as(user, command, limit_s, stdin=stdin, stdout=DEVNULL, stderr=PIPE) as process:
+        message = process.communicate()[1].decode(errors="replace").strip().partition("\n")[0]
+    if process.returncode == -signal.SIGKILL:
+        message = f"its file system did not respond within {format_seconds(limit_s)}"
+    return (message or f"exit status {process.returncode}") if process.returncode else ""
+
+
+@contextmanager
+def _run_as(
+    user: str, command: Sequence[str], limit_s: float, **streams: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a program as a user, and wait for its end; all its processes are killed in time."""
     options: dict[str, Any] = account_for(user).options()
-    done = subprocess.run(
-        ["sh", "-c", script, "sh", *arguments],
-        **options,
-        check=False,
-        stdin=subprocess.DEVNULL if stdin is None else stdin,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    message = done.stderr.decode(errors="replace").strip().partition("\n")[0]
-    return (message or f"exit status {done.returncode}") if done.returncode else ""
+    with subprocess.Popen(command, **options, **streams, start_new_session=True) as process:
+        killer = threading.Timer(limit_s, partial(_kill, process))
+        killer.start()
+        try:
+            yield process
+            process.wait()
+        except BaseException:
+            _kill(process)
+            raise
+        finally:
+            killer.cancel()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _file(path: str, shard_id: str) -> Path:

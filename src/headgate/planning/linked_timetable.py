@@ -123,7 +123,7 @@ class LinkedTimetable(PackedTimetable):
 
     def _best_now(self, unit: Unit, run_s: float, expected_s: float) -> _Choice | None:
         """Return the set of those free now on which a unit ends soonest."""
-        demand, tasks = self.by_demand(unit)[0]
+        demand, tasks = unit.by_demand(self._scratch.snapshot)[0]
         distinct, work_s = unit.distinct_nodes, expected_s if math.isfinite(expected_s) else 0.0
         room = self._room_now(demand, len(tasks), run_s, set(), distinct=distinct)
         best: _Choice | None = None
@@ -159,7 +159,7 @@ class LinkedTimetable(PackedTimetable):
 
     def _best_later(self, unit: Unit, run_s: float, before: float) -> _Choice | None:
         """Return the set, free later, on which a unit ends soonest, if it ends `before` a time."""
-        demand, tasks = self.by_demand(unit)[0]
+        demand, tasks = unit.by_demand(self._scratch.snapshot)[0]
         best: _Choice | None = None
         work_s = run_s if math.isfinite(run_s) else 0.0
         known = set[bytes]()

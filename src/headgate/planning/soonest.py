@@ -29,7 +29,7 @@ class Soonest:
         """
         free_at, chosen = self._table.free_at, list[Ints]()
         at = self._table.now
-        for demand, tasks in self._table.by_demand(unit):
+        for demand, tasks in unit.by_demand(self._snapshot):
             spec = self._snapshot.names.demands[demand]
             if not spec.gpus:
                 continue

@@ -186,7 +186,7 @@ class Timetable:
         rows: list[int] = []
         used: set[int] = set()
         first = self._scratch.snapshot.nodes.first_gpu
-        for demand, tasks in self.by_demand(unit):
+        for demand, tasks in unit.by_demand(self._scratch.snapshot):
             before = len(self._scratch.starts)
             if not self._place_tasks(demand, tasks, run_s, used, distinct=unit.distinct_nodes):
                 return None
@@ -213,13 +213,6 @@ class Timetable:
                 if not self._scratch.place(next(left), node, gpus):
                     return False
         return next(left, None) is None
-
-    def by_demand(self, unit: Unit) -> list[tuple[int, list[int]]]:
-        """Return the tasks of a unit by demand, those with most GPUs first."""
-        tasks: dict[int, list[int]] = {}
-        for task, demand in zip(unit.tasks, unit.demands, strict=True):
-            tasks.setdefault(demand, []).append(task)
-        return sorted(tasks.items(), key=lambda each: (-self._demands[each[0]].gpus_milli, each[0]))
 
     def _usable_now(self, spec: Demand, rows: Ints, memory: Ints, run_s: float) -> Bools:
         """Return which GPUs are free and may be used for `run_s` seconds."""
@@ -334,7 +327,7 @@ class Timetable:
 
     def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
         """Return the reservation that `reserve` would make, without making it."""
-        at, demands = self.now, self.by_demand(unit)
+        at, demands = self.now, unit.by_demand(self._scratch.snapshot)
         while True:
             rows, soonest = self._chosen(demands, at, run_s, distinct=unit.distinct_nodes)
             if math.isinf(soonest):
@@ -362,7 +355,7 @@ class Timetable:
 
         `price`, `[GPU rows]`, is at least 0, and inf for GPUs that it may not have.
         """
-        demands = self.by_demand(unit)
+        demands = unit.by_demand(self._scratch.snapshot)
         rows, dearest = self._chosen(
             demands, 0.0, 0.0, distinct=unit.distinct_nodes, price=price[self._row]
         )

@@ -35,6 +35,14 @@ class Unit:
         """Return the thousandths of GPUs that it holds once started."""
         return sum(snapshot.names.demands[demand].gpus_milli for demand in self.demands)
 
+    def by_demand(self, snapshot: Snapshot) -> list[tuple[int, list[int]]]:
+        """Return its tasks by demand, those with most GPUs first."""
+        tasks: dict[int, list[int]] = {}
+        for task, demand in zip(self.tasks, self.demands, strict=True):
+            tasks.setdefault(demand, []).append(task)
+        specs = snapshot.names.demands
+        return sorted(tasks.items(), key=lambda each: (-specs[each[0]].gpus_milli, each[0]))
+
     def largest_first(self, snapshot: Snapshot) -> Unit:
         """Return the unit with its tasks by GPUs, most first, then by their memory."""
         if len(set(self.demands)) == 1:

@@ -8,9 +8,10 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from tests.policies.flow.bench import Bench, submitted
 
-from headgate.model import Node, Task
+from headgate.model import Gpu, Node, Task
 from headgate.planning.estimates import Estimates
 from headgate.policies.flow import TimelyFlow, bookings, headgate
 from headgate.policies.flow.preempt_units import UnitPreemptions
@@ -120,6 +121,29 @@ def test_gang_preempts_runs_of_a_job_above_its_share_once_its_debt_covers_their_
     for _ in range(5):
         advance(stage, 1.0)
     assert not stage.stops, "no GPU is preempted back"
+
+
+@pytest.mark.parametrize("licenses", [1, 2])
+def test_units_are_preempted_only_for_one_that_then_starts(licenses: int) -> None:
+    """A licensed task needs, beside GPUs, what another run holds, or, with two, what is free."""
+    stage = bench(slack=0.0)
+    node = Node(id="n", rack="r", gpus=(Gpu(memory_bytes=10**10),) * 6, cpus=8,
+                custom=(("license", 1000 * licenses),))  # fmt: skip
+    stage.apply(NodeJoined(at=0.0, node=node))
+    licensed = Task(gpus=2, custom=(("license", 1000),))
+    stage.apply(estimated(submitted("first", [licensed], user="a"), 1000.0))
+    wide = [Task(gpus=2, checkpoint_s=1.0)] * 9
+    stage.apply(estimated(submitted("wide", wide, user="b"), 1000.0))
+    stage.apply(estimated(submitted("late", [licensed], user="c"), 10.0))
+    begin(stage)
+    assert (len(stage.running("wide")), stage.running("late")) == (2, [])
+    for _ in range(60):
+        if stage.stops:
+            break
+        advance(stage, 1.0)
+    assert [stop.run.job for stop in stage.stops] == ["wide"] * (licenses - 1)
+    stage.stop()
+    assert stage.running("late") == [0] * (licenses - 1)
 
 
 def test_gang_above_its_share_is_preempted_as_a_whole() -> None:

@@ -194,7 +194,7 @@ class Bookings:
         The GPUs that they free are reserved.
         """
         bargain.held = bargain.held - (-self._won_milli // WHOLE)
-        preempted = UnitPreemptions(self._now, ahead, bargain)
+        preempted = UnitPreemptions(self._scratch, self._now, ahead, bargain)
         by_choice = {each.unit.tasks[0] for each in self.reservations if each.spread}
         for job in preempted.may_gain(self._order[: self._most]).tolist():
             unit = next(self._units(job), None)

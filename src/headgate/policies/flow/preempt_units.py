@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from headgate.planning.census import Bools
+from headgate.planning.room_freed import RoomFreed
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
 from headgate.planning.timetable import Timetable
@@ -16,6 +17,7 @@ from headgate.planning.units import Unit
 from headgate.policies.flow.in_flight import InFlight
 from headgate.protocol import Group, Stop
 from headgate.protocol.reasons import PreemptedFor
+from headgate.state import Scratch
 
 RESTART_S = 1.0
 """Assumed seconds to start a run again, besides its lost work, on each of its GPUs."""
@@ -83,9 +85,10 @@ class Bargain:
 class UnitPreemptions:
     """The units preempted for wide units in a round."""
 
-    def __init__(self, now: Standing, ahead: InFlight, bargain: Bargain) -> None:
+    def __init__(self, scratch: Scratch, now: Standing, ahead: InFlight, bargain: Bargain) -> None:
         """Start without any."""
         self._now, self._ahead, self.bargain = now, ahead, bargain
+        self._room = RoomFreed(scratch)
         self.groups: list[Group] = []
         self.freed: Bools = np.zeros(len(ahead.all_runs.gpu), bool)
         """The GPUs that they free, by held GPU."""
@@ -124,7 +127,7 @@ class UnitPreemptions:
 
         The price, in GPU seconds, must be less than the unit would wait otherwise, on all its GPUs,
         and the debt to its job must cover it, which pays it. The job holds less than its share, and
-        precedes each job that loses a unit, even after paying.
+        precedes each job that loses a unit, even after paying. It would start then.
         """
         bargain = self.bargain
         if bargain.held[job] >= bargain.target[job]:
@@ -147,6 +150,9 @@ class UnitPreemptions:
         rank = bargain.rank_of(job, total)
         losers = [int(self._ahead.all_runs.job[first]) for first in victims]
         if any(rank >= bargain.rank_of(loser, 0.0) for loser in losers):
+            return False
+        stops = [int(self._ahead.all_runs.task[first]) for first in victims]
+        if not self._room.holds(unit, chosen, stops):
             return False
         self._preempt(job, victims, total)
         return True

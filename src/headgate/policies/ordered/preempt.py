@@ -17,6 +17,7 @@ from headgate.model import WHOLE
 from headgate.planning.placement import timetable
 from headgate.planning.placers import Placer
 from headgate.planning.reservations import Reservation
+from headgate.planning.room_freed import RoomFreed
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.soonest import Soonest
 from headgate.planning.units import Unit, waiting_units
@@ -47,6 +48,7 @@ class Preempting:
         self._groups: list[Group] = []
         self._failed: set[object] = set()  # shapes
         self._protected = 0  # runs, from the first on
+        self._served = 0  # jobs whose runs are protected, likewise
         self._none_free: set[object] = set()  # shapes that cannot start now
         self._booked_milli: dict[int, int] = {}  # of GPUs that are freed for units, by queue
 
@@ -54,6 +56,7 @@ class Preempting:
         """Start what fits, stop what gives way."""
         self._table = timetable(self._scratch, self._cost_of, self._placer)
         self._soonest = Soonest(self._snapshot, self._table)
+        self._room = RoomFreed(self._scratch)
         rows = self._snapshot.jobs
         waits = np.flatnonzero(rows.waiting.take(self._jobs))
         jobs = self._jobs[waits]
@@ -82,6 +85,7 @@ class Preempting:
         of_job[self._jobs] = 1.0 + np.arange(len(self._jobs), 0, -1)
         cost = of_job[state.job.take(tasks)]
         cost[np.isin(tasks, self._outnumbered)] = 1.5
+        cost[np.isin(state.job.take(tasks), self._jobs[: self._served])] = math.inf
         cost[state.state.take(tasks) == TaskState.STOPPING] = 1.0
         moves = (state.target.take(tasks) >= 0) | (state.state.take(tasks) == TaskState.MOVING)
         cost[moves] = math.inf
@@ -122,7 +126,7 @@ class Preempting:
 
     def _protect(self, rank: int) -> None:
         """Put the GPUs of the first jobs' runs out of reach, except those that are stopped."""
-        runs = self._runs
+        runs, self._served = self._runs, rank
         first, end = self._protected, int(np.searchsorted(runs.rank, rank))
         if end > first:
             gpus = runs.gpus[runs.first[first] : runs.first[end]]
@@ -141,10 +145,9 @@ class Preempting:
         if (in_part or milli <= self._free_milli) and self._start(unit):
             return
         found = None if in_part else self._cheapest(unit)
-        if found is None:
+        if found is None or not self._free_for(found):
             self._failed.add(unit.shape)
         else:
-            self._free_for(found)
             self._booked_milli[queue] = booked + milli
 
     def _cheapest(self, unit: Unit) -> Reservation | None:
@@ -164,18 +167,23 @@ class Preempting:
             self._none_free.add(unit.shape)
         return starts
 
-    def _free_for(self, found: Reservation) -> None:
+    def _free_for(self, found: Reservation) -> bool:
         """Stop the runs that hold GPUs which a unit gets, and keep these for it.
 
-        Their other GPUs are then in reach of all later units.
+        Their other GPUs are then in reach of all later units. Not if it would not start then, since
+        others hold what else it needs; return whether it will.
         """
         reason = OutrankedBy(job=self._snapshot.job(found.unit.job).id, order=self._order)
         runs, soon = self._runs, self._snapshot.now + 1.0
-        for run in dict.fromkeys(runs.of_gpu[found.gpus].tolist()):
-            if run >= 0 and not self._stopped[run]:
-                stops = tuple(Stop(task) for task in runs.tasks_of(run))
-                self._groups.append(Group(stops, reason))
-                self._stopped[run] = True
-                self._table.hold(runs.gpus_of(run), soon)
+        held = dict.fromkeys(runs.of_gpu[found.gpus].tolist())
+        stopped = [run for run in held if run >= 0 and not self._stopped[run]]
+        tasks = [task for run in stopped for task in runs.tasks_of(run)]
+        if not self._room.holds(found.unit, found.gpus, tasks):
+            return False
+        for run in stopped:
+            self._groups.append(Group(tuple(map(Stop, runs.tasks_of(run))), reason))
+            self._stopped[run] = True
+            self._table.hold(runs.gpus_of(run), soon)
         self._table.hold(found.gpus, math.inf)
         self._count_gpus()
+        return True
