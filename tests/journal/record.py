@@ -1,6 +1,6 @@
 """Records the journal that later releases must open: `python -m tests.journal.record`.
 
-A storm, and a story of what no storm has, so that every field of every event is there. Beside the
+A storm, and a script of what no storm has, so that every field of every event is there. Beside the
 journal it writes what must be read from it, and what events could say then: a change of that needs
 a new number of the schema (`headgate.journal.journal.SCHEMA`) and a journal recorded with it.
 What a release has is never recorded again; before that, remove the files of the schema first.
@@ -15,8 +15,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from tests.journal.script import play
 from tests.journal.shapes import shape
-from tests.journal.story import tell
 from tests.sim.weather import world_of
 
 from headgate.app import POLICIES
@@ -117,7 +117,7 @@ def main() -> None:
             saved = seq
 
     drive(engine, world, record=record, observe=(snapshot,))
-    tell(engine, record, snapshot)
+    play(engine, record, snapshot)
     check(engine.state)
     journal.close()
     with closing(sqlite3.connect(path)) as database:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from tests.journal.record import RECORDED, facts
+from tests.journal.script import play
 from tests.journal.shapes import journaled, said, shape
-from tests.journal.story import tell
 
 from headgate.engine import Engine
 from headgate.engine.engine import Batch
@@ -93,7 +93,7 @@ def test_what_events_can_say_changes_only_with_the_schema() -> None:
     )
 
 
-def test_story_is_told_without_a_storm() -> None:
+def test_script_runs_without_a_storm() -> None:
     """It depends on no policy: so the next schema can be recorded whatever policies do."""
     engine, batches = Engine(), list[Batch]()
 
@@ -101,7 +101,7 @@ def test_story_is_told_without_a_storm() -> None:
         batches.append(batch)
         return batch
 
-    tell(engine, record)
+    play(engine, record)
     check(engine.state)
     again = Engine()
     for batch in batches:

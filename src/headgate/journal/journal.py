@@ -29,7 +29,7 @@ it is all stored. A change of what events can say needs a new one, so that earli
 the journal instead of failing at an event. 1 named commands by a counter; its events cannot be read
 any more. 2 had no moves, topologies, draining, scaling, items, nor GPUs of other programs."""
 
-_OLDEST = 2  # the schema from which on events are read as they are
+_OLDEST = 2  # its events, and those of later schemas, are read unchanged
 
 _EARLIER = (
     "this one cannot continue its jobs: finish them with that one, or move the file away to start"

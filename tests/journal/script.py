@@ -1,6 +1,6 @@
 """Events that no storm has, on an engine: every field of every type, each with its effect.
 
-Plans are made by hand, so what is told depends on no policy.
+Plans are made by hand, so the script depends on no policy.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ from headgate.protocol.reasons import MovedFor, PreemptedFor
 from headgate.protocol.resize import Reclaimed
 
 REJECTED = "it planned the impossible"
-QUEUE = Queue(name="told", weight=2.0, max_gpus=64, max_jobs_in_flight=99)
+QUEUE = Queue(name="scripted", weight=2.0, max_gpus=64, max_jobs_in_flight=99)
 SHAPE = NodeShape(
     levels=(GroupLevel(name="socket", bytes_per_s=8.0, groups=((0,), (1,))),), gpu_bytes_per_s=16.0
 )
@@ -116,7 +116,7 @@ MESH = ClusterMesh(sides=(3,), wrap=(True,), bytes_per_s=(9.0,), nodes=("m0", "m
 FAT_TREE = ClusterFatTree(ports=4, bytes_per_s=(1.0, 2.0, 3.0), nodes=("m0", "m1", "m2"))
 
 
-class _Teller:
+class _Script:
     """Gives an engine events and plans, a second apart each."""
 
     def __init__(
@@ -160,7 +160,7 @@ class _Teller:
         self.give(NodeJoined(at=self.at, node=Node(id=name, **fields)))
 
     def job(self, name: str, *tasks: Task, **more: Any) -> None:
-        fields = {"name": name, "user": "ada", "queue": "told", "tasks": tasks, **more}
+        fields = {"name": name, "user": "ada", "queue": "scripted", "tasks": tasks, **more}
         self.give(JobSubmitted(at=self.at, job=Job(id=name, **fields)))
 
     def starts(self, job: str, *places: tuple[str, tuple[int, ...]]) -> None:
@@ -192,16 +192,16 @@ class _Teller:
         return self._decide.seen
 
 
-def tell(
+def play(
     engine: Engine, record: Callable[[Batch], Batch], observe: Callable[[], None] = lambda: None
 ) -> None:
-    """Tell all of it, after a storm; batches go through `record`, after each comes `observe`."""
-    teller = _Teller(engine, record, observe)
+    """Play all of it, such as after a storm; batches go through `record`, after each comes `observe`."""
+    script = _Script(engine, record, observe)
     for chapter in (_cluster, _programs, _ends, _moves, _slots, _scaling, _data, _faults):
-        chapter(teller)
+        chapter(script)
 
 
-def _cluster(t: _Teller) -> None:
+def _cluster(t: _Script) -> None:
     """Queues, nodes, topologies, GPUs of other programs, draining."""
     t.give(QueueChanged(at=t.at, queue=QUEUE))
     estimates = Bandwidth(disk_bytes_per_s=90.0, rack_bytes_per_s=80.0, cluster_bytes_per_s=70.0)
@@ -226,7 +226,7 @@ def _cluster(t: _Teller) -> None:
     t.give(NodeReported(at=t.at, node="m0", cpus_milli=1500, memory_bytes=1 << 30, gpus=use))
 
 
-def _programs(t: _Teller) -> None:
+def _programs(t: _Script) -> None:
     """Jobs that declare everything; they stay queued, or wait."""
     environment = RunEnvironment(
         package="p1", pip=("numpy",), venv="/venv", setup=("module load cuda",)
@@ -248,13 +248,13 @@ def _programs(t: _Teller) -> None:
     tasks = (
         Task(gpu_milli=250, gpu_memory_bytes=8, custom=(("licence", 500),), memory_bytes=1 << 20),
         Task(cpus=1.5, gpus=0, compute_s=3.0, output_bytes=9, after=(0,), parts=3),
-        Task(checkpoint_s=60.0, reads=("told:0",), compute_s=100.0),
+        Task(checkpoint_s=60.0, reads=("data:0",), compute_s=100.0),
         Task(),
     )
     t.job(
         "all",
         *tasks,
-        shards=(Shard(id="told:0", size_bytes=11),),
+        shards=(Shard(id="data:0", size_bytes=11),),
         priority=3,
         retries=5,
         program=Program(stages=stages, envs={"LR": "0.1"}, environment=environment),
@@ -283,7 +283,7 @@ def _programs(t: _Teller) -> None:
         t.job(f"talks-{pattern}", Task(), Task(), gang=True, communication=means, after=("all",))
 
 
-def _ends(t: _Teller) -> None:
+def _ends(t: _Script) -> None:
     """Runs that end in each way, one of which is preempted, and one cancelled without grace."""
     usage = Usage(read_bytes=(1, 2, 3), read_s=0.5)
     for kind in FailureKind:
@@ -308,7 +308,7 @@ def _ends(t: _Teller) -> None:
     t.give(JobCancelled(at=t.at, job="gives-way", by="ada", now=True))
 
 
-def _moves(t: _Teller) -> None:
+def _moves(t: _Script) -> None:
     """A run that a plan moves, which has started again; one that moves still, as was requested."""
     t.job("moved", Task())
     t.starts("moved", ("m0", (0,)))
@@ -322,17 +322,17 @@ def _moves(t: _Teller) -> None:
     t.give(MoveRequested(at=t.at, move=Moved(runs=(place,), reason="requested", job="moved")))
 
 
-def _slots(t: _Teller) -> None:
+def _slots(t: _Script) -> None:
     """A lease, one slot of which another user gets."""
     t.job("slots", Task(), Task(), items=Items(count=100, retries=4))
     t.starts("slots", ("m3", (0,)), ("m3", (1,)))
     t.job("others", Task(), user="bob")
-    reason = Reclaimed(job="others", queue="told", user="bob")
+    reason = Reclaimed(job="others", queue="scripted", user="bob")
     t.plan(resizes=(Resize(t.job_row("slots"), t.row("m3"), 1, reason),))
     t.give(TaskStopped(at=t.at, run=t.run("slots", 1)))
 
 
-def _scaling(t: _Teller) -> None:
+def _scaling(t: _Script) -> None:
     """Orders that are fulfilled, failed, given up and pending; nodes that are removed."""
     t.give(ScalingChanged(at=t.at, scaling=None))
     t.give(ScalingChanged(at=t.at, scaling=SCALING))
@@ -350,22 +350,22 @@ def _scaling(t: _Teller) -> None:
     t.plan(orders=("large",))
 
 
-def _data(t: _Teller) -> None:
+def _data(t: _Script) -> None:
     """Datasets, replicas, a node that returns with some of its shards, the archive."""
-    shards = tuple(Shard(id=f"told:{n}", size_bytes=7 + n) for n in range(3))
+    shards = tuple(Shard(id=f"data:{n}", size_bytes=7 + n) for n in range(3))
     t.give(DatasetAdded(at=t.at, dataset=Dataset(name="d", user="ada", shards=shards, public=True)))
     t.give(DatasetAdded(at=t.at, dataset=Dataset(name="e", user="ada", shards=())))
     t.give(*(ReplicaAdded(at=t.at, shard=shard, node="m2") for shard in shards))
     t.give(DatasetRemoved(at=t.at, name="e"))
-    t.give(ReplicaLost(at=t.at, shard="told:0", node="m2"))
+    t.give(ReplicaLost(at=t.at, shard="data:0", node="m2"))
     t.give(NodeLost(at=t.at, node="m2"))
     back = Node(id="m2", rack="m", gpus=(Gpu(memory_bytes=80),) * 2, incarnation="boot-9")
-    t.give(NodeJoined(at=t.at, node=back, kept=True, without=("told:1",), holds=shards[:1]))
+    t.give(NodeJoined(at=t.at, node=back, kept=True, without=("data:1",), holds=shards[:1]))
     t.give(ResultsExpired(at=t.at, job="parts"))
     t.give(JobsArchived(at=t.at, jobs=("gives-way",)))
 
 
-def _faults(t: _Teller) -> None:
+def _faults(t: _Script) -> None:
     """A policy that plans what has become impossible, then the impossible; timers; a gap."""
     t.job("late", Task())
     t.ask()
