@@ -195,7 +195,7 @@ class _Script:
 def play(
     engine: Engine, record: Callable[[Batch], Batch], observe: Callable[[], None] = lambda: None
 ) -> None:
-    """Play all of it, such as after a storm; batches go through `record`, after each comes `observe`."""
+    """Play all of it, such as after a storm; record each batch, then call `observe`."""
     script = _Script(engine, record, observe)
     for chapter in (_cluster, _programs, _ends, _moves, _slots, _scaling, _data, _faults):
         chapter(script)
