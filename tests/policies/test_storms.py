@@ -18,7 +18,7 @@ from headgate.ports import Policy, make_policy
 from headgate.state import JobState
 
 SEEDS = 12
-HELD_BACK = {*(name for name, info in POLICIES.items() if info.parts), "fs"}
+HELD_BACK = {*(name for name, info in POLICIES.items() if info.parts), "fs", "fsp"}
 """Policies under which a job that can never start may hold back others: behind it in the order, or
 waiting for GPUs near their data beyond their share, of which it keeps a part, or with GPUs idle for
 tasks that lack the rest of their demand."""
