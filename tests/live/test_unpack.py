@@ -292,7 +292,7 @@ def leads_inside(path: Path, top: Path) -> bool:
     return Path(real).is_relative_to(os.path.realpath(top))
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=600, deadline=None)
 @given(
     entries=st.lists(
         st.tuples(PATHS.map("/".join), KINDS, PATHS.map("/".join), st.integers(0, 0o7777)),
