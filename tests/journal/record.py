@@ -1,18 +1,22 @@
 """Records the journal that later releases must open: `python -m tests.journal.record`.
 
-A storm with an archive, and one event of every type that it lacks. To be run once per schema, when
-its form is final; what it wrote is never changed afterwards.
+A storm, and a script of what no storm has, so that every field of every event is there. Beside the
+journal it writes what must be read from it, and what events could say then: a change of that needs
+a new number of the schema (`headgate.journal.journal.SCHEMA`) and a journal recorded with it.
+What a release has is never recorded again; before that, remove the files of the schema first.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from tests.journal.script import play
+from tests.journal.shapes import shape
 from tests.sim.weather import world_of
 
 from headgate.app import POLICIES
@@ -20,26 +24,8 @@ from headgate.engine import Engine, drive
 from headgate.engine.engine import Batch
 from headgate.journal import Journal, encode_snapshot
 from headgate.journal.journal import SCHEMA
-from headgate.model import Dataset, Shard
 from headgate.ports import make_policy
-from headgate.protocol import (
-    DatasetAdded,
-    DatasetRemoved,
-    Event,
-    GpuUse,
-    JobsArchived,
-    JournalGap,
-    NodeReported,
-    PlanFailed,
-    PlanRejected,
-    ReplicaAdded,
-    ReplicaLost,
-    ResultsExpired,
-    TimerFired,
-)
-from headgate.protocol.commands import Timer
-from headgate.state import JobState, TaskState
-from headgate.state.life import ENDED
+from headgate.state import JobState, TaskState, check
 from headgate.state.view import View
 from headgate.testing.storms import storm
 
@@ -71,38 +57,50 @@ def facts(view: View) -> dict[str, Any]:
             for row, shard in enumerate(view.names.shards)
         },
         "datasets": sorted(view.datasets),
+        **_cluster(view),
+        **_of_runs(view),
     }
 
 
-def _rest(engine: Engine) -> Iterator[Event]:
-    """Yield an event of every type that a storm has not."""
-    state = engine.state
-    at, node = state.now + 1, state.node(state.live_nodes()[0]).id
-    ended = [state.job(r).id for r, s in enumerate(state.jobs.state.array()) if s in ENDED]
-    shard = Shard(id="d:00000", size_bytes=7)
-    yield DatasetAdded(at=at, dataset=Dataset(name="d", user="ada", shards=(shard,)))
-    yield DatasetAdded(at=at, dataset=Dataset(name="e", user="ada", shards=()))
-    yield ReplicaAdded(at=at, shard=shard, node=node)
-    yield DatasetRemoved(at=at, name="e")
-    yield ReplicaLost(at=at, shard="d:00000", node=node)
-    yield NodeReported(
-        at=at, node=node, cpus_milli=1500, memory_bytes=1 << 30, gpus=(GpuUse(1 << 20, 250),)
-    )
-    yield PlanFailed(at=at, seen=state.version, message="it broke")
-    yield PlanRejected(at=at, message="it planned the impossible")
-    yield TimerFired(at=at + 2, timer=Timer.RETRY)
-    yield ResultsExpired(at=at + 3, job=ended[0])
-    yield JobsArchived(at=at + 4, jobs=tuple(ended[:1]))
-    yield JournalGap(at=at + 5, events=3)
+def _cluster(view: View) -> dict[str, Any]:
+    fleet, topology = view.fleet, view.topology
+    return {
+        "topology": None if topology is None else [type(topology).__name__, *topology.nodes],
+        "orders": {key: [o.shape, o.failures, o.message] for key, o in fleet.orders.items()},
+        "removing": dict(fleet.removing),
+        "draining": {node: [drain.by, drain.reason] for node, drain in fleet.drains.items()},
+        "withheld": [
+            [view.node(view.gpus.node[row]).id, row - view.nodes.first_gpu[view.gpus.node[row]]]
+            for row, held in enumerate(view.gpus.withheld)
+            if held
+        ],
+        "node_memos": {
+            name: {view.node(node).id: number for node, number in values.items()}
+            for name, values in view.node_memos.items()
+        },
+    }
+
+
+def _of_runs(view: View) -> dict[str, Any]:
+    names = {t: f"{view.job(view.tasks.job[t]).id}/{t}" for t in range(len(view.tasks.state))}
+    return {
+        "places": {names[task]: view.node(view.tasks.node[task]).id for task in view.holding()},
+        "stops": {names[t]: [s.cause.kind for s in stops] for t, stops in view.stops.items()},
+        "memos": {
+            name: {view.job(j).id: number for j, number in enumerate(column.array()) if number}
+            for name, column in view.memos.items()
+        },
+    }
 
 
 def main() -> None:
-    """Write `recorded/schema-N.db`, and beside it what must be read from it."""
+    """Write `recorded/schema-N.db`, `.json` and `.events.json`; not over those that exist."""
+    path = RECORDED / f"schema-{SCHEMA}.db"
+    if path.exists():
+        sys.exit(f"{path} exists: raise SCHEMA, or remove the files of a schema of no release")
     policy = make_policy(POLICIES, "headgate")
     weather = storm(_SEED, accepts=lambda job: policy.refuses(job) is None)
     world = world_of(weather, policy)
-    path = RECORDED / f"schema-{SCHEMA}.db"
-    path.unlink(missing_ok=True)
     engine, journal = Engine(), Journal.open(path)
     seq, saved = 0, 0
 
@@ -119,14 +117,15 @@ def main() -> None:
             saved = seq
 
     drive(engine, world, record=record, observe=(snapshot,))
-    for event in _rest(engine):
-        engine.replay(record((event,)))
+    play(engine, record, snapshot)
+    check(engine.state)
     journal.close()
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA journal_mode = DELETE")  # one file, which git can keep
     path.with_name(f"{path.name}.last").unlink()
-    text = json.dumps(facts(engine.state), indent=1)
-    path.with_suffix(".json").write_text(text + "\n", encoding="utf-8")
+    for suffix, content in ((".json", facts(engine.state)), (".events.json", shape())):
+        text = json.dumps(content, indent=1)
+        path.with_suffix(suffix).write_text(text + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

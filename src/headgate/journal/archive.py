@@ -105,7 +105,7 @@ class Archive:
     def open(cls, path: Path) -> Self:
         """Open or create an archive; WorldError as of `Database.open`, codes `archive_...`."""
         database = Database.open(
-            path, "archive", schema=SCHEMA, tables=_TABLES, if_earlier=_EARLIER
+            path, "archive", schema=SCHEMA, oldest=SCHEMA, tables=_TABLES, if_earlier=_EARLIER
         )
         return cls(path, database)
 

@@ -38,11 +38,19 @@ class Database:
 
     @classmethod
     def open(
-        cls, path: Path, kind: str, *, schema: int, tables: Sequence[str], if_earlier: str
+        cls,
+        path: Path,
+        kind: str,
+        *,
+        schema: int,
+        oldest: int,
+        tables: Sequence[str],
+        if_earlier: str,
     ) -> Self:
         """Open the file of a kind (`journal`, `archive`), or create it with these tables.
 
-        `if_earlier` is what to do with a file of an earlier schema.
+        One of a schema from `oldest` on becomes one of this schema; `if_earlier` is what to do with
+        a file of a schema before that.
         WorldError with code `KIND_locked` if another process holds it, `KIND_version` if it is of
         another schema, `KIND_damaged` or `KIND_unusable` if it is no such file.
         """
@@ -59,13 +67,13 @@ class Database:
         connection.text_factory = bytes  # text that is no UTF-8 is for the caller to report
         database = cls(path, kind, connection)
         try:
-            database._prepare(schema, tables, if_earlier)
+            database._prepare(schema, oldest, tables, if_earlier)
         except BaseException:
             database.close()
             raise
         return database
 
-    def _prepare(self, schema: int, tables: Sequence[str], if_earlier: str) -> None:
+    def _prepare(self, schema: int, oldest: int, tables: Sequence[str], if_earlier: str) -> None:
         with _explained(self._path, self._kind):
             # Exclusive while it is open. It also keeps SQLite from mapping shared memory,
             # where a full disk would end the process instead of failing a call.
@@ -78,6 +86,8 @@ class Database:
             if found == 0 and objects == 0:
                 for table in tables:
                     self.change(table)
+                self.change(f"PRAGMA user_version = {schema}")
+            elif oldest <= found < schema:
                 self.change(f"PRAGMA user_version = {schema}")
             elif found != schema:
                 raise _other_schema(self._path, self._kind, found, schema, if_earlier)

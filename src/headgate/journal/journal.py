@@ -23,9 +23,13 @@ from headgate.journal.database import Database, file_error
 from headgate.journal.tail import Tail
 from headgate.protocol import Event
 
-SCHEMA = 2
-"""Number of the schema: what events mean, the transitions of the machine included, and how it is
-all stored. 1 named commands by a counter; its events cannot be read any more."""
+SCHEMA = 3
+"""Number of the schema: what events say and mean, the transitions of the machine included, and how
+it is all stored. A change of what events can say needs a new one, so that earlier releases reject
+the journal instead of failing at an event. 1 named commands by a counter; its events cannot be read
+any more. 2 had no moves, topologies, draining, scaling, items, nor GPUs of other programs."""
+
+_OLDEST = 2  # its events, and those of later schemas, are read unchanged
 
 _EARLIER = (
     "this one cannot continue its jobs: finish them with that one, or move the file away to start"
@@ -69,11 +73,12 @@ class Journal:
     def open(cls, path: Path) -> Self:
         """Open or create a journal, and check all of it against its checksums; O(events kept).
 
+        One of the schema before becomes one of this schema: earlier releases reject it then.
         WorldError with code `journal_locked` if another process holds it, `journal_version` if it
         is of another schema, `journal_damaged` if it is not what was written.
         """
         database = Database.open(
-            path, "journal", schema=SCHEMA, tables=_TABLES, if_earlier=_EARLIER
+            path, "journal", schema=SCHEMA, oldest=_OLDEST, tables=_TABLES, if_earlier=_EARLIER
         )
         try:
             journal = cls(path, database, Tail(path))

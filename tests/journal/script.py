@@ -1,0 +1,379 @@
+"""Events that no storm has, on an engine: every field of every type, each with its effect.
+
+Plans are made by hand, so the script depends on no policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headgate.engine import Engine
+from headgate.engine.engine import Batch
+from headgate.model import (
+    Bandwidth,
+    Communication,
+    Dataset,
+    Gpu,
+    Items,
+    Job,
+    Launch,
+    Node,
+    Pattern,
+    Program,
+    ProgramType,
+    Queue,
+    RayMode,
+    RayProgram,
+    RunEnvironment,
+    RunId,
+    Shard,
+    Stage,
+    Task,
+)
+from headgate.model.scaling import Scaling, Shape
+from headgate.model.topology import ClusterFatTree, ClusterMesh, ClusterTree, GroupLevel, NodeShape
+from headgate.planning.reservations import RESERVED_AT
+from headgate.protocol import (
+    Admitted,
+    BandwidthMeasured,
+    DatasetAdded,
+    DatasetRemoved,
+    Decide,
+    Event,
+    FailureKind,
+    GpusWithheld,
+    GpuUse,
+    Group,
+    JobCancelled,
+    JobsArchived,
+    JobSubmitted,
+    JournalGap,
+    Move,
+    Moved,
+    MoveRequested,
+    NodeDraining,
+    NodeJoined,
+    NodeLost,
+    NodeRemoved,
+    NodeReported,
+    NodeResumed,
+    OrderFailed,
+    Plan,
+    PlanFailed,
+    PlanReady,
+    PlanRejected,
+    QueueChanged,
+    ReplicaAdded,
+    ReplicaLost,
+    Resize,
+    ResultsExpired,
+    ScalingChanged,
+    Start,
+    Steps,
+    Stop,
+    TaskFailed,
+    TaskFinished,
+    TaskStarted,
+    TaskStopped,
+    TimerFired,
+    TopologyChanged,
+    Usage,
+)
+from headgate.protocol.commands import Timer
+from headgate.protocol.reasons import MovedFor, PreemptedFor
+from headgate.protocol.resize import Reclaimed
+
+REJECTED = "it planned the impossible"
+QUEUE = Queue(name="scripted", weight=2.0, max_gpus=64, max_jobs_in_flight=99)
+SHAPE = NodeShape(
+    levels=(GroupLevel(name="socket", bytes_per_s=8.0, groups=((0,), (1,))),), gpu_bytes_per_s=16.0
+)
+LARGE = Shape(
+    name="large",
+    gpus=(Gpu(memory_bytes=80, model="H200"),) * 2,
+    cpus=8,
+    memory_bytes=1 << 30,
+    custom=(("licence", 2000),),
+    speed=2.0,
+    cost_per_h=3.5,
+    ready_after_s=40.0,
+    most=3,
+)
+SCALING = Scaling(
+    shapes=(LARGE,), floor=1, max_nodes=9, max_cost_per_h=50.0, idle_after_s=60.0, utilisation=0.7
+)
+TREE = ClusterTree(
+    level_names=("core", "node"),
+    names=("core", "m0", "m1", "m2"),
+    parents=(-1, 0, 0, 0),
+    levels=(0, 1, 1, 1),
+    bytes_per_s=(float("inf"), 10.0, 10.0, 10.0),
+    shapes=(SHAPE,),
+    shape=(-1, 0, 0, -1),
+)
+MESH = ClusterMesh(sides=(3,), wrap=(True,), bytes_per_s=(9.0,), nodes=("m0", "m1", "m2"))
+FAT_TREE = ClusterFatTree(ports=4, bytes_per_s=(1.0, 2.0, 3.0), nodes=("m0", "m1", "m2"))
+
+
+class _Script:
+    """Gives an engine events and plans, a second apart each."""
+
+    def __init__(
+        self, engine: Engine, record: Callable[[Batch], Batch], observe: Callable[[], None]
+    ) -> None:
+        self._engine, self._record, self._observe = engine, record, observe
+        self.at = engine.state.now + 1
+        self._decide: Decide | None = None
+
+    def give(self, *events: Event) -> None:
+        commands = self._engine.handle(*events, record=self._checked)
+        self.at = max(self.at, self._engine.state.now) + 1
+        self._decide = next((c for c in commands if isinstance(c, Decide)), self._decide)
+        self._observe()
+
+    def _checked(self, batch: Batch) -> Batch:
+        for event in batch:
+            by_hand = isinstance(event, PlanRejected) and event.message != REJECTED
+            assert not by_hand, f"the plan was rejected: {event}"
+        return self._record(batch)
+
+    def plan(self, *groups: Group, **more: Any) -> None:
+        """Answer a decision on the state of now with a plan, which must be admitted."""
+        self.ask()
+        self.answer(Plan(steps=Steps.of(groups), **more))
+
+    def ask(self) -> None:
+        """Have a decision outstanding on the state of now."""
+        while self._decide is not None and self._decide.seen < self._engine.state.version:
+            self.answer(Plan())
+        if self._decide is None:
+            self.give(QueueChanged(at=self.at, queue=QUEUE))
+
+    def answer(self, plan: Plan) -> None:
+        """Answer the outstanding decision."""
+        seen, self._decide = self.decision(), None
+        self.give(PlanReady(at=self.at, seen=seen, plan=plan))
+
+    def node(self, name: str, **more: Any) -> None:
+        fields = {"rack": "m", "gpus": (Gpu(memory_bytes=80, model="H200"),) * 2, **more}
+        self.give(NodeJoined(at=self.at, node=Node(id=name, **fields)))
+
+    def job(self, name: str, *tasks: Task, **more: Any) -> None:
+        fields = {"name": name, "user": "ada", "queue": "scripted", "tasks": tasks, **more}
+        self.give(JobSubmitted(at=self.at, job=Job(id=name, **fields)))
+
+    def starts(self, job: str, *places: tuple[str, tuple[int, ...]]) -> None:
+        """Have the first tasks of a job start on these nodes and GPUs, together."""
+        steps = (Start(self.task(job, n), self.row(node), g) for n, (node, g) in enumerate(places))
+        self.plan(Group(tuple(steps)))
+        for n, _ in enumerate(places):
+            self.give(TaskStarted(at=self.at, run=self.run(job, n)))
+
+    def task(self, job: str, ordinal: int) -> int:
+        state = self._engine.state
+        return state.tasks_of(state.names.job_rows[job])[ordinal]
+
+    def run(self, job: str, ordinal: int = 0) -> RunId:
+        return RunId(job, ordinal, self._engine.state.tasks.attempts[self.task(job, ordinal)])
+
+    def row(self, node: str) -> int:
+        return self._engine.state.names.node_rows[node]
+
+    def job_row(self, job: str) -> int:
+        return self._engine.state.names.job_rows[job]
+
+    def orders(self) -> tuple[str, ...]:
+        return tuple(self._engine.state.fleet.orders)
+
+    def decision(self) -> int:
+        """Return the version of the state on which a decision is outstanding."""
+        assert self._decide is not None, "no decision is outstanding"
+        return self._decide.seen
+
+
+def play(
+    engine: Engine, record: Callable[[Batch], Batch], observe: Callable[[], None] = lambda: None
+) -> None:
+    """Play all of it, such as after a storm; record each batch, then call `observe`."""
+    script = _Script(engine, record, observe)
+    for chapter in (_cluster, _programs, _ends, _moves, _slots, _scaling, _data, _faults):
+        chapter(script)
+
+
+def _cluster(t: _Script) -> None:
+    """Queues, nodes, topologies, GPUs of other programs, draining."""
+    t.give(QueueChanged(at=t.at, queue=QUEUE))
+    estimates = Bandwidth(disk_bytes_per_s=90.0, rack_bytes_per_s=80.0, cluster_bytes_per_s=70.0)
+    t.give(BandwidthMeasured(at=t.at, bandwidth=estimates))
+    for number in range(4):
+        t.node(
+            f"m{number}",
+            cpus=16,
+            memory_bytes=1 << 30,
+            custom=(("licence", 3000),),
+            incarnation=f"boot-{number}",
+            shape=SHAPE,
+            speed=1.5,
+        )
+    for topology in (TREE, MESH, None, FAT_TREE):
+        t.give(TopologyChanged(at=t.at, topology=topology))
+    t.give(GpusWithheld(at=t.at, node="m2", incarnation="boot-2", gpus=(1,)))
+    t.give(NodeDraining(at=t.at, node="m2", by="root", reason="a new disk"))
+    t.give(NodeResumed(at=t.at, node="m2", by="root"))
+    t.give(NodeDraining(at=t.at, node="m2", by="root", reason="an old disk"))
+    use = (GpuUse(1 << 20, 250), GpuUse(None, None))
+    t.give(NodeReported(at=t.at, node="m0", cpus_milli=1500, memory_bytes=1 << 30, gpus=use))
+
+
+def _programs(t: _Script) -> None:
+    """Jobs that declare everything; they stay queued, or wait."""
+    environment = RunEnvironment(
+        package="p1", pip=("numpy",), venv="/venv", setup=("module load cuda",)
+    )
+    kinds = enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
+    stages = tuple(
+        Stage(
+            first=n,
+            count=1,
+            program_type=kind,
+            run="train:main",
+            params={"rate": 0.1, "layers": [1, 2]},
+            times=2,
+            every=2,
+            checkpoint="/shared/ckpt",
+        )
+        for n, kind in kinds
+    )
+    tasks = (
+        Task(gpu_milli=250, gpu_memory_bytes=8, custom=(("licence", 500),), memory_bytes=1 << 20),
+        Task(cpus=1.5, gpus=0, compute_s=3.0, output_bytes=9, after=(0,), parts=3),
+        Task(checkpoint_s=60.0, reads=("data:0",), compute_s=100.0),
+        Task(),
+    )
+    t.job(
+        "all",
+        *tasks,
+        shards=(Shard(id="data:0", size_bytes=11),),
+        priority=3,
+        retries=5,
+        program=Program(stages=stages, envs={"LR": "0.1"}, environment=environment),
+        runtime_class="train",
+        submission_key="key-1",
+        public=True,
+        number=1001,
+        result_replicas=2,
+        results_path="/shared/results",
+        keep_s=86400.0,
+        estimated_s=120.0,
+        time_limit_s=3600.0,
+        max_running=2,
+        limited_tasks=3,
+        grace_s=60.0,
+        wait_for_node=True,
+    )
+    for mode in RayMode:
+        ray = RayProgram(args=("--fast",), mode=mode, cpus_by_gpus=True)
+        stage = Stage(first=0, count=2, program_type=ProgramType.RAY, run="program.py")
+        program = Program(stages=(stage,), ray=ray, launch=Launch.FIRST)
+        t.job(f"ray-{mode}", Task(), Task(), gang=True, distinct_nodes=True, program=program,
+              after=("all",))  # fmt: skip
+    for pattern in Pattern:
+        means = Communication(pattern=pattern, bytes_per_step=7, step_s=0.5, processes=2)
+        t.job(f"talks-{pattern}", Task(), Task(), gang=True, communication=means, after=("all",))
+
+
+def _ends(t: _Script) -> None:
+    """Runs that end in each way, one of which is preempted, and one cancelled without grace."""
+    usage = Usage(read_bytes=(1, 2, 3), read_s=0.5)
+    for kind in FailureKind:
+        t.job(f"fails-{kind}", Task(), retries=0)
+        t.starts(f"fails-{kind}", ("m0", (0,)))
+        run = t.run(f"fails-{kind}")
+        t.give(TaskFailed(at=t.at, run=run, kind=kind, message="it broke", usage=usage))
+        t.give(JobCancelled(at=t.at, job=f"fails-{kind}", by="ada"))
+    t.job("parts", Task(parts=2))
+    t.starts("parts", ("m0", (0,)))
+    run = t.run("parts")
+    t.give(TaskFinished(at=t.at, run=run, output_bytes=30, part_bytes=(10, 20), usage=usage))
+    copy = Shard(id="parts/0.0", size_bytes=10)
+    t.give(ReplicaAdded(at=t.at, shard=copy, node="m1", run=run))
+    t.job("gives-way", Task())
+    t.starts("gives-way", ("m0", (0,)))
+    t.job("goes-first", Task())
+    stop = Group((Stop(t.task("gives-way", 0)),), PreemptedFor(job="goes-first"))
+    t.plan(stop, again_at=t.at + 1000, memo={RESERVED_AT: {t.job_row("goes-first"): t.at}},
+           node_memo={"weight": {t.row("m0"): 0.5}})  # fmt: skip
+    t.give(TaskStopped(at=t.at, run=t.run("gives-way"), usage=usage, message="exit status 0"))
+    t.give(JobCancelled(at=t.at, job="gives-way", by="ada", now=True))
+
+
+def _moves(t: _Script) -> None:
+    """A run that a plan moves, which has started again; one that moves still, as was requested."""
+    t.job("moved", Task())
+    t.starts("moved", ("m0", (0,)))
+    move = Move(t.task("moved", 0), t.row("m1"), (0,))
+    t.plan(Group((move,), MovedFor(job="goes-first")))
+    t.give(TaskStopped(at=t.at, run=t.run("moved")))
+    t.give(TaskStarted(at=t.at, run=t.run("moved")))
+    t.job("leaves", Task())
+    t.starts("leaves", ("m0", (0,)))
+    place = Admitted(run=t.run("leaves"), node="m1", gpus=(1,))
+    t.give(MoveRequested(at=t.at, move=Moved(runs=(place,), reason="requested", job="moved")))
+
+
+def _slots(t: _Script) -> None:
+    """A lease, one slot of which another user gets."""
+    t.job("slots", Task(), Task(), items=Items(count=100, retries=4))
+    t.starts("slots", ("m3", (0,)), ("m3", (1,)))
+    t.job("others", Task(), user="bob")
+    reason = Reclaimed(job="others", queue="scripted", user="bob")
+    t.plan(resizes=(Resize(t.job_row("slots"), t.row("m3"), 1, reason),))
+    t.give(TaskStopped(at=t.at, run=t.run("slots", 1)))
+
+
+def _scaling(t: _Script) -> None:
+    """Orders that are fulfilled, failed, given up and pending; nodes that are removed."""
+    t.give(ScalingChanged(at=t.at, scaling=None))
+    t.give(ScalingChanged(at=t.at, scaling=SCALING))
+    t.plan(orders=("large", "large", "large"))
+    first, second, third = t.orders()
+    t.give(OrderFailed(at=t.at, order=first, message="no capacity"))
+    for order in (first, second):
+        node = LARGE.node(f"made-{order}", "m")
+        t.give(NodeJoined(at=t.at, node=node, order=order))
+    t.give(OrderFailed(at=t.at, order=third, message="quota exceeded", given_up=True))
+    for order in (first, second):
+        t.plan(drains=(t.row(f"made-{order}"),))
+        t.give(NodeLost(at=t.at, node=f"made-{order}"))
+    t.give(NodeRemoved(at=t.at, order=first))
+    t.plan(orders=("large",))
+
+
+def _data(t: _Script) -> None:
+    """Datasets, replicas, a node that returns with some of its shards, the archive."""
+    shards = tuple(Shard(id=f"data:{n}", size_bytes=7 + n) for n in range(3))
+    t.give(DatasetAdded(at=t.at, dataset=Dataset(name="d", user="ada", shards=shards, public=True)))
+    t.give(DatasetAdded(at=t.at, dataset=Dataset(name="e", user="ada", shards=())))
+    t.give(*(ReplicaAdded(at=t.at, shard=shard, node="m2") for shard in shards))
+    t.give(DatasetRemoved(at=t.at, name="e"))
+    t.give(ReplicaLost(at=t.at, shard="data:0", node="m2"))
+    t.give(NodeLost(at=t.at, node="m2"))
+    back = Node(id="m2", rack="m", gpus=(Gpu(memory_bytes=80),) * 2, incarnation="boot-9")
+    t.give(NodeJoined(at=t.at, node=back, kept=True, without=("data:1",), holds=shards[:1]))
+    t.give(ResultsExpired(at=t.at, job="parts"))
+    t.give(JobsArchived(at=t.at, jobs=("gives-way",)))
+
+
+def _faults(t: _Script) -> None:
+    """A policy that plans what has become impossible, then the impossible; timers; a gap."""
+    t.job("late", Task())
+    t.ask()
+    t.give(NodeLost(at=t.at, node="m3"))
+    t.answer(Plan(steps=Steps.of([Start(t.task("late", 0), t.row("m3"), (1,))])))
+    t.ask()
+    t.give(PlanFailed(at=t.at, seen=t.decision(), message="it broke"))
+    t.give(PlanRejected(at=t.at, message=REJECTED))
+    t.give(TimerFired(at=t.at, timer=Timer.RETRY))
+    t.give(TimerFired(at=t.at + 2000, timer=Timer.ASK_AGAIN))
+    t.give(JournalGap(at=t.at, events=3))
