@@ -49,7 +49,6 @@ def running(state: Path) -> Iterator[Controller]:
         policies=partial(choose_policy, POLICIES, "fifo", {}),
         record_of=record_of,
     )
-    controller.world.job_ended = lambda job: None  # type: ignore[method-assign]  # it asks Ray
     controller._thread.start()
     controller._set_queues(controller.snapshot())
     try:
