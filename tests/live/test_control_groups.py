@@ -82,7 +82,7 @@ def test_group_of_version_1_is_below_that_of_its_maker(version_1: str) -> None:
         "memory": f"{version_1}/memory/family/{unique}",  # as in a container
         "cpu": f"{version_1}/cpu,cpuacct/user/s1/family/{unique}",
     }
-    assert group.entries() == [f"{place}/cgroup.procs" for place in group.places.values()]
+    assert group.entries() == [f"{place}/tasks" for place in group.places.values()]
     group.remove()
     assert not list(Path(version_1).glob("**/family"))
 
@@ -243,6 +243,43 @@ def test_storm_of_forks_is_ended_with_its_group(group: ControlGroup) -> None:
     assert not any(map(os.path.exists, group.places.values()))
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not [command for command in commands if b"os.setsid()" in command]
+
+
+def _version_2() -> tuple[str, tuple[str, ...]]:
+    """Return where version 2 is mounted, also beside version 1, and one of its controllers."""
+    for root in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"):
+        enabled = Path(root, "cgroup.subtree_control")
+        try:
+            kinds = tuple(Path(root, "cgroup.controllers").read_text().split())[:1]
+            before = enabled.read_text().split()
+            ControlGroup.make(FAMILY, "try", kinds=kinds, root=root).remove()
+        except (OSError, IndexError):
+            continue
+        if kinds[0] not in before:
+            enabled.write_text(f"-{kinds[0]}")
+        return root, kinds
+    return "", ()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(not _version_2()[0], reason="needs root and control groups of version 2")
+def test_real_group_of_version_2_is_ended_as_a_whole() -> None:
+    root, kinds = _version_2()
+    enabled = Path(root, "cgroup.subtree_control")
+    before = enabled.read_text().split()
+    group = ControlGroup.make(FAMILY, "real", kinds=kinds, root=root)
+    try:
+        sleeps = _start(group, "import os, time\nos.fork()\nos.setsid()\ntime.sleep(600)")
+        while len(list(group._processes())) < 2:
+            assert sleeps.poll() is None
+            time.sleep(0.02)
+        assert f"/{FAMILY}/" in Path(f"/proc/{sleeps.pid}/cgroup").read_text()
+    finally:
+        group.end()
+    assert sleeps.wait(timeout=60) == -9
+    assert list(Path(root).glob(f"**/{FAMILY}")) == []
+    if kinds[0] not in before:
+        enabled.write_text(f"-{kinds[0]}")
 
 
 @pytest.mark.root

@@ -23,6 +23,7 @@ from headgate.live.packet_filter import (
     remove_shields_of_the_dead,
     set_shield,
 )
+from headgate.live.ray_nodes import HEAD, LocalCluster, Seat, why_open
 from headgate.live.ray_ports import PortBlock, claimed_ports
 
 UID = pwd.getpwnam(USER).pw_uid
@@ -182,8 +183,8 @@ class TestShield:
         port = servers.listen(block.last)
         assert set_shield(Shield(ports=[block], owner=owner.pid)) == ""
         owner.kill()
-        assert tries(OTHER, ("127.0.0.1", port)) == [REFUSED]
         os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie
+        assert "has ended" in set_shield(Shield(ports=[block], owner=owner.pid))
         elsewhere = PortBlock(first=12_999, last=12_999)
         mine = Shield(ports=[elsewhere], owner=os.getpid())
         assert set_shield(mine) == ""
@@ -208,6 +209,7 @@ class TestShield:
             assert found() == [CONNECTED]
             assert set_shield(Shield(ports=[block], owner=owner.pid)) == ""
             assert found() == [REFUSED]
+            assert tries(OTHER, ("10.79.0.1", port)) == [REFUSED], "from here to there"
             hosts = ["10.79.0.2", "fd00::2"]
             assert set_shield(Shield(ports=[block], owner=owner.pid, hosts=hosts)) == ""
             assert found() == [CONNECTED]
@@ -271,6 +273,26 @@ def test_block_in_which_a_process_listens_is_left_alone(servers: Servers) -> Non
     servers.listen(block.first + 30)
     with claimed_ports(50) as (other, _):
         assert other != block
+
+
+def test_connections_of_others_take_no_block_away(servers: Servers) -> None:
+    """Some machines let the kernel give any port to connections."""
+    port = servers.listen(11_999)
+    with claimed_ports(50) as (block, _):
+        pass
+    with socket.socket() as connection:
+        connection.bind(("127.0.0.1", block.first + 30))
+        connection.connect(("127.0.0.1", port))
+        with claimed_ports(50) as (again, _):
+            assert again == block
+
+
+def test_cluster_of_an_earlier_release_is_reported_as_open() -> None:
+    cluster = LocalCluster(
+        address="127.77.0.1:40123", mark="m", temp="gone", logs="logs", token="token",
+        seats={HEAD: Seat(address="127.77.0.1")}, sessions={HEAD: os.getpid()},
+    )  # fmt: skip
+    assert "headgate down, then headgate up" in why_open(cluster)
 
 
 def test_smaller_blocks_are_given_while_larger_ones_are_not_free(

@@ -176,6 +176,78 @@ def test_function_of_a_package_is_imported_from_it(lab: Lab, ends: Any) -> None:
     assert [store.path(f"j/{n}").read_text() for n in (1, 2)] == ["one", "two"]
 
 
+def test_functions_of_a_package_have_a_process_each_which_one_worker_starts(
+    lab: Lab, run: Any
+) -> None:
+    lab.write(
+        steps_py="import os, state\n"
+        "def main(task):\n"
+        "    state.RUNS += 1\n"
+        "    task.output.write_text(f'{state.RUNS} {os.getpid()} {os.getppid()}')\n"
+    )
+    lab.write(state_py="RUNS = 0")
+    launches = [lab.function("steps:main", package=lab.send()) for _ in range(3)]
+
+    async def steps(executor: Executor) -> None:
+        for launch in launches:
+            await executor.begin([launch])
+            finished([await executor.outcome(launch.run)])
+
+    run(steps)
+    store = ShardStore(lab.root / "n0" / "shards")
+    found = [store.path(f"j/{n}").read_text().split() for n in (1, 2, 3)]
+    runs, processes, workers = zip(*found, strict=True)
+    assert runs == ("1", "1", "1"), "no run sees the modules of another"
+    assert len(set(processes)) == 3
+    assert len(set(workers)) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("raise KeyError('x')", "KeyError: 'x'"),
+        ("raise KeyboardInterrupt", "the function's process ended with exit status 1"),
+        ("import sys; sys.exit(4)", "the function ended with exit status 4"),
+        ("import os; os._exit(5)", "the function's process ended with exit status 5"),
+        ("import os; os.kill(os.getpid(), 9)", "the function's process was ended by SIGKILL"),
+    ],
+)
+def test_function_of_a_package_that_fails_is_reported(
+    lab: Lab, ends: Any, body: str, problem: str
+) -> None:
+    lab.write(steps_py=f"def main(task):\n    {body}\n")
+    (outcome,) = ends(lab.function("steps:main", package=lab.send()))
+    assert outcome.failure is FailureKind.ERROR
+    assert outcome.message.splitlines()[0] == problem
+
+
+def test_function_of_a_package_gets_the_notice_and_its_worker_survives_it(
+    lab: Lab, run: Any
+) -> None:
+    mark = lab.root.parent / "mark"
+    lab.write(
+        steps_py="import pathlib, signal, time\n"
+        "def main(task):\n"
+        "    def save(*_):\n"
+        f"        pathlib.Path({str(mark)!r}).write_text('saved')\n"
+        "        raise SystemExit\n"
+        "    signal.signal(signal.SIGTERM, save)\n"
+        f"    pathlib.Path({str(mark)!r}).write_text('begun')\n"
+        "    time.sleep(600)\n"
+    )
+    launch = lab.function("steps:main", package=lab.send())
+
+    async def steps(executor: Executor) -> OutcomeRecord:
+        await executor.begin([launch])
+        while not (mark.exists() and mark.read_text()):  # noqa: ASYNC110  # bounded by `run`
+            await asyncio.sleep(0.01)
+        await executor.stop([launch.run])
+        return await executor.outcome(launch.run)
+
+    assert run(steps).kind is OutcomeKind.STOPPED
+    assert mark.read_text() == "saved"
+
+
 def test_package_that_is_no_longer_stored_fails_the_run(lab: Lab, ends: Any) -> None:
     (outcome,) = ends(lab.launch("true", package="0" * 64))
     assert outcome.kind is OutcomeKind.FAILED

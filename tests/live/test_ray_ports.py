@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pwd
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from http import HTTPStatus
@@ -11,7 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.live.accounts import OTHER, needs_filter, python_for_all
+from tests.live.accounts import OTHER, USER, needs_filter, python_for_all
 from tests.live.conftest import until
 from tests.live.grpc_call import ANSWERED, LOST, REFUSED, call, calls
 
@@ -172,3 +176,39 @@ def test_lost_filter_is_set_again(cluster: LocalCluster) -> None:
 def _tables() -> str:
     listed = subprocess.run(["nft", "list", "tables"], check=True, capture_output=True, text=True)
     return listed.stdout
+
+
+def test_up_without_root_warns_once() -> None:
+    state = Path(tempfile.mkdtemp(prefix="hg-up-", dir="/tmp"))
+    entry = pwd.getpwnam(USER)
+    os.chown(state, entry.pw_uid, entry.pw_gid)
+
+    def run(*words: str) -> str:
+        main = "from headgate.cli.main import main; main()"
+        done = subprocess.run(
+            [python_for_all(), "-c", main, *words],
+            user=entry.pw_uid,
+            group=entry.pw_gid,
+            extra_groups=[],
+            capture_output=True,
+            check=False,
+            cwd="/",
+            env={
+                "HEADGATE_STATE": str(state / "state"),
+                "HOME": str(state),
+                "PATH": os.environ["PATH"],
+            },
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    try:
+        warning = "Warning: any user of this machine can end these nodes"
+        first = run("up", "--nodes", "1")
+        assert warning in first
+        assert "Headgate does not run as root" in first
+        assert warning not in run("up"), "it is already running"
+    finally:
+        run("down", "-y")
+        shutil.rmtree(state)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import signal
@@ -325,33 +324,41 @@ def test_files_of_a_killed_writer_are_removed_but_not_those_of_a_living_one(
     assert store.list() == ()
 
 
-def test_copy_shares_blocks_where_the_file_system_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("problem", [0, errno.EXDEV, errno.EOPNOTSUPP])
+def test_copy_is_made_by_the_kernel_where_the_file_system_lets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: int
 ) -> None:
-    store = ShardStore(tmp_path / "store")
-    store.put("a", [b"data"])
-    cloned: list[int] = []
+    store, content = ShardStore(tmp_path / "store"), bytes(range(256)) * 20_000
+    store.put("a", [content])
+    usual, copied = os.copy_file_range, list[int]()
 
-    def clone(to: int, request: int, source: int) -> int:
-        cloned.append(request)
-        assert os.read(source, 100) == b"data"
-        return os.write(to, b"DATA") * 0
+    def copy(source: int, to: int, count: int) -> int:
+        if problem:
+            raise OSError(problem, "it cannot")
+        copied.append(usual(source, to, min(count, 1 << 20)))
+        return copied[-1]
 
-    monkeypatch.setattr(fcntl, "ioctl", clone)
-    assert store.provide("a", tmp_path / "copy", uid=0) == 4
-    assert (tmp_path / "copy").read_bytes() == b"DATA", "what the file system has made of it"
-    assert cloned == [0x40049409]
+    monkeypatch.setattr(os, "copy_file_range", copy)
+    assert store.provide("a", tmp_path / "copy", uid=0) == len(content)
+    assert (tmp_path / "copy").read_bytes() == content
+    assert sum(copied) == (0 if problem else len(content))
 
 
-def test_full_disk_fails_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("problem", [0, errno.EXDEV])
+def test_full_disk_fails_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: int
+) -> None:
     store = ShardStore(tmp_path / "store")
     store.put("a", [b"data"])
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
+    def copy(*_: object) -> None:
+        raise OSError(problem or errno.ENOSPC, "it cannot")
+
     monkeypatch.setattr(store_module, "write_whole", full)
-    monkeypatch.setattr(fcntl, "ioctl", full)
+    monkeypatch.setattr(os, "copy_file_range", copy)
     with pytest.raises(WorldError) as caught:
         store.provide("a", tmp_path / "copy", uid=0)
     assert caught.value.code == "disk_full"

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import copy
+import errno
 import io
 import os
+import shutil
 import stat
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from headgate.api.packing import package_of
 from headgate.live import unpack as module
@@ -271,3 +276,51 @@ def test_name_in_a_message_is_short_and_without_control_characters(place: Place)
 )  # fmt: skip
 def test_links_that_stay_inside(depth: int, target: str, inside: bool) -> None:
     assert stays_inside(depth, target) is inside
+
+
+PATHS = st.lists(st.sampled_from(["a", "b", "c", "..", ".", ""]), min_size=1, max_size=5)
+KINDS = st.sampled_from([tarfile.REGTYPE, tarfile.REGTYPE, DIR, SYM, SYM, HARD, tarfile.FIFOTYPE])
+
+
+def leads_inside(path: Path, top: Path) -> bool:
+    try:
+        real = os.path.realpath(path, strict=True)
+    except OSError as error:
+        if error.errno == errno.ELOOP:  # of what else, `realpath` makes a path that is none
+            return True
+        real = os.path.realpath(path)
+    return Path(real).is_relative_to(os.path.realpath(top))
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    entries=st.lists(
+        st.tuples(PATHS.map("/".join), KINDS, PATHS.map("/".join), st.integers(0, 0o7777)),
+        max_size=12,
+    )
+)
+def test_no_archive_leads_outside(entries: list[tuple[str, bytes, str, int]]) -> None:
+    """Members that are invalid are left out, so that as much as possible is unpacked."""
+    with tempfile.TemporaryDirectory() as root:
+        outside, files, package = (Path(root, name) for name in ("a", "files", "package.tar"))
+        outside.mkdir()
+        (outside / "b").write_text("mine")
+        valid: list[Any] = []
+        for name, kind, target, mode in entries:
+            found = member(name, kind, mode=mode, linkname=target)
+            package.write_bytes(archive_of(*valid, (found, b"x" * (kind == tarfile.REGTYPE))))
+            shutil.rmtree(files, ignore_errors=True)
+            try:
+                unpack(package, files)
+            except UnpackError:
+                continue
+            valid.append((found, b"x" * (kind == tarfile.REGTYPE)))
+        assert {path.name for path in Path(root).iterdir()} <= {"a", "files", "package.tar"}
+        assert [path.name for path in outside.iterdir()] == ["b"]
+        assert (outside / "b").read_text() == "mine"
+        assert (outside / "b").stat().st_nlink == 1
+        for path in files.rglob("*"):
+            seen = path.lstat()
+            assert leads_inside(path, files)
+            assert stat.S_ISREG(seen.st_mode) or stat.S_ISDIR(seen.st_mode) or path.is_symlink()
+            assert path.is_symlink() or not seen.st_mode & 0o7022

@@ -18,9 +18,10 @@ from headgate.ports import Policy, make_policy
 from headgate.state import JobState
 
 SEEDS = 12
-HELD_BACK = {*(name for name, info in POLICIES.items() if info.parts), "fs"}
+HELD_BACK = {*(name for name, info in POLICIES.items() if info.parts), "fs", "fsp"}
 """Policies under which a job that can never start may hold back others: behind it in the order, or
-waiting for GPUs near their data beyond their share, of which it keeps a part."""
+waiting for GPUs near their data beyond their share, of which it keeps a part, or with GPUs idle for
+tasks that lack the rest of their demand."""
 PREEMPTING = {"headgate", "fsp", "gsp", "least-attained-service", "srtf"}
 RESERVING = {"headgate", *(name for name in POLICIES if name.endswith("backfill"))}
 PARAMETERS = {"least-attained-service": {"threshold_gpu_s": 5.0}}
@@ -63,6 +64,7 @@ def test_every_job_ends_in_a_storm_or_needs_a_node_that_never_returned(name: str
         ("headgate", "", 20014),
         ("easy-backfill", "", 20014),
         ("srtf", "block", 30005),  # a task lacks a license that another task of its job holds
+        ("gsp", "", 20047),  # GPUs idle for tasks for which no node is left that has the CPUs
     ],
 )
 def test_storms_of_jobs_that_communicate(name: str, place: str, seed: int) -> None:

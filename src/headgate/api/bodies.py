@@ -35,7 +35,10 @@ async def text_of(request: Request, what: str = "job file") -> str:
                 if len(body) > _TEXT_BYTES:
                     raise SpecError(f"a {what} has at most 4 MiB", code="too_large")
     except TimeoutError:
-        raise _late(f"the {what} was not received within {TEXT_S:g} s") from None
+        text = f"{len(body)} bytes of it were received within {TEXT_S:g} s, and no end"
+        hint = "send it from a local disk, and end it"
+        problem = Problem(path=what, problem=text, hint=hint)
+        raise SpecError([problem], code="timeout") from None
     try:
         return body.decode()
     except UnicodeDecodeError:
@@ -98,7 +101,3 @@ class PacedBody:
         )
         hint = "send it from a local disk, or in smaller shards"
         return SpecError([Problem(path=self._what, problem=text, hint=hint)], code="timeout")
-
-
-def _late(problem: str) -> SpecError:
-    return SpecError(problem, code="timeout")

@@ -78,7 +78,7 @@ class ThreadPools:
         self.texts = UserSlots("job files", 128, each=32)  # of 4 MiB, until they are handled
         self.journal = UserSlots("requests for the journal", 128, each=32)
         self.nodes = UserSlots("requests to nodes", 32, each=8)
-        self.uploads = UserSlots("uploads", 32, each=8)
+        self.uploads = UserSlots("uploads", 128, each=8)
         self.downloads = UserSlots("results being read", 128, each=16)
         self.events = UserSlots("event streams", 128, each=32, waiting=0)
         self.explanations = UserSlots("explanations and plans", 1, each=1)

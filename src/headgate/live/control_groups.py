@@ -115,17 +115,25 @@ class ControlGroup:
         return ControlGroup({k: os.path.dirname(place) for k, place in self.places.items()})
 
     def entries(self) -> list[str]:
-        """Return the files to which a process writes 0 in order to enter the group."""
-        leaf = f"/{_LEAF}" if _UNIFIED in self.places else ""
-        return [f"{place}{leaf}/cgroup.procs" for place in dict.fromkeys(self.places.values())]
+        """Return the files to which a process of one thread writes 0 in order to enter the group.
+
+        Version 1 moves the thread alone, which does not wait for all processors.
+        """
+        if _UNIFIED in self.places:
+            return self._members()
+        return [f"{place}/tasks" for place in dict.fromkeys(self.places.values())]
 
     def add(self, processes: Iterable[int]) -> None:
         """Move processes into the group, by their ids; those that have ended are ignored."""
-        entries = self.entries()
+        members = self._members()
         for process in processes:
-            for entry in entries:
+            for file in members:
                 with suppress(ProcessLookupError):
-                    _write(entry, process)
+                    _write(file, process)
+
+    def _members(self) -> list[str]:
+        leaf = f"/{_LEAF}" if _UNIFIED in self.places else ""
+        return [f"{place}{leaf}/cgroup.procs" for place in dict.fromkeys(self.places.values())]
 
     def used_s(self) -> float:
         """Return the CPU seconds of all its processes so far."""

@@ -409,7 +409,7 @@ class Executor:
             await worker.end()  # with all processes that the failed run has left
             failure = FailureKind.LOST if error == GIVEN_OUT else FailureKind.ERROR
             raise _RunError(f"{error}\n{_tail(log)}".strip(), failure)
-        if launch.program.per_node is not None or _imports(launch, prepared):
+        if launch.program.per_node is not None:
             await worker.end()  # no other run has its environment; with all daemons of MPI
             return
         self._idle.append(worker)
@@ -512,11 +512,6 @@ def _outcome(
 def _stands_by(launch: LaunchRecord) -> bool:
     """Return whether a run has no program: it ends with the first member of its gang."""
     return launch.program.per_node is Launch.FIRST and launch.run.ordinal > 0
-
-
-def _imports(launch: LaunchRecord, prepared: Prepared) -> bool:
-    """Return whether a run imports modules of its own copy of a package."""
-    return bool(prepared.tree) and launch.program.stage.program_type is ProgramType.FUNCTION
 
 
 def _gang_place(launch: LaunchRecord) -> GangPlace | None:

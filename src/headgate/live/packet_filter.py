@@ -51,6 +51,8 @@ def set_shield(shield: Shield) -> str:
     Returns why that is impossible, '' if it is in force. Idempotent.
     """
     remove_shields_of_the_dead()
+    if not _identity(shield.owner):
+        return f"process {shield.owner} has ended"
     try:
         hosts = sorted({ipaddress.ip_address(host) for host in shield.hosts}, key=str)
     except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import stat
 import subprocess
 import tempfile
@@ -74,5 +75,10 @@ def make_traversable(top: Path, *below: str) -> Path:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a directory, which may be too deep for `shutil.rmtree`; links are not followed."""
-    subprocess.run(["rm", "-rf", "--", directory], check=False, stderr=subprocess.DEVNULL)
+    """Remove a directory, if it is there; links are not followed. What cannot be removed stays."""
+    try:
+        shutil.rmtree(directory)
+    except FileNotFoundError:
+        return
+    except (OSError, RecursionError):  # too deep, or being written to
+        subprocess.run(["rm", "-rf", "--", directory], check=False, stderr=subprocess.DEVNULL)

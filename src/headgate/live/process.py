@@ -102,7 +102,7 @@ class WorkerProcess:
     async def run(self, task: Request, log: int) -> str:
         """Run one task, whose output goes to the descriptor `log`; return the error, or ''."""
         self.runs += 1
-        self._starts_process = task.program_type != ProgramType.FUNCTION
+        self._starts_process = task.program_type != ProgramType.FUNCTION or bool(task.tree)
         self._killed, _ = self._memory()
         with suppress(ConnectionError):  # it died: its exit status is read below
             socket.send_fds(self._requests, [b"\0"], [log])

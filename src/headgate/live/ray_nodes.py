@@ -510,7 +510,7 @@ def _spawn(
 
 def _shield(cluster: LocalCluster) -> str:
     """Close the ports of all nodes to other users; return why that is impossible, or ''."""
-    if HEAD not in cluster.sessions or any(seat.enter for seat in cluster.seats.values()):
+    if HEAD not in cluster.ports or any(seat.enter for seat in cluster.seats.values()):
         return ""  # it has ended, or the networks of its nodes are their own
     shield = Shield(ports=tuple(cluster.ports.values()), owner=cluster.sessions[HEAD])
     problem = set_shield(shield)
@@ -524,6 +524,8 @@ def why_open(cluster: LocalCluster) -> str:
 
     The packet filter is set again, and tried.
     """
+    if HEAD not in cluster.ports:
+        return "an earlier release has started them; headgate down, then headgate up, closes them"
     host, _, port = cluster.address.rpartition(":")
     problem = _shield(cluster)
     if not problem and lets_others_in(host, int(port)):

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from headgate.base.errors import WorldError
 
@@ -20,6 +21,7 @@ FIRST_PORT, LAST_PORT = 20_000, 27_999
 """All blocks are between these. Above are the ports where gangs meet, below those of Ray itself."""
 
 _UNIT = 50  # ports; blocks consist of units
+_LISTEN = "0A"  # as the kernel shows it
 _SERVICES = 10  # ports at the beginning of a block that are not for workers
 
 
@@ -63,17 +65,23 @@ def claimed_ports(count: int) -> Iterator[tuple[PortBlock, tuple[int, ...]]]:
     every 50. The claim lasts as long as any process has them open. WorldError `no_port` when no
     block is free.
     """
-    units = count // _UNIT
+    units, listening = count // _UNIT, _listening()
     while units:
         for first in range(FIRST_PORT, LAST_PORT + 2 - units * _UNIT, units * _UNIT):
+            block = PortBlock(first=first, last=first + units * _UNIT - 1)
+            if not listening.isdisjoint(range(block.first, block.last + 1)):
+                continue
             with ExitStack() as claims:
                 try:
                     descriptors = tuple(
-                        claims.enter_context(_claim(first + unit * _UNIT)) for unit in range(units)
+                        claims.enter_context(_bound(first + unit * _UNIT)) for unit in range(units)
                     )
-                except OSError:
+                    for port in range(first + 1, first + _SERVICES):
+                        with _bound(port, reuse=True):
+                            pass
+                except OSError:  # it is claimed, or a connection of others has such a port
                     continue
-                yield PortBlock(first=first, last=first + units * _UNIT - 1), descriptors
+                yield block, descriptors
                 return
         units //= 2
     text = f"no {_UNIT} ports in a row between {FIRST_PORT} and {LAST_PORT} are free for Ray"
@@ -81,12 +89,21 @@ def claimed_ports(count: int) -> Iterator[tuple[PortBlock, tuple[int, ...]]]:
 
 
 @contextmanager
-def _claim(first: int) -> Iterator[int]:
-    """Claim a unit; OSError if it is claimed, or a process listens on any of its ports."""
-    with socket.socket() as claim:
-        claim.bind(("", first))
-        for port in range(first + 1, first + _UNIT):
-            with socket.socket() as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(("", port))
-        yield claim.fileno()
+def _bound(port: int, *, reuse: bool = False) -> Iterator[int]:
+    """Bind a socket to a port, as a server would that may `reuse` it; OSError if it is taken."""
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+        bound.bind(("", port))
+        yield bound.fileno()
+
+
+def _listening() -> set[int]:
+    """Return the ports at which any process listens; those of connections are not among them."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        with suppress(FileNotFoundError):  # without IPv6
+            for line in Path("/proc/net", name).read_text().splitlines()[1:]:
+                _, local, _, state, *_ = line.split()
+                if state == _LISTEN:
+                    found.add(int(local.rpartition(":")[2], 16))
+    return found

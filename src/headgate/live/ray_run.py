@@ -58,10 +58,12 @@ async def ray_place(launch: LaunchRecord, user: int) -> AsyncIterator[RayPlace |
             hosts=gang.hosts,
             name=name,
         )
-        await asyncio.to_thread(set_shield, shield)
+        setting = asyncio.create_task(asyncio.to_thread(set_shield, shield))
         try:
+            await asyncio.shield(setting)
             yield replace(_place(launch, directory), ports=(ports.first, ports.last))
         finally:
+            await asyncio.wait((setting,))  # also of a run that is stopped meanwhile
             await asyncio.to_thread(remove_shield, shield)
 
 

@@ -18,11 +18,12 @@ import stat
 import subprocess
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from headgate.live.exit_status import how_it_ended
 from headgate.live.hub import GangPlace, run_member
@@ -160,6 +161,58 @@ def _run(request: Request) -> str:
 def _run_program(request: Request) -> str:
     if request.program_type == "command":
         return _run_command(request)
+    if request.tree and request.gang is None:
+        return _run_forked(request)
+    return _call(request)
+
+
+def _run_forked(request: Request) -> str:
+    """Run a function in a child, as its modules are those of its own copy of the files.
+
+    So this process, which has imported only what all functions need, serves further runs.
+    """
+    import headgate.workloads.task  # noqa: F401  # NumPy, once for all
+
+    read_end, write_end = os.pipe()
+    with _surviving_notice() as notices:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of threads: those of NumPy's libraries allow it
+            child = os.fork()
+        if child == 0:
+            _answer_as_child(request, write_end, notified=bool(notices))
+        os.close(write_end)
+        if notices:  # it could not get that one yet
+            os.kill(child, signal.SIGTERM)
+        _, ended = os.waitpid(child, 0)
+    with os.fdopen(read_end, "rb") as pipe:
+        os.set_blocking(read_end, False)  # its own children may still have the other end
+        answer = pipe.read() or b""
+    if answer:
+        return answer[1:].decode()
+    return how_it_ended("the function's process", os.waitstatus_to_exitcode(ended))
+
+
+def _answer_as_child(request: Request, pipe: int, *, notified: bool) -> NoReturn:
+    """Call the function, write its error behind a `+` to the pipe, and end this process."""
+    status = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if notified:
+            os.kill(os.getpid(), signal.SIGTERM)
+        error = _call(request)[:_LONGEST_ERROR].encode(errors="replace")
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.write(pipe, b"+" + error)  # a pipe holds as much
+        status = 0
+    except BaseException:  # noqa: BLE001  # what is no error of the function ends its process
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _call(request: Request) -> str:
+    """Call a function in this process; return the error, or ''."""
     try:
         _run_function(request)
     except SystemExit as error:
@@ -174,7 +227,7 @@ def _run_function(request: Request) -> None:
     from headgate.workloads.task import TaskContext, resolve  # NumPy: not for commands
 
     if request.tree:
-        sys.path.insert(0, str(Path.cwd()))  # this worker runs no further function
+        sys.path.insert(0, str(Path.cwd()))  # this process runs no further function
     function = resolve(request.run)
     outputs = tuple(Path(output) for output in request.outputs)
     function(
@@ -212,18 +265,27 @@ def _run_command(request: Request) -> str:
     if request.checkpoint:
         variables["HEADGATE_CHECKPOINT"] = request.checkpoint
     settings = {key: v for key, v in variables.items() if len(v.encode()) < _LONGEST_VARIABLE}
-    notices: list[int] = []  # which are for the command
+    with (
+        _surviving_notice() as notices,
+        subprocess.Popen(
+            ["bash", str(script)], stdin=subprocess.DEVNULL, env={**os.environ, **settings}
+        ) as process,
+    ):
+        if notices:  # it could not get that one yet
+            process.terminate()
+        status = process.wait()
+    return how_it_ended("the command", status) if status else ""
+
+
+@contextmanager
+def _surviving_notice() -> Iterator[list[int]]:
+    """Keep SIGTERM from ending this process; yield those that came, which are for its child."""
+    notices: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: notices.append(number))
     try:
-        with subprocess.Popen(
-            ["bash", str(script)], stdin=subprocess.DEVNULL, env={**os.environ, **settings}
-        ) as process:
-            if notices:  # it could not get that one yet
-                process.terminate()
-            status = process.wait()
+        yield notices
     finally:
         signal.signal(signal.SIGTERM, before)
-    return how_it_ended("the command", status) if status else ""
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class RoomFreed:
         if not any(names.needs[demand] for demand in set(unit.demands)):
             self._end(stops)
             return True
-        before, ended = {k: taken.copy() for k, taken in self._taken.items()}, {*self._ended}
+        before, ended = {k: taken.copy() for k, taken in self._taken.items()}, self._ended.copy()
         self._end(stops)
         if self._take(unit, gpus):
             return True

@@ -133,6 +133,11 @@ def _single(snapshot: Snapshot, job: int, *, wide: bool) -> list[Units]:
     ]
 
 
+def one_task(snapshot: Snapshot, task: int) -> Unit:
+    """Return a task (row) that starts alone as a unit."""
+    return Unit(job=snapshot.tasks.job[task], tasks=(task,), demands=(snapshot.tasks.demand[task],))
+
+
 def waiting_gang(snapshot: Snapshot, job: int) -> Unit | None:
     """Return a gang, with or without GPUs, as a unit if all its tasks wait; O(tasks)."""
     tasks = snapshot.waiting_of(job)

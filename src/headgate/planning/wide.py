@@ -17,6 +17,7 @@ from headgate.model import WHOLE
 from headgate.planning.migration import Migration
 from headgate.planning.placement import fit
 from headgate.planning.placers import Placer
+from headgate.planning.room_freed import RoomFreed
 from headgate.planning.shares import Ints, entitle, fair_shares
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.units import Unit, Units, waiting_units
@@ -85,6 +86,10 @@ class WideUnits:
             if job in self._waiting and unit_milli[int(jobs[job])] <= free - placed:
                 placed += place(job)
         return placed
+
+    def room_freed(self) -> RoomFreed:
+        """Return the room that runs free which are stopped after all placements of the scratch."""
+        return RoomFreed(self._scratch)
 
     def standing_after(self) -> Standing:
         """Return the standing with all placements of the scratch."""

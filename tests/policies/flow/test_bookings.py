@@ -123,25 +123,26 @@ def test_gang_preempts_runs_of_a_job_above_its_share_once_its_debt_covers_their_
     assert not stage.stops, "no GPU is preempted back"
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
 @pytest.mark.parametrize("licenses", [1, 2])
-def test_units_are_preempted_only_for_one_that_then_starts(licenses: int) -> None:
+def test_runs_are_preempted_only_for_a_task_that_then_starts(licenses: int, gpus: int) -> None:
     """A licensed task needs, beside GPUs, what another run holds, or, with two, what is free."""
     stage = bench(slack=0.0)
-    node = Node(id="n", rack="r", gpus=(Gpu(memory_bytes=10**10),) * 6, cpus=8,
+    node = Node(id="n", rack="r", gpus=(Gpu(memory_bytes=10**10),) * 3 * gpus, cpus=8,
                 custom=(("license", 1000 * licenses),))  # fmt: skip
     stage.apply(NodeJoined(at=0.0, node=node))
-    licensed = Task(gpus=2, custom=(("license", 1000),))
-    stage.apply(estimated(submitted("first", [licensed], user="a"), 1000.0))
-    wide = [Task(gpus=2, checkpoint_s=1.0)] * 9
-    stage.apply(estimated(submitted("wide", wide, user="b"), 1000.0))
+    licensed = Task(gpus=gpus, custom=(("license", 1000),))
+    stage.apply(estimated(submitted("first", [licensed], user="a"), 3000.0))
+    many = [Task(gpus=gpus, checkpoint_s=1.0)] * 9
+    stage.apply(estimated(submitted("many", many, user="b"), 1000.0))
     stage.apply(estimated(submitted("late", [licensed], user="c"), 10.0))
     begin(stage)
-    assert (len(stage.running("wide")), stage.running("late")) == (2, [])
+    assert (len(stage.running("many")), stage.running("late")) == (2, [])
     for _ in range(60):
         if stage.stops:
             break
         advance(stage, 1.0)
-    assert [stop.run.job for stop in stage.stops] == ["wide"] * (licenses - 1)
+    assert [stop.run.job for stop in stage.stops] == ["many"] * (licenses - 1)
     stage.stop()
     assert stage.running("late") == [0] * (licenses - 1)
 

@@ -11,6 +11,7 @@ from tests.policies.flow.test_solve import ints
 from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
+from headgate.planning.room_freed import RoomFreed
 from headgate.planning.standing import Standing, standing
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
@@ -20,7 +21,7 @@ from headgate.policies.flow.preempt_by_price import RESTART_S, JobClaims, worth_
 from headgate.policies.flow.windows import UNLIMITED
 from headgate.protocol import Plan
 from headgate.protocol.reasons import WaitsForLocality
-from headgate.state import JobState, Snapshot, State, TaskState, check
+from headgate.state import JobState, Scratch, Snapshot, State, TaskState, check
 
 # ------------------------------------------------------------ order, waits and preemptions
 
@@ -202,7 +203,10 @@ def test_order_waits_and_preemptions_equal_plain_loops() -> None:
         held = now.held + np.bincount(now.task_job[placed.task], minlength=jobs)
         claims = JobClaims(target=target, held=held, left_s=left_s, owed=owed)
         slack = rng.choice((0.0, 0.25))
-        cuts = worth_preempting(now, ahead, waiting, claims, slack=slack, memory_s=600.0)
+        cuts = worth_preempting(
+            now, ahead, waiting, claims, None, lambda now=now: RoomFreed(Scratch(now.snapshot)),
+            slack=slack, memory_s=600.0,
+        )  # fmt: skip
         cut, paid = naive_cuts(now, ahead, waiting, claims, slack)
         stops = cuts.stops.stops.task.tolist()
         assert (stops, cuts.paid.tolist()) == (cut, pytest.approx(paid)), seed

@@ -29,6 +29,18 @@ class TestGreedySharing(PolicyLaws):
         return GreedySharing()
 
 
+class GreedyPreemptionOfSingleGpus(GreedyPreemption):
+    """Likewise."""
+
+    def refuses(self, job: Job) -> Reason | None:
+        return None if is_narrow(job) else PolicyRefuses(policy=self.name, what="wide units")
+
+
+class TestGreedyPreemptionOfSingleGpus(PolicyLaws):
+    def make(self) -> Policy:
+        return GreedyPreemptionOfSingleGpus()
+
+
 class TestGreedyPreemption(PolicyLaws):
     idles_by_choice = True
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.app import POLICIES
 from headgate.base.errors import SpecError
 from headgate.base.rng import stream
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.greedy import (
-    GS,
-    GSD,
-    GSP,
     GreedyDelay,
     GreedyPreemption,
     GreedySharing,
@@ -29,7 +27,7 @@ from headgate.protocol.reasons import (
 )
 from headgate.state import JobState, State, TaskState, check
 
-KNOWN = {info.name: info for info in (GS, GSP, GSD)}
+KNOWN = {name: POLICIES[name] for name in ("gs", "gsp", "gsd")}
 
 
 class Stage:

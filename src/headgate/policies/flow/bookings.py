@@ -28,6 +28,7 @@ from headgate.planning.migration import Migration, defragment
 from headgate.planning.placement import timetable
 from headgate.planning.placers import Placer
 from headgate.planning.reservations import UNKNOWN_AT, Reservation, first_reservations
+from headgate.planning.room_freed import RoomFreed
 from headgate.planning.shares import NO_CEILING, Floats, Ints
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.timetable import Timetable
@@ -377,6 +378,10 @@ class Bookings:
         return room
 
     # --- results -------------------------------------------------------------------------------
+
+    def room_freed(self) -> RoomFreed:
+        """Return the room that runs free which are stopped after those stopped for units."""
+        return RoomFreed(self._scratch) if self.preempted is None else self.preempted.room
 
     def standing_after(self) -> Standing:
         """Return the standing with the starts, without the free GPUs that are reserved."""

@@ -161,8 +161,9 @@ class TimelyFlow(FlowPolicy):
         units = booked.preempted if booked else None
         claims = JobClaims(target=target, held=held, left_s=ahead.left_s, owed=owed)
         preempted = worth_preempting(
-            now, ahead, waiting, claims, units, slack=self._slack, memory_s=self._memory_s
-        )
+            now, ahead, waiting, claims, units, round_.wide.room_freed,
+            slack=self._slack, memory_s=self._memory_s,
+        )  # fmt: skip
         useful = np.minimum(target, held + now.needed - won)
         free = now.free.sum(axis=0) - np.bincount(starts.memory_class, minlength=now.free.shape[1])
         memo = dict(updated_debts(now, owed, preempted.paid, useful - held))

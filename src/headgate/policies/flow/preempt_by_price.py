@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 
 import numpy as np
 
 from headgate.base.order import nth_of_equals
 from headgate.flow import Ints
+from headgate.planning.room_freed import RoomFreed
 from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
-from headgate.policies.flow.in_flight import InFlight
+from headgate.planning.units import one_task
+from headgate.policies.flow.in_flight import InFlight, Runs
 from headgate.policies.flow.node_order import AssignedWaits
 from headgate.policies.flow.preempt_units import (
     RESTART_S,
@@ -52,7 +56,8 @@ def worth_preempting(
     ahead: InFlight,
     waiting: AssignedWaits,
     claims: JobClaims,
-    units: UnitPreemptions | None = None,
+    units: UnitPreemptions | None,
+    room_freed: Callable[[], RoomFreed],
     *,
     slack: float,
     memory_s: float,
@@ -65,15 +70,14 @@ def worth_preempting(
     The run's job holds more than `1 + slack` of its target, and keeps its target and one run; and
     the waiting job precedes it even after paying. So the total work lost never exceeds what jobs
     have missed, and a GPU is not preempted back. A run of a wide unit is preempted with its whole
-    unit, at the price of that. `units` are those preempted before for wide units.
+    unit, at the price of that. `units` are those preempted before for wide units, and `room_freed`
+    returns what they leave: none is preempted for a task that would not start then.
     """
     runs, target, share = ahead.runs, claims.target, claims.share
     bargain = units.bargain if units else Bargain.of(now, ahead, target, claims.owed, slack=slack)
-    groups = units.groups if units else []
+    preempted, next_s, done = list(units.groups) if units else [], math.inf, set[int]()
     short, owed, spare = target - claims.held, bargain.owed, bargain.spare
-    so_far = Preemptions(stops=Steps.of(groups), paid=claims.owed - owed, next_s=math.inf)
-    if not (spare > 0).any():
-        return so_far
+    so_far = Preemptions(stops=Steps.of(preempted), paid=claims.owed - owed, next_s=next_s)
     # Conditions only get harder as runs are preempted: a run that fails them now also fails later.
     sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
     job, run, loser = waiting.job[sought], waiting.run[sought], runs.job[waiting.run[sought]]
@@ -87,24 +91,38 @@ def worth_preempting(
     if units is not None:
         may &= ~units.is_freed(runs.gpu[run])
     gained = _gained_s(now, ahead, waiting, sought) if may.any() else ()
-    preempted, next_s, done = list(groups), math.inf, set[int]()
+    would_start = partial(_would_start, now, runs, cache(room_freed))
     for i in np.flatnonzero(may).tolist():
         winner, from_job, price, soonest = int(job[i]), int(loser[i]), price_s[i], gained[i]
         if spare[from_job] < size[i] or int(unit[i]) in done:
             continue
-        its_rank = (claims.left_s[winner] - max(0.0, owed[winner] - price)) / share[winner]
-        if its_rank >= worse[from_job]:
+        left_s = claims.left_s[winner] - max(0.0, owed[winner] - price)
+        if left_s / share[winner] >= worse[from_job]:
             continue  # the other job would preempt the GPU back
         if price < min(soonest, owed[winner]):
+            if not would_start(int(now.task[waiting.task[sought[i]]]), int(run[i])):
+                continue
             spare[from_job] -= int(size[i])
             done.add(int(unit[i]))
             owed[winner] -= price
-            reason = PreemptedFor(job=now.snapshot.job(int(now.jobs[winner])).id)
-            preempted.append(Group((Stop(int(runs.task[run[i]])),), reason))
+            preempted.append(_preempted(now, winner, int(runs.task[run[i]])))
             continue
         grows = float(short[winner] - owed[winner] / memory_s)
         next_s = min(next_s, _covered_in_s(price, float(owed[winner]), grows, soonest))
     return Preemptions(stops=Steps.of(preempted), paid=claims.owed - owed, next_s=next_s)
+
+
+def _would_start(
+    now: Standing, runs: Runs, room: Callable[[], RoomFreed], task: int, run: int
+) -> bool:
+    """Return whether a task (row) starts on the GPU of a run, once that has ended."""
+    unit = one_task(now.snapshot, task)
+    return room().holds(unit, runs.gpu[run : run + 1], (int(runs.task[run]),))
+
+
+def _preempted(now: Standing, job: int, task: int) -> Group:
+    """Return the stop of a run for a job."""
+    return Group((Stop(task),), PreemptedFor(job=now.snapshot.job(int(now.jobs[job])).id))
 
 
 def _covered_in_s(price: float, owed: float, grows: float, soonest: float) -> float:

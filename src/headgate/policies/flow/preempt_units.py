@@ -88,7 +88,7 @@ class UnitPreemptions:
     def __init__(self, scratch: Scratch, now: Standing, ahead: InFlight, bargain: Bargain) -> None:
         """Start without any."""
         self._now, self._ahead, self.bargain = now, ahead, bargain
-        self._room = RoomFreed(scratch)
+        self.room = RoomFreed(scratch)
         self.groups: list[Group] = []
         self.freed: Bools = np.zeros(len(ahead.all_runs.gpu), bool)
         """The GPUs that they free, by held GPU."""
@@ -152,7 +152,7 @@ class UnitPreemptions:
         if any(rank >= bargain.rank_of(loser, 0.0) for loser in losers):
             return False
         stops = [int(self._ahead.all_runs.task[first]) for first in victims]
-        if not self._room.holds(unit, chosen, stops):
+        if not self.room.holds(unit, chosen, stops):
             return False
         self._preempt(job, victims, total)
         return True

@@ -60,11 +60,11 @@ class GreedyRound:
         self._lacking: list[int] = []  # tasks whose node lacks CPUs or another resource
         self._bounds = np.searchsorted(now.task_job, np.arange(len(now.jobs) + 1))
 
-    def run(self, *, fill: bool) -> list[Refusal]:
+    def run(self) -> list[Refusal]:
         """Offer GPUs until no job takes one; the placements are in the scratch.
 
-        Returns the refusals of tasks that got a GPU, but fit no node with the rest of their demand.
-        To `fill`, another task gets that GPU.
+        Returns the refusals of tasks that got a GPU, but fit no node with the rest of their demand:
+        another task gets that GPU.
         """
         for first in self.line.in_order(self._wide_open & (self.held < self.target)):
             self._offer_unit(first)
@@ -75,7 +75,7 @@ class GreedyRound:
                 self._offer(job)
         before, chosen = len(self._scratch.starts), {*self._lacking}
         chosen |= {start.task for start in self._scratch.starts}
-        others = (task for task in self.now.task.tolist() if fill and task not in chosen)
+        others = (task for task in self.now.task.tolist() if task not in chosen)
         refusals = place_elsewhere(self._scratch, self._lacking, others)
         self.line.end()
         for start in self._scratch.starts[before:]:
@@ -87,6 +87,10 @@ class GreedyRound:
             if self._counters is not None:
                 self._counters.reset(job)
         return refusals
+
+    def offered(self) -> list[int]:
+        """Return the tasks (rows) that got a GPU, also those whose node lacked the rest."""
+        return [*self._lacking, *(start.task for start in self._scratch.starts)]
 
     def fitting(self) -> Bools:
         """Return which jobs [jobs] have a waiting task that fits a free GPU."""

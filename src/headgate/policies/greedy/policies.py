@@ -27,8 +27,6 @@ class GreedySharing(PlacingPolicy):
     """
 
     name = "gs"
-    fills_gpus = True
-    """As in `FlowPolicy.fills_gpus`."""
 
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0) -> None:
         self._alpha1, self._alpha2 = alpha1, alpha2
@@ -43,7 +41,7 @@ class GreedySharing(PlacingPolicy):
         free_gpus = FreeGpus(snapshot, now, alpha1=self._alpha1, alpha2=self._alpha2)
         counters = self._skip_counters(snapshot, now)
         greedy = GreedyRound(scratch, now, target, free_gpus, counters, self.placer)
-        no_room = greedy.run(fill=self.fills_gpus)
+        no_room = greedy.run()
         return Plan(
             steps=scratch.steps() + self._preemptions(snapshot, greedy),
             node_memo=scratch.node_memos(),
@@ -75,7 +73,6 @@ class GreedyPreemption(GreedySharing):
     """
 
     name = "gsp"
-    fills_gpus = False
 
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0, slack: float = 0.25) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2)

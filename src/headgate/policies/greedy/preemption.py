@@ -1,7 +1,8 @@
 """Preemption of runs of jobs far above their share, for jobs below theirs.
 
 A job that holds more than `(1 + slack)` times its share may lose runs down to its share, but never
-all of them; so never a gang, which is one run. Runs in state STOPPING count as ended, and their
+all of them; so never a gang, which is one run. None is preempted for a task that would not start
+then, since it lacks other resources than a GPU. Runs in state STOPPING count as ended, and their
 GPUs as allocated to jobs below their share: no further run is preempted for a GPU that is being
 freed.
 """
@@ -9,11 +10,14 @@ freed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from headgate.model import WHOLE
+from headgate.planning.room_freed import RoomFreed
 from headgate.planning.shares import Ints
+from headgate.planning.units import one_task
 from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor
@@ -35,7 +39,8 @@ def victims(snapshot: Snapshot, greedy: GreedyRound, slack: float) -> Steps:
 class _Run:
     task: int  # row
     job: int
-    memory_classes: tuple[int, ...]  # of its GPUs
+    gpus: Ints  # rows
+    memory_classes: tuple[int, ...]  # of these
 
 
 class _Preemption:
@@ -55,6 +60,8 @@ class _Preemption:
         self._spare_gpus = np.where(over, self._held - greedy.target, 0)
         self._spare_runs = running - 1
         self._missing = greedy.target - self._held
+        self._snapshot, self._greedy = snapshot, greedy
+        self._seeking: dict[tuple[int, int], list[int]] = {}  # by job and class: tasks left
 
     def _split_runs(self, snapshot: Snapshot, greedy: GreedyRound, running: Ints) -> None:
         """Collect the GPUs of STOPPING runs, and the runs that may be victims; count runs."""
@@ -82,7 +89,8 @@ class _Preemption:
             elif job is not None:
                 running[job] += 1
                 if not snapshot.jobs.gang[row]:  # a gang is one run, and no job loses its last
-                    self._runs.append(_Run(task=task, job=job, memory_classes=classes))
+                    held = np.array(gpus, np.int64)
+                    self._runs.append(_Run(task=task, job=job, gpus=held, memory_classes=classes))
         self._freed.sort()
         # The time of a run counts from its launch, as `lost_gpu_s` does.
         self._runs.sort(key=lambda r: (snapshot.now - tasks.launched_at[r.task], -r.task))
@@ -94,8 +102,11 @@ class _Preemption:
         while beneficiaries:
             job = min(beneficiaries, key=lambda j: (self._held[j], j))
             memory_class = int(np.flatnonzero(self._waiting[job])[0])
-            if not self._take_freed(job, memory_class):
-                run = self._latest(job, memory_class)
+            tasks = self._tasks(job, memory_class)
+            if self._take_freed(job, memory_class):
+                tasks.pop(0)
+            else:
+                run = self._latest(job, memory_class, tasks)
                 if run is None:
                     beneficiaries.remove(job)
                     continue
@@ -132,13 +143,43 @@ class _Preemption:
         self._freed.remove(fitting)
         return True
 
-    def _latest(self, job: int, memory_class: int) -> _Run | None:
-        """Return the victim for a job, of its own queue if that is at its ceiling, or None."""
+    @cached_property
+    def _room_freed(self) -> RoomFreed:
+        return self._greedy.wide.room_freed()
+
+    def _tasks(self, job: int, memory_class: int) -> list[int]:
+        """Return the tasks (rows) of a job and a memory class that still seek a GPU."""
+        if (job, memory_class) not in self._seeking:
+            now, here = self._greedy.now, self._greedy.tasks_of(job)
+            of_class = now.task[here][now.task_class[here] == memory_class]
+            left = of_class[~np.isin(of_class, self._greedy.offered())]
+            self._seeking[job, memory_class] = left.tolist()
+        return self._seeking[job, memory_class]
+
+    def _starts_on(self, run: _Run, tasks: list[int]) -> bool:
+        """Return whether one of some tasks starts on a GPU of a run once that has ended; drop it.
+
+        Those of one demand start alike.
+        """
+        firsts = {self._snapshot.tasks.demand[task]: task for task in reversed(tasks)}
+        for task in reversed(firsts.values()):
+            unit = one_task(self._snapshot, task)
+            if self._room_freed.holds(unit, run.gpus[:1], (run.task,)):
+                tasks.remove(task)
+                return True
+        return False
+
+    def _latest(self, job: int, memory_class: int, tasks: list[int]) -> _Run | None:
+        """Return the victim for a job, of its own queue if that is at its ceiling, or None.
+
+        One of `tasks` starts once it has ended.
+        """
         queue = self._queue[job]
         for run in self._runs:
             width = len(run.memory_classes)
             room = self._room[queue] + width * (self._queue[run.job] == queue)
             may_lose = self._spare_runs[run.job] > 0 and self._spare_gpus[run.job] >= width
-            if may_lose and run.memory_classes[-1] >= memory_class and room > 0:
+            may_lose &= run.memory_classes[-1] >= memory_class and room > 0
+            if may_lose and self._starts_on(run, tasks):
                 return run
         return None
