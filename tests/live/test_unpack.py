@@ -233,15 +233,15 @@ def test_compressed_archive_is_rejected(place: Place) -> None:
     assert "without compression" in place.unpack(held.getvalue())
 
 
-def test_file_with_holes_is_rejected(place: Place, tmp_path: Path) -> None:
+def test_sparse_file_is_rejected(place: Place, tmp_path: Path) -> None:
     """Its holes would be written: a small archive could fill a disk."""
-    with (tmp_path / "holes").open("wb") as file:
+    with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 40)
     for form in ("gnu", "posix"):
         package = tmp_path / f"{form}.tar"
         command = ["tar", f"--format={form}", "-S", "-C", str(tmp_path), "-cf", str(package)]
-        subprocess.run([*command, "holes"], check=True)
-        assert "member 'holes'" in place.unpack(package.read_bytes())
+        subprocess.run([*command, "sparse"], check=True)
+        assert "member 'sparse'" in place.unpack(package.read_bytes())
 
 
 def test_truncated_archive_is_reported(place: Place) -> None:
