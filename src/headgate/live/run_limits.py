@@ -5,6 +5,7 @@ Where there are no control groups for Headgate, the number of processes is limit
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -43,12 +44,9 @@ class RunLimits:
         """
         if os.geteuid() != 0:
             return None
+        group = None
         try:
             group = ControlGroup.make(_family(self.root), self.name)
-        except OSError as error:
-            log.warning("runs have no control groups: %s", error)
-            return None
-        try:
             most = int(_RUNS_SHARE * machine_processes())
             cores = WHOLE * (os.cpu_count() or 1)
             group.family().limit(processes=most, cpus_milli=cores)
@@ -58,8 +56,9 @@ class RunLimits:
                 cpus_milli=self.cpus_milli or WHOLE,
             )
         except OSError as error:
-            group.end()
-            log.warning("runs have no control groups: %s", error)
+            _warn(error.strerror or str(error))
+            if group is not None:
+                group.end()
             return None
         return group
 
@@ -104,6 +103,11 @@ def remove_groups(root: Path) -> None:
     """End the control groups of Headgate's dead processes; those of others remain."""
     if os.geteuid() == 0:
         sweep(_family(root))
+
+
+@functools.cache  # once, for all runs
+def _warn(problem: str) -> None:
+    log.warning("runs have no control groups: %s", problem)
 
 
 def _family(root: Path) -> str:
