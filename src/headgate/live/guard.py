@@ -170,7 +170,7 @@ class _Children:
 
 
 def _kill_descendants() -> bool:
-    """Kill all descendants as they are found; return whether any ran; O(processes)."""
+    """Kill each descendant when it is found; return whether any ran; O(processes)."""
     found, ran = {os.getpid()}, False
     for entry in os.listdir("/proc"):  # by number: most have a higher one than their parent
         state, parent = _state_and_parent(entry) if entry.isdigit() else ("", 0)
