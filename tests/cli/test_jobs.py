@@ -84,7 +84,7 @@ def test_waiting_ends_with_the_exit_code_of_the_job(
     assert output.err == ""
     if code:
         text = up("submit", job_file(PAIR), "--wait")
-        assert text.out == "job-2 FAILED: task 0 failed 3 times: it broke\n"
+        assert text.out == "job-2 FAILED: task 0 failed once: it broke\n"
 
 
 def test_waiting_for_a_cancelled_job_has_exit_code_103(
@@ -414,7 +414,7 @@ def test_one_task_is_shown_without_a_list_of_all(
 def test_following_a_log_continues_through_a_retry(
     up: Any, job_file: Any, controller: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    up("submit", job_file("{run: x}"))
+    up("submit", job_file("{tasks: {run: x, count: 1, retries: 1}}"))
     controller.logs["job-1", 0, 1] = "first\n" * 400
     controller.logs["job-1", 0, 2] = "second\n"
     log, read = controller.log, {1: threading.Event(), 2: threading.Event()}

@@ -253,7 +253,8 @@ def test_what_is_in_the_way_is_a_short_clause_before_the_way_out(reason: Reason)
 
 def test_report_of_the_demo_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
     row = demo._Row(
-        job="occurrence-1", tasks=17, wait_s=5000.0, run_s=5000.0, simulated_s=5000.0,
+        job="occurrence-1", what="a gang: 2 GPUs on each of 4 nodes", tasks=17, wait_s=5000.0,
+        run_s=5000.0, simulated_s=5000.0,
         fairness=0.654, read_bytes=(131 << 20, 121 << 20, 105 << 20), verdict="",
         why_after_s=38.0, why=SAMPLES[0].detail(),
         expected="occurrence-1/8 in 12 s to 22 s (80 %; most likely 16 s) on n5",

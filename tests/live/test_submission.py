@@ -26,16 +26,13 @@ from headgate.api.archived import record_of
 from headgate.api.server import Server, listen
 from headgate.app import POLICIES
 from headgate.base.errors import HeadgateError, SpecError, WorldError
-from headgate.engine import Engine
-from headgate.journal import decode_snapshot, encode_snapshot
-from headgate.live import controller as module
 from headgate.live.claims import DatasetClaims
 from headgate.live.config import ControllerConfig
 from headgate.live.controller import Controller
 from headgate.live.store import StoredShard
-from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Dataset, Gpu, Node, Queue, Shard
 from headgate.ports import choose_policy
-from headgate.protocol import DatasetAdded, JobCancelled, JobSubmitted, NodeJoined, QueueChanged
+from headgate.protocol import DatasetAdded, JobCancelled, NodeJoined, QueueChanged
 from headgate.state.life import ENDED
 
 JOB = "{name: work, run: 'true'}"
@@ -52,7 +49,6 @@ def running(state: Path) -> Iterator[Controller]:
         policies=partial(choose_policy, POLICIES, "fifo", {}),
         record_of=record_of,
     )
-    controller.world.job_ended = lambda job: None  # type: ignore[method-assign]  # it asks Ray
     controller._thread.start()
     controller._set_queues(controller.snapshot())
     try:
@@ -426,37 +422,6 @@ def test_upload_that_is_abandoned_twice_is_abandoned_once(controller: Controller
         controller.abandon_dataset("ints", user=ME)
         controller.abandon_dataset("ints", user=ME)
     assert controller.membership.uploading() == ()
-
-
-# --- ended jobs -----------------------------------------------------------------------------------
-
-
-def test_end_of_a_job_is_found_without_looking_at_all_jobs_in_flight(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    engine, looked_at = Engine(), []
-    engine.handle(QueueChanged(at=0.0, queue=Queue(name="default")))
-    for number in range(30):
-        job = Job(id=f"j{number}", name="j", user=ME, queue="default", tasks=(Task(),))
-        engine.handle(JobSubmitted(at=1.0, job=job))
-    before = engine.snapshot()
-    engine.handle(JobCancelled(at=2.0, job="j7", by=ME))
-    has_ended = module._has_ended
-    monkeypatch.setattr(
-        module, "_has_ended", lambda view, job: (looked_at.append(job), has_ended(view, job))[1]
-    )
-    assert module._ended_since(before, engine.snapshot()) == ["j7"]
-    assert looked_at == ["j7"]
-
-
-def test_ended_jobs_are_found_when_rows_have_moved(controller: Controller) -> None:
-    jobs = [controller.submit(JOB, user=ME, key=None) for _ in range(3)]
-    before = controller.snapshot()
-    controller.cancel(jobs[0], user=ME)
-    after = decode_snapshot(encode_snapshot(controller.snapshot()))  # of another history of names
-    assert module._ended_since(before, after) == [jobs[0]]
-    archive_all(controller)
-    assert module._ended_since(after, controller.snapshot()) == jobs[1:]
 
 
 # --- archived jobs --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from tests.sim.weather import ends_all, named, ride
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random
-from headgate.planning.migration import MIGRATE, MOVED, MOVED_FOR
+from headgate.planning.migration import MOVED, MOVED_FOR
 from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan
 from headgate.protocol.reasons import MovedFor
@@ -19,9 +19,7 @@ from headgate.testing.fragmented import fragmented
 
 SEEDS = (3, 12, 20, 23)
 """Storms in which runs move under some policy."""
-MOVING = [
-    name for name, info in POLICIES.items() if MIGRATE.name in {p.name for p in info.parameters}
-]
+MOVING = [name for name, info in POLICIES.items() if "migrate" in {p.name for p in info.parameters}]
 WITHOUT_RESERVATIONS = ("fifo", "fair-order")
 
 

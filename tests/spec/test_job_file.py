@@ -123,7 +123,7 @@ def test_shards_of_several_data_are_paired_by_index() -> None:
 def test_the_short_form_is_one_task() -> None:
     job = expanded("run: echo {index}\nresources: {gpus: 0, cpus: 2}\n")
     assert job.tasks == (Task(gpus=0, cpus=2),)
-    assert (job.name, job.queue, job.retries) == ("job", "default", 2)
+    assert (job.name, job.queue, job.retries) == ("job", "default", 0)
     (stage,) = job.program.stages
     assert (stage.program_type, stage.run) == (ProgramType.COMMAND, "echo {index}")
 

@@ -25,6 +25,7 @@ from headgate.ports import make_policy, read_policy
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
+    from headgate.cli.demo_jobs import DemoJob
     from headgate.state import State
 
 View = dict[str, Any]
@@ -47,6 +48,7 @@ class _Row:
     """
 
     job: str
+    what: str
     tasks: int
     wait_s: float
     run_s: float
@@ -124,7 +126,7 @@ def _run(base: Path, policy: str, console: Any) -> tuple[list[_Row], dict[str, A
         with console.status("Stopping all processes"):
             stop_cluster(state)
     with console.status("Simulating the same jobs on the same cluster"):
-        return _compare(state, policy, verdicts, waits)
+        return _compare(state, policy, ids, verdicts, waits)
 
 
 def _socket(state: Path) -> Path:
@@ -219,7 +221,11 @@ def _verdict(client: Client, job_id: str, job: Any, base: Path) -> str:
 
 
 def _compare(
-    state: Path, policy: str, verdicts: Mapping[str, str], waits: Mapping[str, View]
+    state: Path,
+    policy: str,
+    jobs_of: Mapping[str, DemoJob],
+    verdicts: Mapping[str, str],
+    waits: Mapping[str, View],
 ) -> tuple[list[_Row], dict[str, Any]]:
     """Replay the journal, simulate its jobs, and return both results per job."""
     import numpy as np
@@ -244,6 +250,7 @@ def _compare(
         rows.append(
             _Row(
                 job=job.id,
+                what=jobs_of[job.id].what,
                 tasks=len(job.tasks),
                 wait_s=jobs.started_at[row] - jobs.submitted_at[row],
                 run_s=took_s,
@@ -328,15 +335,12 @@ def _print_lines(console: Any, lines: Sequence[str]) -> None:
 
 def _show_waits(console: Any, rows: Sequence[_Row]) -> None:
     """Print why jobs were pending, as `headgate why` reported it then."""
-    from rich.padding import Padding
-
     console.print("\nWhy they were pending:")
     for row in rows:
         if row.why_after_s is not None:
-            console.print(
-                f"headgate why {visible(row.job)} (after {format_seconds(row.why_after_s)})"
-            )
-            lines = [f"Reason: {row.why}"]
-            lines += [f"Expected start: {row.expected}"] if row.expected else []
-            text = "\n".join(map(visible, lines))
-            console.print(Padding(text, (0, 0, 0, 2), expand=False))
+            after = format_seconds(row.why_after_s)
+            lines = [f"  Reason: {row.why}"]
+            lines += [f"  Expected start: {row.expected}"] if row.expected else []
+            shown = [tables.wrapped(visible(line), console.width, indent="    ") for line in lines]
+            head = f"$ headgate why {row.job}  # after {after}; {row.what}"
+            _print_lines(console, (visible(head), *shown))

@@ -14,6 +14,7 @@ from headgate.workloads.training import solution
 from headgate.workloads.verify import verify
 
 _MIB = 1 << 20
+_MAP = "a map over data"
 
 USERS = RAY, GANG, MAPS = ("ann", "ben", "cho")
 """Three users, of equal shares: a queue each, since all their jobs run as one account here."""
@@ -40,7 +41,7 @@ with open(os.environ["HEADGATE_OUTPUT"], "w") as file:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoJob:
-    """A job of the demo.
+    """A job of the demo; `what` says of which kind it is.
 
     `job` is its job file, as text or as a path, from where files that it names are sent. `data`:
     name of a dataset -> its file and shard size in bytes, cut at line ends if `lines`. `results`:
@@ -49,6 +50,7 @@ class DemoJob:
     """
 
     name: str
+    what: str
     data: Mapping[str, tuple[Path, int]]
     job: str | Path
     results: int
@@ -86,7 +88,7 @@ reduce:
   run: "{module}:merge"
 """
     data = {f"{workload}-ints": (inputs.files["ints"], inputs.shard_bytes(shards))}
-    return DemoJob(name=workload, data=data, job=text, results=1, wrong=_checked(inputs))
+    return DemoJob(name=workload, what=_MAP, data=data, job=text, results=1, wrong=_checked(inputs))
 
 
 def _checked(inputs: Inputs) -> Callable[[Sequence[Path]], str]:
@@ -95,6 +97,7 @@ def _checked(inputs: Inputs) -> Callable[[Sequence[Path]], str]:
 
 def _training() -> DemoJob:
     """Return a gang: a training with a process on each of four nodes, two GPUs each."""
+    what = "a gang: 2 GPUs on each of 4 nodes"
     text = f"""\
 name: train
 queue: {GANG}
@@ -110,11 +113,12 @@ tasks:
             right = np.allclose(model["weights"], solution(), rtol=1e-9)
         return "" if right else "the weights differ from the solution in closed form"
 
-    return DemoJob(name="train", data={}, job=text, results=4, wrong=wrong)
+    return DemoJob(name="train", what=what, data={}, job=text, results=4, wrong=wrong)
 
 
 def _search(folder: Path) -> DemoJob:
     """Return a plain Ray program: a search over learning rates, each trial on a GPU."""
+    what = "a plain Ray program on 4 GPUs"
     folder.mkdir()
     (folder / "search.py").write_text(_SEARCH)
     file = folder / "search.yaml"
@@ -128,7 +132,7 @@ ray: {{script: search.py, resources: {{gpus: 4}}}}
         found = results[0].read_text()
         return "" if found == "0.5" else f"the best rate is {found}, not 0.5"
 
-    return DemoJob(name="search", data={}, job=file, results=4, wrong=wrong)
+    return DemoJob(name="search", what=what, data={}, job=file, results=4, wrong=wrong)
 
 
 def _product(folder: Path, size_bytes: int, blocks: int, seed: int) -> DemoJob:
@@ -152,7 +156,7 @@ reduce:
 """
     shard_bytes = inputs.shard_bytes(blocks)
     data = {f"matmul-{side}": (path, shard_bytes) for side, path in inputs.files.items()}
-    return DemoJob(name="matmul", data=data, job=text, results=2, wrong=_checked(inputs))
+    return DemoJob(name="matmul", what=_MAP, data=data, job=text, results=2, wrong=_checked(inputs))
 
 
 def _lines(folder: Path, lines: int, shards: int, seed: int) -> DemoJob:
@@ -180,4 +184,6 @@ reduce:
         return "" if found == str(errors) else f"{found} errors counted, {errors} are right"
 
     data = {"demo-log": (path, path.stat().st_size // shards)}
-    return DemoJob(name="errors", data=data, job=text, results=1, wrong=wrong, lines=True)
+    return DemoJob(
+        name="errors", what=_MAP, data=data, job=text, results=1, wrong=wrong, lines=True
+    )

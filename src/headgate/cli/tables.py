@@ -38,10 +38,10 @@ def lines(
     return [_GAP.join(cells).rstrip() for cells in zip(*shown, strict=True)]
 
 
-def wrapped(line: str, width: int) -> str:
+def wrapped(line: str, width: int, indent: str = "  ") -> str:
     """Return a line wrapped between words, its further lines indented."""
     return textwrap.fill(
-        line, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
 
 

@@ -148,7 +148,7 @@ class Tasks(Shape):
     checkpoint: Annotated[
         Checkpoint | None, Field(description="what its program has saved is kept after a run")
     ] = None
-    retries: Annotated[Count, Field(description="times a failed task is run again")] = 2
+    retries: Annotated[Count, Field(description="times a failed task is run again")] = 0
 
 
 class Update(Shape):

@@ -52,7 +52,7 @@ class RayScript(Shape):
             "cluster that Headgate has joined"
         ),
     ] = "private"
-    retries: Annotated[Count, Field(description="times the program is run again if it fails")] = 2
+    retries: Annotated[Count, Field(description="times the program is run again if it fails")] = 0
 
 
 def check_ray(
