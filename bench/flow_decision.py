@@ -1,6 +1,6 @@
 """Time of the flow policies from a snapshot to the plan, and the solver's part of it.
 
-    python bench/flow_decision.py [--size M L XL] [--policy fs headgate] [--seed 1] [--rounds 9]
+    python bench/flow_decision.py [--size S M L XL] [--policy fs headgate] [--seed 1] [--rounds 9]
 
 The cluster has nodes of 8 GPUs in racks of 16, and jobs with at least as many waiting tasks as it
 has GPUs. Every task reads one to three shards of 100 MB to 3 GB with three replicas each, two of
@@ -232,7 +232,7 @@ def against_solver(
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description="how long decisions of the flow policies take")
-    parser.add_argument("--size", nargs="+", default=["M"], choices=SIZES)
+    parser.add_argument("--size", nargs="+", default=[*SIZES], choices=SIZES)
     parser.add_argument("--policy", nargs="+", default=["fs", "headgate"])
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=9)

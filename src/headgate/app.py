@@ -37,7 +37,7 @@ def run_controller(state: Path) -> None:
     from headgate.live.controller import Controller
     from headgate.live.head import ensure_head, restart_process, watch_head
     from headgate.live.private import PRIVATE_UMASK
-    from headgate.live.ray_nodes import connect
+    from headgate.live.ray_nodes import connect, local_cluster
 
     os.umask(PRIVATE_UMASK)  # files of the controller are closed to all other users
     config = load_config(state)
@@ -51,7 +51,8 @@ def run_controller(state: Path) -> None:
         config = replace(config, ray_address=started)
         save_config(state, config)
     on_loss = partial(_head_lost, config.ray_address) if config.foreign else restart_process
-    watch = partial(watch_head, config.ray_address, on_loss)
+    cluster = None if config.foreign else local_cluster(state)
+    watch = partial(watch_head, config.ray_address, on_loss, cluster=cluster)
     threading.Thread(target=watch, name="head", daemon=True).start()
     connect(config.ray_address, token=config.token)
     for number in (signal.SIGTERM, signal.SIGINT):  # after Ray, which sets handlers of its own

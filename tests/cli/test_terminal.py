@@ -41,7 +41,7 @@ def broken(up: Any, controller: Any, job_file: Any) -> Any:
     up("submit", job_file("{name: bad, run: 'false'}"))
     controller.on_launch = lambda launch: None
     controller.submit(SLEEP, user=f"ann{EVIL}", key=None)
-    controller.logs["job-1", 0, 3] = EVIL
+    controller.logs["job-1", 0, 1] = EVIL
     return up
 
 
@@ -56,7 +56,7 @@ def test_rejected_value_of_up_is_escaped(broken: Any, option: str) -> None:
 
 def test_further_lines_of_a_message_are_indented(broken: Any) -> None:
     shown = r"\x1b]0;X\x07\x1b[2J\x9b31m\u202e[bold]\x0d"
-    message = f"task 0 failed 3 times: {shown}"
+    message = f"task 0 failed once: {shown}"
     assert f"Message: {message}\n  error: all is lost\n" in broken("get", "job-1").out
     assert broken("why", "job-1").out.endswith(f"\nMessage: {message}\n  error: all is lost\n")
     assert broken("jobs", "-o", "wide").out.splitlines()[-1].endswith(f"{message} ...")
@@ -92,7 +92,7 @@ def on_terminal(arguments: list[str]) -> str:
 def test_a_log_is_escaped_on_a_terminal_and_unchanged_elsewhere(
     broken: Any, controller: Any
 ) -> None:
-    log = controller.logs["job-1", 0, 3] = f"10%\r20%\r\n\ttab {EVIL}\n"
+    log = controller.logs["job-1", 0, 1] = f"10%\r20%\r\n\ttab {EVIL}\n"
     assert broken("logs", "job-1").out == log
     output = broken("logs", "job-1", "-o", "json")
     assert output.json["text"] == log

@@ -25,7 +25,7 @@ for _ in range(int(sys.argv[2])):
     if not os.fork():
         while time.monotonic() < end:
             try:
-                if os.fork():
+                if os.fork() and os.fork():
                     os._exit(0)
                 os.setsid()
             except OSError:

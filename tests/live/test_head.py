@@ -17,7 +17,7 @@ import pytest
 from headgate.base.errors import WorldError
 from headgate.live import head
 from headgate.live.node_supervisor import STARTS
-from headgate.live.ray_nodes import HEAD, LocalCluster, Seat
+from headgate.live.ray_nodes import HEAD, LocalCluster, Seat, local_cluster
 
 NO_PROCESS = 2**22 + 1  # above the greatest process id
 HOST = "127.0.0.1"
@@ -41,6 +41,8 @@ class _Bed:
         threading.Thread(target=self.responding.serve_forever, args=(0.01,), daemon=True).start()
         self.record({HEAD: NO_PROCESS})
         monkeypatch.setattr(head, "restart_nodes", self._restart)
+        self.process_runs = True
+        monkeypatch.setattr(head, "age_s", lambda *_: 1.0 if self.process_runs else None)
         clock = SimpleNamespace(sleep=self.pauses.append, time=lambda: self.now_s)
         monkeypatch.setattr(head, "time", clock)
 
@@ -54,6 +56,7 @@ class _Bed:
 
     def _restart(self, state: Path, *, head_starts: int) -> None:
         assert state == self.state
+        self.process_runs = True
         comes_up = self.comes_up_after == 0
         if comes_up:
             self.address = _address(self.responding.socket)
@@ -89,6 +92,26 @@ def test_lost_head_is_started_after_a_pause(bed: _Bed) -> None:
     assert head.ensure_head(bed.state) == bed.address
     assert head.ensure_head(bed.state) == bed.address, "one that is up is left alone"
     assert bed.pauses == [5.0]
+
+
+def test_head_whose_process_has_ended_is_started_although_another_cluster_has_its_port(
+    bed: _Bed,
+) -> None:
+    bed.address = _address(bed.responding.socket)
+    bed.record({HEAD: NO_PROCESS})
+    bed.process_runs = False
+    assert head.ensure_head(bed.state) == bed.address
+    assert bed.pauses == [5.0]
+
+
+def test_loss_of_the_heads_process_is_reported_although_its_port_responds(bed: _Bed) -> None:
+    bed.address = _address(bed.responding.socket)
+    bed.record({HEAD: NO_PROCESS})
+    lost: list[bool] = []
+    bed.process_runs = False
+    head.watch_head(bed.address, lambda: lost.append(True), cluster=local_cluster(bed.state))
+    assert lost == [True]
+    assert len(bed.pauses) == 3, "it has looked several times"
 
 
 def test_pauses_grow_up_to_the_longest_while_the_head_does_not_stay_up_and_never_end(

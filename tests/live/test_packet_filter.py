@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -247,39 +247,69 @@ class _neighbour:  # noqa: N801  # used as a function
         subprocess.run(["ip", "netns", "del", self._name], check=False)
 
 
-def test_blocks_do_not_overlap_and_are_free_again_when_their_claims_end() -> None:
-    with claimed_ports(100) as (first, _):
-        with claimed_ports(50) as (second, _):
-            assert first.last < second.first or second.last < first.first
-            assert (first.last - first.first, second.last - second.first) == (99, 49)
-        with claimed_ports(50) as (again, _):
-            assert again == second
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[[PortBlock], None]:
+    """Let blocks be chosen among the ports of one alone."""
+
+    def narrow(block: PortBlock) -> None:
+        monkeypatch.setattr(ray_ports, "FIRST_PORT", block.first)
+        monkeypatch.setattr(ray_ports, "LAST_PORT", block.last)
+
+    return narrow
 
 
-def test_claim_lasts_as_long_as_any_process_has_it() -> None:
+def test_blocks_do_not_overlap_and_are_free_again_when_their_claims_end(
+    only: Callable[[PortBlock], None],
+) -> None:
+    with claimed_ports(100) as (both, _):
+        pass
+    only(both)
+    for _ in range(5):
+        with claimed_ports(50) as (first, _), claimed_ports(50) as (second, _):
+            assert {first.first, second.first} == {both.first, both.first + 50}
+            assert (first.last - first.first, second.last - second.first) == (49, 49)
+
+
+def test_blocks_are_not_given_in_the_order_in_which_they_became_free() -> None:
+    """Where a node has just ended, something may still expect it."""
+    found = set()
+    for _ in range(20):
+        with claimed_ports(50) as (block, _):
+            found.add(block)
+    assert len(found) > 1
+
+
+def test_claim_lasts_as_long_as_any_process_has_it(only: Callable[[PortBlock], None]) -> None:
     with claimed_ports(50) as (block, descriptors):
         holder = subprocess.Popen(["sleep", "600"], pass_fds=descriptors)
-    with claimed_ports(50) as (other, _):
-        assert other != block
+    only(block)
+    with pytest.raises(WorldError, match="no 50 ports in a row"), claimed_ports(50):
+        pass
     holder.kill()
     holder.wait()
     with claimed_ports(50) as (again, _):
         assert again == block
 
 
-def test_block_in_which_a_process_listens_is_left_alone(servers: Servers) -> None:
+def test_block_in_which_a_process_listens_is_left_alone(
+    servers: Servers, only: Callable[[PortBlock], None]
+) -> None:
     with claimed_ports(50) as (block, _):
         pass
+    only(block)
     servers.listen(block.first + 30)
-    with claimed_ports(50) as (other, _):
-        assert other != block
+    with pytest.raises(WorldError, match="no 50 ports in a row"), claimed_ports(50):
+        pass
 
 
-def test_connections_of_others_take_no_block_away(servers: Servers) -> None:
+def test_connections_of_others_take_no_block_away(
+    servers: Servers, only: Callable[[PortBlock], None]
+) -> None:
     """Some machines let the kernel give any port to connections."""
     port = servers.listen(11_999)
     with claimed_ports(50) as (block, _):
         pass
+    only(block)
     with socket.socket() as connection:
         connection.bind(("127.0.0.1", block.first + 30))
         connection.connect(("127.0.0.1", port))
@@ -296,12 +326,11 @@ def test_cluster_of_an_earlier_release_is_reported_as_open() -> None:
 
 
 def test_smaller_blocks_are_given_while_larger_ones_are_not_free(
-    monkeypatch: pytest.MonkeyPatch,
+    only: Callable[[PortBlock], None],
 ) -> None:
     with claimed_ports(100) as (free, _):
         pass
-    monkeypatch.setattr(ray_ports, "FIRST_PORT", free.first)
-    monkeypatch.setattr(ray_ports, "LAST_PORT", free.last)
+    only(free)
     with claimed_ports(400) as (whole, _):
         assert whole == free
         with pytest.raises(WorldError, match="no 50 ports in a row"), claimed_ports(400):

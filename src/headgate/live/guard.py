@@ -25,13 +25,18 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from headgate.live.control_groups import ControlGroup
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _URGENT = -20
+_PASSES = 200
+_PAUSE_S = 0.01
 
 
 def main() -> None:
@@ -137,12 +142,18 @@ class _Children:
             os.read(ends, 4096)
 
     def end(self, group: ControlGroup | None) -> None:
-        """Kill and reap all children; those of a child that has ended follow as orphans."""
+        """Kill all descendants, and reap them once none runs.
+
+        Until they are reaped, they count as processes of their user: where those are limited, ever
+        fewer can be started, however fast they fork.
+        """
         while True:
             if group is not None:
                 group.kill()
-            for child in _children():
-                os.kill(child, signal.SIGKILL)  # its id is not used again before it is reaped
+            for _ in range(_PASSES):  # some may take long, such as one that waits for a disk
+                if not _kill_descendants():
+                    break
+                time.sleep(_PAUSE_S)
             if not self._reap(0):
                 return
 
@@ -158,24 +169,37 @@ class _Children:
         return True
 
 
-def _children() -> list[int]:
-    """Return the children of this process."""
-    own = os.getpid()
-    try:
-        with open(f"/proc/self/task/{own}/children", encoding="utf-8") as file:
-            return [int(child) for child in file.read().split()]
-    except FileNotFoundError:  # a kernel without checkpoints; O(processes of this machine)
-        found = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
-        return [process for process in found if _parent(process) == own]
+def _kill_descendants() -> bool:
+    """Kill each descendant when it is found; return whether any ran; O(processes)."""
+    found, ran = {os.getpid()}, False
+    for entry in os.listdir("/proc"):  # by number: most have a higher one than their parent
+        state, parent = _state_and_parent(entry) if entry.isdigit() else ("", 0)
+        if parent in found:
+            found.add(int(entry))
+            ran |= state not in "ZX"
+            _kill(int(entry), found)
+    return ran
 
 
-def _parent(process: int) -> int:
-    """Return a process's parent, 0 for a process that has ended."""
+def _kill(process: int, parents: Container[int]) -> None:
+    """Kill a process if it still has one of these parents: its id may have been reused."""
+    with contextlib.suppress(OSError):
+        handle = os.pidfd_open(process)
+        try:
+            if _state_and_parent(process)[1] in parents:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+        finally:
+            os.close(handle)
+
+
+def _state_and_parent(process: int | str) -> tuple[str, int]:
+    """Return a process's state, such as Z, and its parent, 0 for a process that has ended."""
     try:
-        with open(f"/proc/{process}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except (OSError, IndexError):
-        return 0
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            state, parent = file.read().rpartition(")")[2].split()[:2]
+            return state, int(parent)
+    except (OSError, ValueError):
+        return "", 0
 
 
 def _report(descriptor: int, **facts: Any) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from headgate.base.errors import WorldError
 from headgate.live.node_supervisor import node_backoff, not_steady
-from headgate.live.ray_nodes import HEAD, local_cluster, restart_nodes
+from headgate.live.ray_nodes import HEAD, LocalCluster, age_s, local_cluster, restart_nodes
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +47,18 @@ def is_down(address: str) -> bool:
     return False
 
 
-def watch_head(address: str, on_loss: Callable[[], None]) -> None:
-    """Wait until the head is down at three consecutive looks, then call `on_loss`."""
+def watch_head(
+    address: str, on_loss: Callable[[], None], *, cluster: LocalCluster | None = None
+) -> None:
+    """Wait until the head is down at three consecutive looks, then call `on_loss`.
+
+    Of a local `cluster`, its process is looked at, too.
+    """
     failures = 0
     while failures < _FAILURES:
         time.sleep(_LOOK_S)
-        failures = failures + 1 if is_down(address) else 0
+        ended = cluster is not None and not _runs(cluster)
+        failures = failures + 1 if ended or is_down(address) else 0
     on_loss()
 
 
@@ -77,7 +83,7 @@ def ensure_head(state: Path) -> str | None:
         cluster = local_cluster(state)
         if cluster is None:
             return None
-        if HEAD not in cluster.sessions or not is_down(cluster.address):
+        if HEAD not in cluster.sessions or (_runs(cluster) and not is_down(cluster.address)):
             return cluster.address
         backoff = node_backoff()
         backoff.failures = cluster.head_starts
@@ -93,3 +99,12 @@ def ensure_head(state: Path) -> str | None:
             restart_nodes(state, head_starts=backoff.failures)
         except WorldError as error:
             log.error("the cluster could not be started: %s", error)  # complete without a traceback
+
+
+def _runs(cluster: LocalCluster) -> bool:
+    """Return whether the head's first process runs.
+
+    When it has ended, another cluster may have taken its port, which responds then: Ray listens on
+    every address of the machine.
+    """
+    return age_s(cluster, HEAD) is not None

@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 _RECORD = "ray.json"
 _LOCK = "ray.json.lock"
 _STARTED = "Ray runtime started"
-_HEAD_PORTS = 800  # the masters of all jobs run on the head
+_HEAD_PORTS = 400  # the masters of all accounts run on the head
 _NODES_PORTS, _NODE_PORTS = 1600, 200  # for all nodes together, and for each at least
 
 

@@ -9,6 +9,7 @@ Only the standard library is used, as workers import this module.
 
 from __future__ import annotations
 
+import random
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -67,7 +68,9 @@ def claimed_ports(count: int) -> Iterator[tuple[PortBlock, tuple[int, ...]]]:
     """
     units, listening = count // _UNIT, _listening()
     while units:
-        for first in range(FIRST_PORT, LAST_PORT + 2 - units * _UNIT, units * _UNIT):
+        places = range(FIRST_PORT, LAST_PORT + 2 - units * _UNIT, units * _UNIT)
+        # Not the first free one: ports that were just given up would soon be those of others.
+        for first in random.sample(places, len(places)):
             block = PortBlock(first=first, last=first + units * _UNIT - 1)
             if not listening.isdisjoint(range(block.first, block.last + 1)):
                 continue

@@ -75,7 +75,7 @@ class JobShape(Shape):
     submit_s: Seconds = 0.0
     gang: bool = False
     num_nodes: Positive | None = None
-    retries: Count = 0
+    retries: Count = 2
     estimated_s: RunSeconds = None
     time_limit_s: RunSeconds = None
     max_running: MaxRunning = None
