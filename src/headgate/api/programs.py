@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -20,29 +20,37 @@ def job_of_command(
     name: str | None = None,
     queue: str | None = None,
     gpus: float | str | None = None,
+    gpu_memory: str | int | None = None,
     cpus: float | None = None,
     memory: str | int | None = None,
     num_nodes: int | None = None,
-    time_limit: str | float | None = None,
-    envs: Mapping[str, str] | None = None,
+    count: int | None = None,
+    max_running: int | None = None,
+    retries: int | None = None,
+    **keys: Any,
 ) -> dict[str, Any]:
-    """Return the job file, as plain data, of a command that is run once and not retried.
+    """Return the job file, as plain data, of a command, which is run `count` times, by default 1.
 
     A command in one piece is for the shell, a sequence is a program with its arguments. The others
-    are keys of job files, with the same defaults; `gpus`, `cpus` and `memory` are per node. The
-    program names the job if nothing else does.
+    are keys of job files, with the same defaults; resources are per node. So are all further
+    `keys`: `priority`, `time_limit`, `envs`, ... The program names the job if nothing else does.
     """
     words = shlex.split(command, comments=True) if isinstance(command, str) else list(command)
     run = command if isinstance(command, str) else f"exec {shlex.join(words)}"
-    resources = _given(gpus=gpus, cpus=cpus, memory=memory)
+    resources = _given(gpus=gpus, gpu_memory=gpu_memory, cpus=cpus, memory=memory)
+    if num_nodes is None and count is None:
+        count = 1
     return {
         "name": name or _name(words),
-        **_given(queue=queue, num_nodes=num_nodes, time_limit=time_limit, envs=envs and {**envs}),
+        **_given(queue=queue, num_nodes=num_nodes, **keys),
         "tasks": {
             "run": run,
-            "retries": 0,
-            **({} if num_nodes is not None else {"count": 1}),
-            **_given(resources=resources or None),
+            **_given(
+                count=count,
+                max_running=max_running,
+                retries=retries,
+                resources=resources or None,
+            ),
         },
     }
 
@@ -55,6 +63,9 @@ def job_of_ray_script(
     cpus: int | None = None,
     memory: str | int | None = None,
     num_nodes: int | None = None,
+    retries: int | None = None,
+    name: str | None = None,
+    **keys: Any,
 ) -> dict[str, Any]:
     """Return the job file, as plain data, of a plain Ray program, whose script names it.
 
@@ -68,7 +79,10 @@ def job_of_ray_script(
     ray: dict[str, Any] = {"script": str(path), "args": list(args)}
     if resources := _given(gpus=gpus, cpus=cpus, memory=memory):
         ray["resources"] = resources
-    return {"name": _valid_name(path.stem) or "ray", "ray": ray, **_given(num_nodes=num_nodes)}
+    if retries is not None:
+        ray["retries"] = retries
+    name = name or _valid_name(path.stem) or "ray"
+    return {"name": name, "ray": ray, **_given(num_nodes=num_nodes, **keys)}
 
 
 def _given(**values: Any) -> dict[str, Any]:

@@ -18,6 +18,23 @@ from headgate.base.errors import HeadgateError
 from headgate.base.states import JOB_WORDS, PENDING
 from headgate.base.text import visible
 from headgate.cli import output
+from headgate.cli.command_options import (
+    CpusOption,
+    EnvOption,
+    GpuMemoryOption,
+    GpusOption,
+    MemoryOption,
+    NameOption,
+    NodesOption,
+    PipOption,
+    PriorityOption,
+    QueueOption,
+    RetriesOption,
+    TimeLimitOption,
+    WorkingDirOption,
+    command_of,
+    keys_of,
+)
 from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.logs import writer
 from headgate.cli.settings import FormatOption, Settings, StateOption, settle
@@ -33,23 +50,19 @@ def run(
     command: Annotated[
         list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.")
     ],
-    gpus: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="GPUs, or a share of one such as 0.25; by default 1."),
-    ] = None,
-    cpus: Annotated[float | None, typer.Option(metavar="N", help="CPUs.")] = None,
-    memory: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Main memory, such as 16GiB.")
-    ] = None,
-    num_nodes: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Run it on N nodes together, each with these resources."),
-    ] = None,
-    name: Annotated[str | None, typer.Option(help="The job's name.")] = None,
-    queue: Annotated[str | None, typer.Option(help="The queue it waits in.")] = None,
-    time_limit: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stop it after this time, such as 2h.")
-    ] = None,
+    gpus: GpusOption = None,
+    gpu_memory: GpuMemoryOption = None,
+    cpus: CpusOption = None,
+    memory: MemoryOption = None,
+    nodes: NodesOption = None,
+    name: NameOption = None,
+    queue: QueueOption = None,
+    priority: PriorityOption = None,
+    time_limit: TimeLimitOption = None,
+    env: EnvOption = None,
+    pip: PipOption = None,
+    working_dir: WorkingDirOption = None,
+    retries: RetriesOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -61,16 +74,23 @@ def run(
     from headgate.api.sending import send_files
 
     settings = settle(state, fmt)
-    job_file = job_of_command(
-        command,
-        name=name,
-        queue=queue,
-        gpus=_number(gpus),
+    keys = keys_of(
+        gpus=gpus,
+        gpu_memory=gpu_memory,
         cpus=cpus,
         memory=memory,
-        num_nodes=num_nodes,
+        num_nodes=nodes,
+        name=name,
+        queue=queue,
+        priority=priority,
         time_limit=time_limit,
+        env=env,
+        pip=pip,
+        working_dir=working_dir,
+        retries=retries,
+        array=None,
     )
+    job_file = job_of_command(command_of(command), **keys)
     with settings.client() as client:
         text, warnings = send_files(client, job_file, base=Path.cwd())
         if not settings.as_json:
@@ -78,7 +98,7 @@ def run(
                 output.warn(warning)
         job = _submitted(client, text)
         with _cancelling(client, job):
-            view = _follow(client, job, num_nodes or 1, settings)
+            view = _follow(client, job, nodes or 1, settings)
     reason = f": {view['message']}" if view["message"] else ""
     if settings.as_json:
         output.print_json(view)
@@ -101,18 +121,6 @@ def _submitted(client: Client, text: str) -> str:
         if isinstance(end, KeyboardInterrupt):
             raise interrupted(f"job {job} was cancelled") from None
         raise
-
-
-def _number(gpus: str | None) -> float | str | None:
-    """Return a number as one: in a job file, text such as `shared` is another form."""
-    if gpus is None:
-        return None
-    with suppress(ValueError):
-        return int(gpus)
-    try:
-        return float(gpus)
-    except ValueError:
-        return gpus
 
 
 @contextmanager
