@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -16,6 +17,7 @@ import pytest
 from tests.live.conftest import ME, command, launch_of
 from tests.live.notice import IGNORES, SAVES, program, seen
 
+from headgate.live import executor as executor_module
 from headgate.live.executor import Executor
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.model import ProgramType, RunId, Stage, TaskProgram
@@ -320,3 +322,18 @@ def test_program_that_ended_in_time_may_store_its_result_after_the_limit(run: An
         return outcome
 
     assert run(steps).kind is OutcomeKind.FINISHED
+
+
+def test_scratch_of_a_run_is_made_while_the_last_other_run_of_its_job_removes_its_own(
+    tmp_path: Path,
+) -> None:
+    def runs(number: int) -> None:
+        scratch = tmp_path / "runs" / "job" / str(number)
+        for _ in range(500):
+            executor_module._make_directories(scratch, tmp_path / "logs")
+            assert scratch.is_dir()
+            executor_module._remove_scratch(scratch)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(runs, range(4)))
+    assert not (tmp_path / "runs" / "job").exists()

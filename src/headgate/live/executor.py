@@ -46,6 +46,7 @@ from headgate.protocol import FailureKind, Usage
 
 _OUTPUT = "output"
 _TAIL_BYTES = 4096
+_TRIES = 1000
 _TAIL_LINES = 20
 _T = TypeVar("_T")
 
@@ -544,12 +545,14 @@ async def _stopped_early(run: RunId) -> OutcomeRecord:
 
 def _make_directories(scratch: Path, logs: Path) -> None:
     remove_tree(scratch)  # of an executor that died
-    made = False
-    while not made:
-        make_traversable(scratch.parent.parent, scratch.parent.name)
-        with suppress(FileNotFoundError):  # the last other run of the job has just ended
+    for left in reversed(range(_TRIES)):
+        try:
+            make_traversable(scratch.parent.parent, scratch.parent.name)
             scratch.mkdir(mode=0o700)  # ours until the shards are in it, then of the run's user
-            made = True
+            break
+        except (FileNotFoundError, FileExistsError):
+            if not left:  # else the last other run of the job is removing the parent
+                raise
     make_private(logs)
 
 
