@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from headgate.live import control_groups
-from headgate.live.control_groups import NODE_KINDS, ControlGroup, sweep
+from headgate.live.control_groups import NODE_KINDS, ControlGroup, identity, sweep
 
 FAMILY = f"headgate-test{os.getpid()}"
 _ENDED = 2**22 + 7  # more than any process id
@@ -295,3 +295,18 @@ def test_group_counts_the_cpu_time_of_its_processes_and_their_children() -> None
     finally:
         group.remove()
     assert list(Path("/sys/fs/cgroup").glob(f"**/{FAMILY}")) == []
+
+
+def test_process_whose_name_is_no_text_has_an_identity() -> None:
+    """Any user may give a process any name, and it may have the id of an owner that has ended."""
+    code = (
+        "open('/proc/self/comm', 'wb').write(b'\\xff) Z ('); print(flush=True); "
+        "import time; time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = identity(process.pid)
+        process.kill()
+    assert found.startswith(f"{process.pid}.")
+    assert identity(process.pid) == ""

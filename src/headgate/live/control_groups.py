@@ -51,7 +51,7 @@ class ControlGroup:
         bases = _bases(kinds, root)
         if kinds[0] not in bases:
             raise FileNotFoundError(f"there are no control groups for {kinds[0]} in {root}")
-        unique = f"{name.replace('/', '%2F')[:120]}-{_identity(os.getpid())}.{next(_numbers)}"
+        unique = f"{name.replace('/', '%2F')[:120]}-{identity(os.getpid())}.{next(_numbers)}"
         group = cls({kind: f"{base}/{family}/{unique}" for kind, base in bases.items()})
         for attempt in range(1, _TRIES + 1):
             try:
@@ -234,7 +234,7 @@ def sweep(family: str, *, root: str = ROOT) -> None:
             below.clear()
     for name, places in found.items():
         pid, _, start = name.rpartition("-")[2].rpartition(".")[0].partition(".")
-        if not pid.isdigit() or _identity(int(pid)) != f"{pid}.{start}":
+        if not pid.isdigit() or identity(int(pid)) != f"{pid}.{start}":
             ControlGroup(places).end()
 
 
@@ -275,13 +275,14 @@ def _levels(root: str, directory: str) -> Iterator[str]:
         yield found
 
 
-def _identity(process: int) -> str:
-    """Return the id of a process with the time of its start; '' for one that has ended."""
+def identity(process: int) -> str:
+    """Return the id of a process with the time of its start, as ids are reused; '' if it ended."""
     try:
-        fields = _read(f"/proc/{process}/stat").rpartition(")")[2].split()
+        with open(f"/proc/{process}/stat", "rb") as file:  # its name may be any bytes
+            fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return ""
-    return "" if fields[0] in "ZX" else f"{process}.{fields[19]}"
+    return "" if fields[0] in (b"Z", b"X") else f"{process}.{fields[19].decode()}"
 
 
 def _make(directory: str) -> None:

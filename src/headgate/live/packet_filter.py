@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.live.account import SYSTEM_PATH
+from headgate.live.control_groups import identity
 from headgate.live.ray_ports import PortBlock
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -161,16 +162,11 @@ def _tables() -> list[str]:
 
 def _is_owned(table: str) -> bool:
     """Return whether the owner of a table has not ended."""
-    identity = "-".join(table.removeprefix(_prefix()).split("-")[:2])
-    pid = identity.partition("-")[0]
-    return pid.isdigit() and _identity(int(pid)) == identity
+    named = "-".join(table.removeprefix(_prefix()).split("-")[:2])
+    pid = named.partition("-")[0]
+    return pid.isdigit() and _identity(int(pid)) == named
 
 
 def _identity(pid: int) -> str:
-    """Return the id of a process with the time of its start, as ids are reused; '' if it ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return ""
-    ended = fields[0] in (b"Z", b"X")
-    return "" if ended else f"{pid}-{fields[19].decode()}"
+    """Return the identity of a process as a part of a table's name, which has no dots."""
+    return identity(pid).replace(".", "-")
