@@ -229,7 +229,12 @@ def _cluster(t: _Script) -> None:
 def _programs(t: _Script) -> None:
     """Jobs that declare everything; they stay queued, or wait."""
     environment = RunEnvironment(
-        package="p1", pip=("numpy",), venv="/venv", setup=("module load cuda",)
+        package="p1",
+        pip=("numpy",),
+        venv="/venv",
+        setup=("module load cuda",),
+        directory="/home/a/proj",
+        inode=7,
     )
     kinds = enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     stages = tuple(

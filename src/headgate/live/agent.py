@@ -22,6 +22,7 @@ from headgate.live.executor import (
 from headgate.live.flight import ShardServer, fetch, stat, time_transfer
 from headgate.live.kept import sweep
 from headgate.live.log_limit import LogBytes, read_from
+from headgate.live.marker import Marker, Seen, look
 from headgate.live.names import end_actors, names_with
 from headgate.live.prepared import prepared_directory
 from headgate.live.private import PRIVATE_UMASK, make_traversable, remove_tree, write_private
@@ -193,6 +194,10 @@ class NodeAgent:
                 return read_from(file, offset, limit)
         except FileNotFoundError:
             return LogBytes(b"", offset)
+
+    def look_at(self, marker: Marker, user: str) -> Seen:
+        """Return how a user sees a directory with a marker on this node."""
+        return look(marker, user)
 
     def time_transfer(self, host: str, port: int) -> float:
         """Read from another node's shard service for some seconds at most; return bytes per second.
