@@ -181,9 +181,8 @@ def _time(job: Job) -> str:
 
 
 def _short_reason(job: Job) -> str | None:
-    """Return what a job waits for without what would end the wait, or how it ended."""
-    reason = output.sentence(job["reason"])
-    return reason.partition("; ")[0] if reason else _first_line(job["message"])
+    """Return in one clause what a job waits for, or how it ended."""
+    return job.get("brief_reason") or _first_line(job["message"])
 
 
 def _first_line(message: str | None) -> str | None:
