@@ -42,7 +42,7 @@ class DemandSizes:
     """The GPUs of each demand, `[demands]`."""
 
     gpus_milli: Ints  # thousandths, at least 1 of a demand for GPUs
-    wide: Bools  # several GPUs, or parts of them
+    wide: Bools  # see `is_wide`
 
     def after(self, demands: Sequence[Demand]) -> DemandSizes:
         """Return the sizes of demands of which these are the first; O(new ones)."""
@@ -60,8 +60,8 @@ NO_DEMANDS = DemandSizes(gpus_milli=np.zeros(0, np.int64), wide=np.zeros(0, bool
 
 
 def is_wide(demand: Demand) -> bool:
-    """Return whether a task of a demand is wide: on several GPUs, or on parts of GPUs."""
-    return demand.gpus > 1 or demand.in_part
+    """Return whether a task of a demand is wide: on anything but any one whole GPU."""
+    return demand.gpus > 1 or demand.in_part or (demand.gpus == 1 and demand.restricted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -130,7 +130,7 @@ def index_of(rows: Ints, count: int) -> Ints:
 class Census:
     """The tasks on GPUs of each job in flight, counted; int64 arrays.
 
-    *Wide* tasks are those of gangs, on several GPUs, or on parts of GPUs. `table` has a row per job
+    *Wide* tasks are those of gangs, and of wide demands (`is_wide`). `table` has a row per job
     with four columns by class: unfinished tasks that are not wide, those of them that wait,
     thousandths of GPUs of unfinished wide tasks, and those of waiting ones. The classes are those
     of a `Standing`, and one more for tasks that need more memory than any GPU has.
