@@ -382,14 +382,18 @@ class Timetable:
         in_part = ledger.open_gpus() & (ledger.gpus.task.array() == GPU_IN_PART)
         return bool(in_part.any() or self._is_open().any())
 
-    def claim(self, memory_bytes: int, run_s: Floats) -> None:
+    def claim(self, memory_bytes: int, run_s: Floats, sought: Ints | None = None) -> None:
         """Count the GPUs that are free soonest as used by tasks of one GPU, for `run_s` each.
 
-        Not before reservations of these GPUs. For tasks that are placed after the units, on
-        whichever of the free GPUs then suit them.
+        Of equals those first that the fewest demands seek (`sought`, `[GPU rows]`), as these tasks
+        may use any. Not before reservations of these GPUs. For tasks that are placed after the
+        units, on whichever of the free GPUs then suit them.
         """
         fits = self._row[self._memory >= memory_bytes]
         at = self._available(fits, self.now, math.inf)
+        if sought is not None:
+            order = np.lexsort((sought[fits], at))
+            fits, at = fits[order], at[order]
         soonest = self._claimed_first(fits, at)[: len(run_s)]
         rows, at, run_s = fits[soonest], at[soonest], run_s[: len(soonest)]
         self._reserved = True

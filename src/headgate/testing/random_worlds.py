@@ -255,14 +255,19 @@ def random_state(
 
 
 def random_walk(
-    seed: int, steps: int, accepts: Callable[[Job], bool] = lambda job: True
+    seed: int,
+    steps: int,
+    accepts: Callable[[Job], bool] = lambda job: True,
+    *,
+    every_kind: bool = False,
 ) -> Iterator[Snapshot]:
     """Yield snapshots of one random state as it changes, some steps apart, with new jobs.
 
     In between, runtime estimates may be updated, a run may end early with its checkpoint kept,
     replicas are added and removed, queues change, nodes drain, and other programs use GPUs.
     """
-    rng, state = stream(seed, "random walk"), random_state(seed, accepts)
+    rng = stream(seed, "random walk")
+    state = random_state(seed, accepts, every_kind=every_kind)
     moves_rng = stream(seed, "moves of a walk")
     for task in range(len(state.tasks.state)):
         state.tasks.checkpoint_s[task] = rng.choice((0.0, 0.5))
@@ -271,7 +276,7 @@ def random_walk(
         for _ in range(rng.choice((1, 1, 2, 5))):
             _step(state, range(len(state.names.jobs)), rng)
         for change in (
-            _submit,
+            _submit_any if every_kind else _submit,
             _record_runtime,
             _end_with_checkpoint,
             _change_replicas,
@@ -295,6 +300,12 @@ def _step(state: State, jobs: Iterable[int], rng: Random) -> None:
 
 def _submit(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     job = random_job(rng, f"late{len(state.names.jobs)}", rng.choice(((), random_shards(rng))))
+    if accepts(job):
+        state.add_job(job)
+
+
+def _submit_any(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+    job = random_job(rng, f"late{len(state.names.jobs)}", every_kind=True)
     if accepts(job):
         state.add_job(job)
 
