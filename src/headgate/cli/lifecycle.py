@@ -64,6 +64,12 @@ _RacksOption = Annotated[
 _GpuMemoryOption = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Memory per GPU.", show_default="4GiB")
 ]
+_GpuModelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu-model", metavar="MODEL", help="Model of the GPUs; several: for nodes in turn."
+    ),
+]
 _PolicyOption = Annotated[
     str | None,
     typer.Option(metavar=POLICY_FORM, help="Scheduling policy.", show_default=DEFAULT_POLICY),
@@ -161,6 +167,7 @@ def up(
     gpus: _GpusOption = None,
     racks: _RacksOption = None,
     gpu_memory: _GpuMemoryOption = None,
+    gpu_model: _GpuModelOption = None,
     policy: _PolicyOption = None,
     place: PlaceOption = None,
     seed: _SeedOption = None,
@@ -186,8 +193,6 @@ def up(
     controller. Where nodes run without a controller, starts it; it continues from the journal.
     """
     settings = settle(state, fmt)
-    listed = None if queues is None else load_queues(queues)
-    memory_bytes = None if gpu_memory is None else _memory_bytes(gpu_memory, settings)
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     retain_s = None if retain is None else parsed("--retain", _keep, retain)
     connections = None if topology is None else _topology_text(topology)
@@ -197,10 +202,11 @@ def up(
             nodes=nodes,
             gpus=gpus,
             racks=racks,
-            gpu_memory_bytes=memory_bytes,
+            gpu_memory_bytes=_memory_bytes(gpu_memory, settings),
+            gpu_model=gpu_model,
             policy=placed_by(policy, place),
             seed=seed,
-            queues=listed,
+            queues=None if queues is None else load_queues(queues),
             group=group,
             shared_account=shared_account,
             address=address,
@@ -250,10 +256,12 @@ def _connect(settings: Settings, topology: str | None) -> None:
             client.set_topology(topology)
 
 
-def _memory_bytes(text: str, settings: Settings) -> int:
+def _memory_bytes(text: str | None, settings: Settings) -> int | None:
     """Return the memory of a GPU in bytes; warn about a value that is probably unintended."""
     from headgate.spec.warnings import little_memory
 
+    if text is None:
+        return None
     found = size_bytes(text, "--gpu-memory")
     odd = little_memory(found)
     if odd is not None and not settings.as_json:
