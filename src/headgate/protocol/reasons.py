@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.base.text import enumerated
-from headgate.base.units import format_clock, format_ratio, format_seconds, format_size
+from headgate.base.units import format_ratio, format_seconds, format_size
 from headgate.model import amount_of
 from headgate.protocol.after_moves import AfterMoves, fits_after
 from headgate.protocol.reserved_at import ReservedAt
