@@ -29,8 +29,10 @@ from headgate.live.exit_status import how_it_ended
 from headgate.live.hub import GangPlace, run_member
 from headgate.live.ray_program import RayPlace, run_ray
 
+WORK = "files"
+"""The working directory of a run, in its scratch directory."""
+
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|outputs|index)\}")
-_COPY = "files"  # the working directory of a run with a package
 _LONGEST_ERROR = 4096  # characters
 _LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment to 128 KiB
 
@@ -40,10 +42,11 @@ class Request:
     """One run to execute; all paths are on this node.
 
     `program_type` is a value of `ProgramType`; `params` are for a function. The program starts in
-    `directory`, or in a copy of `tree` there, if that is given. `files` are the paths given by the
-    user. A result in one part is written to `output`, one in several to `outputs`. `checkpoint` is
-    '' for a task without one; the `first` run of a task gets an empty one. `gang` is set in gangs
-    with one task per node, and `gang` and `ray` for Ray programs, whose script is `run`.
+    `directory`, or in a copy of `tree` there, if that is given, or, if `fresh`, in an empty
+    directory there. `files` are the paths given by the user. A result in one part is written to
+    `output`, one in several to `outputs`. `checkpoint` is '' for a task without one; the `first`
+    run of a task gets an empty one. `gang` is set in gangs with one task per node, and `gang` and
+    `ray` for Ray programs, whose script is `run`.
     """
 
     program_type: str
@@ -61,6 +64,7 @@ class Request:
     first: bool
     gang: GangPlace | None
     tree: str = ""
+    fresh: bool = False
     ray: RayPlace | None = None
 
 
@@ -107,11 +111,15 @@ def _enter(request: Request) -> str:
     try:
         os.chdir(request.directory)
         if request.tree:
-            _copy_tree(request.tree, _COPY)
-            os.chdir(_COPY)
-            if request.ray is not None:  # workers on other nodes import modules beside the script
-                paths = (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))
-                os.environ["PYTHONPATH"] = ":".join(filter(None, paths))
+            _copy_tree(request.tree, WORK)
+        elif request.fresh:
+            Path(WORK).mkdir(mode=0o700)
+        if request.tree or request.fresh:
+            os.chdir(WORK)
+        if request.tree and request.ray is not None:
+            # workers on other nodes import modules beside the script
+            paths = (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))
+            os.environ["PYTHONPATH"] = ":".join(filter(None, paths))
     except OSError as error:
         return f"its working directory cannot be entered: {error}"
     for path in request.files:
