@@ -94,11 +94,11 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=50)
     parser.add_argument("--each", type=int, default=10, help="requests of each client")
     parser.add_argument(
-        "--state", type=Path, help="measure the one that is up with this state directory"
+        "--state-dir", type=Path, help="measure the one that is up with this state directory"
     )
     arguments = parser.parse_args()
-    if arguments.state is not None:
-        measure(arguments.state, arguments.clients, arguments.each)
+    if arguments.state_dir is not None:
+        measure(arguments.state_dir, arguments.clients, arguments.each)
         return
     with tempfile.TemporaryDirectory(prefix="hg-load-", dir="/tmp") as name:
         state = Path(name) / "state"

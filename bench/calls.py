@@ -63,7 +63,7 @@ def measure_headgate(in_flight: Sequence[int]) -> None:
     with tempfile.TemporaryDirectory(prefix="hg-calls-", dir="/tmp") as directory:
         state = Path(directory) / "state"
         program = [str(Path(sys.executable).parent / "headgate")]
-        there = ["--state", str(state)]
+        there = ["--state-dir", str(state)]
         up = [*program, "up", "--nodes=2", "--gpus=1", "--probe-period=0", *there]
         subprocess.run(up, check=True, stdout=subprocess.DEVNULL)
         try:

@@ -16,6 +16,7 @@ from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
 from headgate.engine import Engine
 from headgate.journal import Archive
+from headgate.live.marker import Marker, look
 from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
 from headgate.model.topology import ClusterTopology
@@ -85,6 +86,7 @@ class ScriptedController:
         self.pending: dict[str, dict[int, bytes]] = {}
         self.shards: dict[str, bytes] = {}
         self.packages: dict[tuple[str, str], bytes] = {}
+        self.unshared = {"n0": "No such file or directory", "n1": "No such file or directory"}
         self._files = tempfile.TemporaryDirectory(prefix="hg-archive-")
         self.archive = Archive.open(Path(self._files.name) / "archive.db")
         self.on_launch: Callable[[LaunchTask], bytes | str | None] = lambda launch: None
@@ -331,6 +333,18 @@ class ScriptedController:
         if (user, digest) not in self.packages:
             raise SpecError(f"there is no package {digest}", code="not_found")
         return {"package": digest, "size_bytes": len(self.packages[user, digest])}
+
+    def shared_directory(
+        self, path: str, name: str, content: str, *, user: str
+    ) -> Mapping[str, Any]:
+        found = look(Marker(path=path, name=name, content=content), user)
+        problems = {"n0": found.problem} if found.problem else self.unshared
+        return {
+            "path": path,
+            "shared": not problems,
+            "inode": 0 if problems else found.inode,
+            "nodes": problems,
+        }
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from headgate.api import packing, sending
+from headgate.api import packing, sending, sharing
 from headgate.api.client import Client
 from headgate.api.sending import base_of, send_files
 from headgate.base.errors import SpecError
+from headgate.live.marker import MARKER_PREFIX
 from headgate.spec import load_job
 
 
@@ -234,3 +235,123 @@ def test_base_is_the_directory_of_the_file_or_the_current_one(tmp_path: Path) ->
     assert base_of(tmp_path / "job.yaml") == tmp_path
     assert base_of(Path("/dev/stdin")) == Path.cwd()
     assert sending.base_of(Path("/dev/null")) == Path.cwd()
+
+
+# --------------------------------------------------------------------------- shared directories
+
+
+@pytest.fixture
+def nodes_share(controller: Any) -> None:
+    controller.unshared = {}
+
+
+@pytest.mark.usefixtures("nodes_share")
+@pytest.mark.parametrize(
+    ("keys", "directory"),
+    [
+        ({"run": "./tool"}, "."),
+        ({"run": "train:main"}, "."),
+        ({"ray": {"script": "train.py"}}, "."),
+        ({"run": "true", "working_dir": "shared"}, "."),
+        ({"run": "true", "working_dir": {"shared": "lib"}}, "lib"),
+        ({"run": "./tool", "pip": ["numpy"]}, "."),
+    ],
+)
+def test_directory_that_all_nodes_share_is_named_and_not_sent(
+    client: Client, controller: Any, base: Path, keys: dict[str, Any], directory: str
+) -> None:
+    shown: list[str] = []
+    text, warnings = send_files(client, keys, base=base, show=shown.append)
+    place = (base / directory).resolve()
+    found = yaml.safe_load(text)
+    assert found["working_dir"] == {"shared": str(place), "inode": place.stat().st_ino}
+    assert (warnings, controller.packages) == ((), {})
+    assert shown == [f"it runs in {place} itself, which all nodes share"]
+    assert list(place.glob(".headgate*")) == [], "the marker is gone"
+    assert load_job(text).working_dir
+
+
+@pytest.mark.usefixtures("nodes_share")
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"run": "./tool", "working_dir": "."},
+        {"run": "./tool", "setup": "make"},
+        {"run": "./tool", "pip": ["-e ."]},
+    ],
+)
+def test_copy_is_sent_where_it_is_named_and_where_nodes_prepare_something_from_the_files(
+    client: Client, controller: Any, base: Path, keys: dict[str, Any]
+) -> None:
+    shown: list[str] = []
+    text, _ = send_files(client, keys, base=base, show=shown.append)
+    assert "tool" in files_of(controller, text)
+    assert shown == ["it runs in a copy of the directory at submission"]
+
+
+def test_command_starts_in_its_directory_where_all_nodes_share_it_though_it_names_no_file(
+    client: Client, controller: Any, base: Path
+) -> None:
+    assert "working_dir" not in send_files(client, {"run": "make"}, base=base, here=True)[0]
+    controller.unshared = {}
+    text, _ = send_files(client, {"run": "make"}, base=base, here=True)
+    assert yaml.safe_load(text)["working_dir"]["shared"] == str(base.resolve())
+    assert "working_dir" not in send_files(client, {"run": "make"}, base=base)[0]
+
+
+def test_directory_that_a_node_lacks_is_an_error_where_it_is_to_be_shared_and_else_a_copy(
+    client: Client, controller: Any, base: Path
+) -> None:
+    controller.unshared = {
+        **{f"n{n}": "No such file or directory" for n in (10, 2)},
+        "n3": "Permission denied",
+    }
+    with pytest.raises(SpecError) as caught:
+        send_files(client, {"run": "./tool", "working_dir": "shared"}, base=base)
+    assert str(caught.value) == (
+        f"working_dir: {base} is not shared by all nodes: n2, n10: No such file or directory; "
+        "n3: Permission denied; 'working_dir: .' sends a copy of it"
+    )
+    assert (caught.value.code, controller.packages) == ("not_shared", {})
+    assert "tool" in files_of(controller, send_files(client, "{run: ./tool}", base=base)[0])
+
+
+@pytest.mark.usefixtures("nodes_share")
+def test_directory_in_which_no_marker_can_be_made_is_sent_and_never_shared(
+    client: Client, controller: Any, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> None:  # root may write everywhere
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sharing, "_marked", refuse)
+        with pytest.raises(SpecError, match="no file can be made in it: Permission denied"):
+            send_files(client, {"run": "x", "working_dir": "shared"}, base=base)
+        text, _ = send_files(client, "{run: ./tool}", base=base)
+    assert "tool" in files_of(controller, text)
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_marker_is_removed_when_its_client_is_interrupted(base: Path, end: type) -> None:
+    markers: list[str] = []
+
+    class Interrupted:
+        def shared_directory(self, path: str, name: str, content: str) -> dict[str, Any]:
+            marker = Path(path, name)
+            markers.append(marker.read_text())
+            assert marker.stat().st_mode & 0o777 == 0o600
+            assert markers == [content]
+            raise end
+
+    with pytest.raises(end):
+        sharing.shared_by_nodes(Interrupted(), base)
+    assert markers
+    assert list(base.glob(".*")) == []
+
+
+def test_markers_of_other_submissions_are_not_sent(
+    client: Client, controller: Any, base: Path
+) -> None:
+    (base / f"{MARKER_PREFIX}{'0' * 32}").touch()
+    text, _ = send_files(client, {"run": "x", "working_dir": "."}, base=base)
+    assert not [name for name in files_of(controller, text) if name.startswith(".")]

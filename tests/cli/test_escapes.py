@@ -59,11 +59,11 @@ FILES = {
 
 
 CASES: dict[str, tuple[str, ...]] = {
-    "up": ("--state here", "--queues {queues}", "--topology {tree}", "--scaling {queues}"),
-    "down": ("-y --state {evil}", "--dry-run"),
+    "up": ("--state-dir here", "--queues {queues}", "--topology {tree}", "--scaling {queues}"),
+    "down": ("-y --state-dir {evil}", "--dry-run"),
     "run": ("-- true", "--queue {title} -- true", "--gpus {title} -- true"),
     "submit": ("{job}", "{job} --wait", "{job} --after {title}", "{queues}", "--ray {title}"),
-    "jobs": ("", "--all", "--watch", "--user {title}", "--queue {title}", "--status {title}",
+    "jobs": ("", "--all", "--watch", "--user {title}", "--queue {title}", "--state {title}",
              "--limit {title}"),
     "get": ("bad", "bad --task 0", "waits", "done", "done --output {evil}", "bad --output x",
             "old"),

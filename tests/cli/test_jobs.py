@@ -166,7 +166,7 @@ def test_jobs_notes_an_unknown_user_or_queue(up: Any, pair: str) -> None:
     assert up("jobs", "--queue", "narow").err == (
         "there is no queue 'narow'; did you mean 'narrow'?\n"
     )
-    assert up("jobs", "--user", ME, "--status", "failed").err == ""
+    assert up("jobs", "--user", ME, "--state", "failed").err == ""
     assert up("jobs", "--queue", "narrow").err == ""
     quiet = up("jobs", "--user", "unknown9", "-o", "json")
     assert (quiet.json, quiet.err) == ({"jobs": [], "next": None}, "")
@@ -194,13 +194,13 @@ def test_jobs_prints_a_table(up: Any, job_file: Any, controller: Any) -> None:
 def test_jobs_are_filtered_and_limited(up: Any, job_file: Any) -> None:
     for _ in range(3):
         up("submit", job_file("{run: x, queue: narrow}"))
-    found = up("jobs", "--status", "queued", "-o", "json").json["jobs"]
+    found = up("jobs", "--state", "queued", "-o", "json").json["jobs"]
     assert [job["id"] for job in found] == ["job-3", "job-2"]
     assert found[0]["reason"].startswith("JobsInFlightLimit(queue narrow: 1 of at most 1 jobs")
     output = up("jobs", "--limit", "1")
     assert output.out.splitlines()[1].startswith("job-3")
     assert "--limit" in output.err
-    assert up("jobs", "--status", "quued").code == 2
+    assert up("jobs", "--state", "quued").code == 2
 
 
 def test_get_shows_copies_and_expiry_of_results(

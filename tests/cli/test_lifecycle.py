@@ -81,7 +81,7 @@ def test_a_second_up_or_down_in_a_directory_is_busy(tmp_path: Path) -> None:
 
 
 def test_down_without_a_headgate_succeeds(headgate: Any, tmp_path: Path) -> None:
-    output = headgate("down", "--state", str(tmp_path / "none"), "-o", "json")
+    output = headgate("down", "--state-dir", str(tmp_path / "none"), "-o", "json")
     assert output.code == 0
     assert (output.json["controllers"], output.json["nodes"]) == (0, 0)
     assert not (tmp_path / "none").exists()
@@ -97,9 +97,9 @@ def test_up_reports_a_running_headgate(up: Any, state: Path) -> None:
 
 
 def test_up_with_invalid_options_is_rejected(up: Any, headgate: Any, state: Path) -> None:
-    output = headgate("up", "--queues", "no-such-file", "--state", str(state), "-o", "json")
+    output = headgate("up", "--queues", "no-such-file", "--state-dir", str(state), "-o", "json")
     assert (output.code, output.error["problems"][0]["path"]) == (2, "no-such-file")
-    output = headgate("up", "--group", "no-such-group-here", "--state", str(state / "new"))
+    output = headgate("up", "--group", "no-such-group-here", "--state-dir", str(state / "new"))
     assert (output.code, "no group" in output.err) == (2, True)
 
 
@@ -151,7 +151,7 @@ def environments_with(text: bytes) -> list[int]:
 def test_jobs_survive_a_crash_of_the_controller_between_up_and_down(
     headgate: Any, state: Path, job_file: Any
 ) -> None:
-    there = ("--state", str(state), "-o", "json")
+    there = ("--state-dir", str(state), "-o", "json")
     first = headgate("up", "--nodes", "2", "--gpus", "1", "--policy", "fifo", *there)
     assert (first.code, first.json["nodes"], first.json["policy"]) == (0, 2, "fifo"), first.err
     try:
@@ -300,7 +300,7 @@ def test_wrong_options_of_up_start_nothing(
 ) -> None:
     (tmp_path / "empty").touch()
     place = state / "new"
-    output = headgate("up", *arguments.split(), "--state", str(place), "-o", "json")
+    output = headgate("up", *arguments.split(), "--state-dir", str(place), "-o", "json")
     assert (output.code, [p["path"] for p in output.error["problems"]]) == (2, paths)
     assert not place.exists()
 
@@ -345,7 +345,7 @@ def test_a_required_token_that_is_missing_is_an_error(tmp_path: Path) -> None:
 def test_up_joins_a_cluster_only_with_its_token(headgate: Any, state: Path) -> None:
     theirs = start_nodes(state / "ray", [Node(id="n0", rack="r0", gpus=())])
     try:
-        ours = ("--state", str(state / "hg"), "-o", "json")
+        ours = ("--state-dir", str(state / "hg"), "-o", "json")
         join = ("up", "--address", theirs.address, *ours)
         output = headgate(*join)
         assert (output.code, output.error["problems"][0]["path"]) == (2, "--token-file")
@@ -360,5 +360,5 @@ def test_up_joins_a_cluster_only_with_its_token(headgate: Any, state: Path) -> N
         assert headgate("down", "-y", *ours).code == 0
         assert alive(theirs) == ("head", "n0")
     finally:
-        headgate("down", "-y", "--state", str(state / "hg"))
+        headgate("down", "-y", "--state-dir", str(state / "hg"))
         stop_nodes(state / "ray")

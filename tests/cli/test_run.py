@@ -83,7 +83,7 @@ def test_what_cannot_run_is_rejected_with_the_codes_of_submit(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_cancels_the_job(up: Any, controller: Any, state: Any, number: int) -> None:
     program = subprocess.Popen(
-        [*PROGRAM, "run", "--state", str(state), "--", "sleep", "1000"],
+        [*PROGRAM, "run", "--state-dir", str(state), "--", "sleep", "1000"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

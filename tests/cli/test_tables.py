@@ -145,7 +145,7 @@ def test_jobs_are_found_by_the_states_that_the_table_shows(up: Any, controller: 
         controller.submit(text, user="ann", key=None)
 
     def found(status: str) -> list[str]:
-        return [job["id"] for job in up("jobs", "--status", status, "-o", "json").json["jobs"]]
+        return [job["id"] for job in up("jobs", "--state", status, "-o", "json").json["jobs"]]
 
     assert found("RUNNING") == ["job-2", "job-1"]
     assert found("pending") == ["job-4", "job-3"]
@@ -154,7 +154,7 @@ def test_jobs_are_found_by_the_states_that_the_table_shows(up: Any, controller: 
     assert (found("completed"), found("preempted")) == ([], [])
     controller.end("job-1", 0, b"")
     assert found("completed") == found("finished") == ["job-1"]
-    error = up("jobs", "--status", "pendin", "-o", "json").error
+    error = up("jobs", "--state", "pendin", "-o", "json").error
     assert error["problems"][0]["hint"] == "did you mean 'pending'?"
 
 

@@ -101,10 +101,15 @@ def test_an_invalid_choice_lists_the_valid_ones(headgate: Any) -> None:
 
 def test_hints_name_near_options(headgate: Any) -> None:
     assert "did you mean '--limit'?" in headgate("jobs", "--limt", "3").err
+    assert "did you mean '--state-dir'?" in headgate("nodes", "--state", "x").err
+
+
+def test_a_directory_is_no_state_of_jobs(headgate: Any, state: Path) -> None:
+    assert "--state-dir" in headgate("jobs", "--state", str(state)).err
 
 
 def test_a_missing_controller_is_an_error_of_the_environment(headgate: Any, state: Path) -> None:
-    output = headgate("jobs", "--state", str(state), "-o", "json")
+    output = headgate("jobs", "--state-dir", str(state), "-o", "json")
     assert output.code == 1
     assert output.error["code"] == "unreachable"
     assert output.error["problems"][0]["hint"] == "start one: headgate up"
@@ -122,7 +127,7 @@ def test_errors_have_the_format_of_the_settings(
 
 
 def test_a_state_directory_too_deep_for_a_socket_is_rejected(headgate: Any) -> None:
-    output = headgate("jobs", "--state", "/tmp/" + "x" * 120, "-o", "json")
+    output = headgate("jobs", "--state-dir", "/tmp/" + "x" * 120, "-o", "json")
     assert output.code == 2
     assert "107" in output.error["problems"][0]["problem"]
 
@@ -207,7 +212,7 @@ def test_an_invalid_dataset_name_is_rejected(up: Any, tmp_path: Path, name: str)
 
 @pytest.mark.parametrize(
     "option",
-    ["jobs --user", "jobs --queue", "jobs --status", "plan --policy", "plan --like", "up --policy",
+    ["jobs --user", "jobs --queue", "jobs --state", "plan --policy", "plan --like", "up --policy",
      "simulate --trace", "up --queues", "up --group", "up --address", "data put x --shard",
      "submit", "data put", "jobs --limit", "up --gpu-memory", "up --token-file", "simulate"],
 )  # fmt: skip
@@ -226,7 +231,7 @@ def test_an_invalid_state_directory_is_no_internal_error(
 ) -> None:
     (tmp_path / "file").touch()
     for verb in (["jobs"], ["up", "--nodes", "1"], ["down", "-y"]):
-        output = headgate(*verb, "--state", directory, "-o", "json")
+        output = headgate(*verb, "--state-dir", directory, "-o", "json")
         assert output.code in (0, 1, 2)
         assert output.code == 0 or output.error["code"] != "internal", output
 

@@ -67,7 +67,7 @@ class TestRoot:
             UP,
             "up",
             f"--group={USER}",
-            f"--state={place / 'state'}",
+            f"--state-dir={place / 'state'}",
         ]
         done = subprocess.run(
             command,

@@ -115,8 +115,7 @@ def test_task_that_crashes_its_executor_three_times_fails_with_a_message(bench: 
         bench.failed(run, FailureKind.CRASHED, "the executor on node a is gone")
     assert bench.job_state("j") == "failed"
     assert bench.message("j") == (
-        "task 0 ended its executor, on nodes that stayed up, 3 times: "
-        "the executor on node a is gone"
+        "task 0 was lost, on nodes that stayed up, 3 times: the executor on node a is gone"
     )
 
 

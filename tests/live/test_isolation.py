@@ -32,6 +32,7 @@ from headgate.model import (
     Locality,
     ProgramType,
     Read,
+    RunEnvironment,
     RunId,
     Shard,
     Stage,
@@ -84,6 +85,8 @@ class Node:
         checkpoint: Path | None = None,
         parts: int = 1,
         results_path: str = "",
+        directory: Path | None = None,
+        setup: tuple[str, ...] = (),
     ) -> LaunchRecord:
         """Build the record of a run."""
         stage = Stage(
@@ -100,6 +103,7 @@ class Node:
             envs=envs or {},
             parts=parts,
             results_path=results_path,
+            environment=RunEnvironment(directory=str(directory or ""), setup=setup),
         )
         found = tuple(
             Read(shard=Shard(id=name, size_bytes=9), locality=Locality.NODE, sources=())

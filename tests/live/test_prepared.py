@@ -30,7 +30,7 @@ from headgate.live.packages import package_shard
 from headgate.live.private import make_traversable
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.store import ShardStore
-from headgate.model import ProgramType, RunEnvironment, Stage
+from headgate.model import ProgramType, RunEnvironment, RunId, Stage
 from headgate.protocol import FailureKind
 
 __all__ = ["readable_python"]
@@ -200,6 +200,55 @@ def test_functions_of_a_package_have_a_process_each_which_one_worker_starts(
     assert runs == ("1", "1", "1"), "no run sees the modules of another"
     assert len(set(processes)) == 3
     assert len(set(workers)) == 1
+
+
+def test_runs_in_a_shared_directory_see_its_current_files_and_leave_what_they_write(
+    lab: Lab, ends: Any
+) -> None:
+    lab.write(train_py="import os\nos.makedirs('ckpt'); open('ckpt/model.pt', 'w').write('one')\n")
+    shared = {"directory": str(lab.project), "inode": lab.project.stat().st_ino}
+    launch = lab.launch("python train.py && pwd > {output}", **shared)
+    finished(ends(launch))
+    assert (lab.project / "ckpt" / "model.pt").read_text() == "one"
+    store = ShardStore(lab.root / "n0" / "shards")
+    assert store.path("j/1").read_text() == f"{lab.project}\n"
+    lab.write(steps_py="from ckpt.util import NAME\ndef main(task): task.output.write_text(NAME)")
+    (lab.project / "ckpt" / "util.py").write_text("NAME = 'two'")
+    finished(ends(lab.function("steps:main", **shared)))
+    (lab.project / "ckpt" / "util.py").write_text("NAME = 'other'")
+    finished(ends(lab.function("steps:main", **shared)))
+    assert [store.path(f"j/{n}").read_text() for n in (2, 3)] == ["two", "other"]
+    assert lab.entries() == []
+
+
+def test_run_does_not_start_where_its_shared_directory_is_missing_or_another_one(
+    lab: Lab, ends: Any
+) -> None:
+    gone = lab.project / "gone"
+    other = lab.launch("touch ran", directory=str(lab.project), inode=1)
+    missing, replaced = ends(lab.launch("touch ran", directory=str(gone)), other)
+    assert missing.message == f"it cannot run in {gone} on n0: No such file or directory"
+    problem = "there it is another directory than at submission"
+    assert replaced.message == f"it cannot run in {lab.project} on n0: {problem}"
+    assert {missing.failure, replaced.failure} == {FailureKind.CRASHED}, "no fault of the program"
+    assert list(lab.project.iterdir()) == []
+
+
+def test_setup_runs_in_a_shared_directory_once_for_a_job(lab: Lab, ends: Any) -> None:
+    shared = {"directory": str(lab.project), "inode": lab.project.stat().st_ino}
+    script = "echo made >> built"
+    launches = [lab.launch("cat built", setup=(script,), **shared) for _ in range(2)]
+    finished(ends(*launches))
+    assert [lab.log(launch)[-5:] for launch in launches] == ["made\n"] * 2
+    assert (lab.project / "built").read_text() == "made\n"
+    job = replace(lab.launch("cat built", setup=(script,), **shared), run=RunId("k", 0, 1))
+    finished(ends(job))
+    assert (lab.project / "built").read_text() == "made\nmade\n"
+    wrong = lab.launch("true", setup=("touch ran",), directory=str(lab.project), inode=1)
+    (outcome,) = ends(wrong)
+    assert outcome.failure is FailureKind.ERROR
+    assert "it is another directory than at submission" in outcome.message
+    assert not (lab.project / "ran").exists()
 
 
 @pytest.mark.parametrize(

@@ -347,6 +347,6 @@ def test_while_the_journals_disk_is_full_nothing_is_lost(headgate: Headgate, gat
 
 def test_missing_ray_cluster_is_reported(tmp_path: Path, headgate: Headgate) -> None:
     state = str(tmp_path / "elsewhere")
-    error = headgate.call("up", "--address=127.77.0.1:1", "--state", state, code=1)
+    error = headgate.call("up", "--address=127.77.0.1:1", "--state-dir", state, code=1)
     assert "no Ray cluster responds at '127.77.0.1:1'" in error["problems"][0]["hint"]
     assert not (Path(state) / "config.json").exists(), "the next `up` is not led astray"

@@ -19,6 +19,6 @@ def socket_path(state: Path) -> Path:
     length = len(os.fsencode(path))
     if length > _LONGEST_BYTES:
         problem = f"the socket's path {path} has {length} bytes, the system allows {_LONGEST_BYTES}"
-        hint = "choose a shorter state directory (--state DIR or HEADGATE_STATE)"
+        hint = "choose a shorter state directory (--state-dir DIR or HEADGATE_STATE)"
         raise SpecError([Problem(path="state", problem=problem, hint=hint)])
     return path

@@ -314,6 +314,11 @@ class Client:
         """Upload a package; SpecError `changed` if the pieces are not those of the digest."""
         self._call("PUT", f"/packages/{digest}", None, pieces)
 
+    def shared_directory(self, path: str, name: str, content: str) -> Body:
+        """Return whether all nodes have the directory of a marker, a file in it; see the route."""
+        query = {"path": path, "name": name, "content": content}
+        return self._call("GET", "/shared-directory", query)
+
     # --- datasets --------------------------------------------------------------------------------
 
     def datasets(self) -> list[Body]:

@@ -166,6 +166,16 @@ class Controller(Protocol):
         """Return the size of a package that this user has sent; `not_found` without one."""
         ...
 
+    def shared_directory(
+        self, path: str, name: str, content: str, *, user: str
+    ) -> Mapping[str, Any]:
+        """Return whether all nodes that are up have a directory, in which a marker of its user is.
+
+        `name` and `content` are the marker's. `shared`, `inode`: its number on all nodes, else 0,
+        and `nodes`: by the names of the others, why they do not have it.
+        """
+        ...
+
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str
     ) -> Mapping[str, Any]:

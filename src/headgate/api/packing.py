@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from headgate.base.errors import Problem, SpecError
 from headgate.base.text import visible
 from headgate.base.units import format_size
+from headgate.live.marker import MARKER_PREFIX
 from headgate.live.unpack import MOST_MEMBERS, stays_inside
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ IGNORE_FILE = ".headgateignore"
 _NOT_SENT = (
     *(".git", ".hg", ".svn", ".venv", "__pycache__", ".ipynb_checkpoints", ".DS_Store"),
     *(".mypy_cache", ".pytest_cache", ".ruff_cache"),
+    f"/{MARKER_PREFIX}*",  # of other submissions, which soon remove them
 )
 _VENV_MARK = "pyvenv.cfg"
 _LARGEST = 3  # entries named when a directory is too large

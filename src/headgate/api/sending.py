@@ -1,7 +1,8 @@
 """Sending what a job needs from the client's machine, before its job file is submitted.
 
-`send_files` is the one call for all clients: it packs the working directory, uploads it unless the
-controller has it, reads a requirements file, and returns the job file with their results in it.
+`send_files` is the one call for all clients: it names the working directory where all nodes share
+it, else packs and uploads it unless the controller has it, reads a requirements file, and returns
+the job file with their results in it.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import pwd
 import re
 import shlex
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from headgate.api.packing import IGNORE_FILE, package_of
+from headgate.api.sharing import Nodes, shared_by_nodes
 from headgate.base.errors import Problem, SpecError
+from headgate.base.text import visible
+from headgate.model import names_files
 from headgate.spec.document import read_document, read_text
+from headgate.spec.environment import SHARED
 
 JobKeys = dict[str, Any]
 _STAGES = ("tasks", "update", "reduce")
@@ -29,7 +34,7 @@ _INCLUDED = re.compile(r"(?:-r|--requirement)[ =]*(\S.*)")
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # raw in JSON, but not in YAML
 
 
-class Packages(Protocol):
+class Packages(Nodes, Protocol):
     """The part of `headgate.Client` that is used here."""
 
     def has_package(self, digest: str) -> bool:
@@ -45,39 +50,100 @@ def send_files(
     *,
     base: Path,
     default: Path | None = None,
+    here: bool = False,
     dry_run: bool = False,
+    show: Callable[[str], None] | None = None,
 ) -> tuple[str, tuple[Problem, ...]]:
     """Send the files of a valid job file; return its text to submit, and warnings.
 
-    Relative paths in it start at `base`. Without `working_dir`, the directory `default` is sent, or
-    that of the script of `ray`, or `base` if a `run` names a file in it. What cannot be sent is an
-    error if `working_dir` names it, else a warning. With `dry_run` nothing is uploaded. SpecError
-    and WorldError as of `package_of` and `Client.put_package`, SpecError for requirements that
-    cannot be read.
+    Relative paths in it start at `base`. Without `working_dir` it is the directory `default`, or
+    that of the script of `ray`, or `base` if a `run` names a file in it: the directory itself where
+    all nodes share it and nothing is prepared from its files, else a copy, which is sent. With
+    `here` runs start in `base` also if they name no file there, but no copy is sent for that. What
+    cannot be sent is an error if `working_dir` names it, else a warning. With `dry_run` nothing is
+    uploaded. `show` gets where the job will run, in words. SpecError and WorldError as of
+    `package_of`, `shared_by_nodes` and `Client.put_package`, SpecError for requirements that cannot
+    be read.
     """
     keys: JobKeys = read_document(job).data if isinstance(job, str) else dict(job)
     sent: JobKeys = {}
     warnings: tuple[Problem, ...] = ()
-    directory: Path | None = None
+    directory, working_dir = None, None
     given, script = keys.get("working_dir"), _ray_script(keys, base)
-    if isinstance(given, str) and given != "none":
-        sent["working_dir"] = _send(client, base / Path(given).expanduser(), dry_run=dry_run)
-    elif given is None:
-        directory = default or (script.parent if script else _directory_of(keys, base))
-    if directory is not None:
-        try:
-            _reject_unasked(directory)
-            sent["working_dir"] = _send(client, directory, dry_run=dry_run)
-        except SpecError as error:
-            warnings = (_nothing_sent(error),)
-    if script is not None and given in (None, False, "none"):
-        path = script.name if sent and script.parent == directory else str(script)
-        sent["ray"] = {**keys["ray"], "script": path}
     if isinstance(pip := keys.get("pip"), str):
         sent["pip"] = list(_requirements(base / Path(pip).expanduser()))
+    if given is None:
+        directory = default or (script.parent if script else _directory_of(keys, base))
+        place = directory or (base if here else None)
+        if place is not None and not _prepares_files({**keys, **sent}):
+            working_dir = _shared_if_so(client, place)
+        if working_dir is None and directory is not None:
+            working_dir, warnings = _sent_unasked(client, directory, dry_run=dry_run)
+    elif given not in (False, "none"):
+        working_dir = _named(client, given, base, dry_run=dry_run)
+    if working_dir is not None:
+        sent["working_dir"] = working_dir
+    if script is not None and given in (None, False, "none"):
+        inside = working_dir is not None and script.parent == directory
+        sent["ray"] = {**keys["ray"], "script": script.name if inside else str(script)}
+    if show is not None and working_dir is not None:
+        show(_where(working_dir))
     if not sent and isinstance(job, str):
         return job, warnings
     return _text({**keys, **sent}), warnings
+
+
+def _named(client: Packages, given: Any, base: Path, *, dry_run: bool) -> JobKeys | None:
+    """Return the value to submit of a `working_dir`, whose files are sent; None: unchanged."""
+    if (directory := _named_shared(given, base)) is not None:
+        return shared_by_nodes(client, directory)
+    if not isinstance(given, str):  # a package, which was sent before
+        return None
+    return _send(client, base / Path(given).expanduser(), dry_run=dry_run)
+
+
+def _sent_unasked(
+    client: Packages, directory: Path, *, dry_run: bool
+) -> tuple[JobKeys | None, tuple[Problem, ...]]:
+    """Send a directory that no `working_dir` names; return the value to submit, and warnings."""
+    try:
+        _reject_unasked(directory)
+        return _send(client, directory, dry_run=dry_run), ()
+    except SpecError as error:
+        return None, (_nothing_sent(error),)
+
+
+def _named_shared(given: Any, base: Path) -> Path | None:
+    """Return the directory that a `working_dir` says the nodes share, None for any other value."""
+    if given == SHARED:
+        return base
+    if isinstance(given, dict) and isinstance(given.get(SHARED), str):
+        return base / Path(given[SHARED]).expanduser()
+    return None
+
+
+def _shared_if_so(client: Nodes, directory: Path) -> JobKeys | None:
+    """Return the value of `working_dir` for a directory if all nodes share it, else None."""
+    try:
+        return shared_by_nodes(client, directory)
+    except SpecError as error:
+        if error.code != "not_shared":
+            raise
+        return None
+
+
+def _prepares_files(keys: JobKeys) -> bool:
+    """Return whether nodes prepare something from the files: of a copy, whose content is known."""
+    pip = keys.get("pip")
+    local = isinstance(pip, list | tuple) and names_files(map(str, pip))
+    return local or bool(keys.get("setup"))
+
+
+def _where(working_dir: Mapping[str, Any]) -> str:
+    """Return in words where runs start."""
+    if SHARED in working_dir:
+        return f"it runs in {visible(working_dir[SHARED])} itself, which all nodes share"
+    return "it runs in a copy of the directory at submission"
 
 
 def base_of(file: Path) -> Path:
@@ -88,7 +154,7 @@ def base_of(file: Path) -> Path:
     return file.parent if file.is_file() else Path.cwd()
 
 
-def _send(client: Packages, directory: Path, *, dry_run: bool) -> dict[str, str]:
+def _send(client: Packages, directory: Path, *, dry_run: bool) -> JobKeys:
     """Upload a directory unless the controller has it, and return the value of `working_dir`."""
     for left in reversed(range(_TRIES)):
         try:
@@ -114,7 +180,9 @@ def _ray_script(keys: JobKeys, base: Path) -> Path | None:
     if not isinstance(script, str):
         return None
     given = keys.get("working_dir")
-    start = base / Path(given).expanduser() if isinstance(given, str) and given != "none" else base
+    start = _named_shared(given, base) or base
+    if isinstance(given, str) and given not in ("none", SHARED):
+        start = base / Path(given).expanduser()
     path = (start / Path(script).expanduser()).absolute()
     if not path.is_file() and not script.startswith("/"):  # else nodes may see it
         problem = Problem(path="ray.script", problem=f"there is no file '{path}'")

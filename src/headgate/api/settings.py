@@ -48,7 +48,7 @@ def settle(
     environment = os.environ if environment is None else environment
     found: dict[str, Any] = {}
     if state is not None:
-        found["state"] = _expanded(str(state), "--state")
+        found["state"] = _expanded(str(state), "--state-dir")
     if output is not None:
         found["output"] = output
     if "state" not in found and environment.get("HEADGATE_STATE"):
@@ -91,7 +91,7 @@ def _read(file: Path) -> dict[str, Any]:
     from headgate.spec.document import read_document
 
     if file.stat().st_uid not in (0, os.geteuid()):
-        hint = "remove it, or choose a Headgate with --state or HEADGATE_STATE"
+        hint = "remove it, or choose a Headgate with --state-dir or HEADGATE_STATE"
         problem = "belongs to another user, whose settings do not apply to you"
         raise SpecError([Problem(path=str(file), problem=problem, hint=hint)])
     document = read_document(file)

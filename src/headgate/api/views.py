@@ -22,7 +22,17 @@ from headgate.foresight.explain import (
     explain,
     held_by_limit,
 )
-from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Dataset, Shard, amount_of, result_ids
+from headgate.model import (
+    CPUS,
+    MEMORY,
+    UNLIMITED,
+    WHOLE,
+    Dataset,
+    RunEnvironment,
+    Shard,
+    amount_of,
+    result_ids,
+)
 from headgate.protocol import KeptRun, Moved, Reason, RunStop
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.ledger import capacity
@@ -131,6 +141,7 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         "time_limit_s": job.time_limit_s,
         "max_running": job.max_running,
         "after": list(job.after),
+        "working_dir": _working_dir(job.program.environment),
         "grace_s": job.grace_s,
         "submitted_at": jobs.submitted_at[row],
         "started_at": _time(jobs.started_at[row]),
@@ -144,13 +155,21 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
     }
 
 
+def _working_dir(environment: RunEnvironment) -> View | None:
+    """Return where the runs of a job start, as in a job file; None: in an empty directory."""
+    if environment.directory:
+        return {"shared": environment.directory}
+    return {"package": environment.package} if environment.package else None
+
+
 def without_message(view: View) -> View:
-    """Return the view of a job for users who may not read its logs, which its message quotes."""
-    return (
-        {**view, "message": "permission denied: only the owner can read the message"}
-        if view["message"]
-        else view
-    )
+    """Return the view of a job for users who may not read its logs, which its message quotes.
+
+    Nor do they learn the names of its user's directories.
+    """
+    hidden = "permission denied: only the owner can read the message"
+    message = {"message": hidden} if view["message"] else {}
+    return {**view, "working_dir": None, **message}
 
 
 def results_view(snapshot: Snapshot, row: int, now: float, *, default_keep_s: float | None) -> View:

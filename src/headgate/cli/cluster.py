@@ -167,7 +167,7 @@ def _check_group(state: Path, group: str, *, shared_account: bool) -> None:
     if reason := why_unusable(member):
         problems.append(unusable(f"the members of {group}", reason))
     if closed := _closed(state.absolute().parents, member):
-        hint = "choose another state directory (--state DIR), such as one in /var/lib or /srv"
+        hint = "choose another state directory (--state-dir DIR), such as one in /var/lib or /srv"
         text = f"the members of {group} cannot reach it: {closed} is closed to them"
         problems.append(Problem(path=str(state), problem=text, hint=hint))
     if problems:
@@ -194,7 +194,7 @@ def _make_directory(state: Path, group: str | None) -> None:
             return
         found = state.stat()
         if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            hint = "choose a directory of your own (--state DIR or HEADGATE_STATE)"
+            hint = "choose a directory of your own (--state-dir DIR or HEADGATE_STATE)"
             problem = Problem(path=str(state), problem="other users may write there", hint=hint)
             raise SpecError([problem])
 

@@ -52,7 +52,11 @@ PipOption = Annotated[
     typer.Option("--pip", metavar="REQUIREMENT", help="Install this for it; may be repeated."),
 ]
 WorkingDirOption = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Send this directory, or none.")
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Run in a copy of this directory; shared: in this one itself; none: in neither.",
+    ),
 ]
 RetriesOption = Annotated[
     int | None, typer.Option(metavar="N", help="Run it again so often if it fails; by default 0.")

@@ -36,7 +36,12 @@ _DEFAULT_QUEUE = "default"
 def jobs(
     status: Annotated[
         str | None,
-        typer.Option(metavar="STATE", help="Only jobs in this state: pending, running, ..."),
+        typer.Option(
+            "--state",
+            "--status",
+            metavar="STATE",
+            help="Only jobs in this state: pending, running, ...",
+        ),
     ] = None,
     user: Annotated[
         str | None, typer.Option(metavar="USER", help="Only jobs of this user.")
@@ -62,6 +67,7 @@ def jobs(
 
     TIME is how long a job has run or, before its first run, waited. -o wide shows whole reasons.
     """
+    _need_no_directory(status)
     settings = settle(state, fmt)
     query = {"state": status, "user": user, "queue": queue, "limit": limit, "cursor": cursor}
     query |= {"all": all_jobs or None}
@@ -80,6 +86,13 @@ def jobs(
                 output.print_note(
                     f"there are more than {limit} jobs; see --limit or --cursor {next_}"
                 )
+
+
+def _need_no_directory(status: str | None) -> None:
+    """Raise SpecError `usage` for a path in place of the state of jobs."""
+    if status is not None and "/" in status:
+        text, hint = f"'{status}' is not a state of jobs", "a Headgate is chosen by --state-dir"
+        raise SpecError([Problem(path="--state", problem=text, hint=hint)], code="usage")
 
 
 def _note_unknown(client: Client, user: str | None, queue: str | None) -> None:

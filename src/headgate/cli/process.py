@@ -120,7 +120,7 @@ def alone(state: Path) -> Iterator[None]:
 def unusable(state: Path, error: OSError) -> WorldError:
     """Return the error that a state directory cannot be created, entered or written to."""
     text = f"cannot be used: {error.strerror}"
-    hint = "choose another state directory (--state DIR or HEADGATE_STATE)"
+    hint = "choose another state directory (--state-dir DIR or HEADGATE_STATE)"
     return WorldError([Problem(path=str(state), problem=text, hint=hint)])
 
 

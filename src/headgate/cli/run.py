@@ -93,7 +93,7 @@ def run(
     )
     job_file = job_of_command(command_of(command), **keys)
     with settings.client() as client:
-        text, warnings = send_files(client, job_file, base=Path.cwd())
+        text, warnings = send_files(client, job_file, base=Path.cwd(), here=True)
         if not settings.as_json:
             for warning in warnings:
                 output.warn(warning)

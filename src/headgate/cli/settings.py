@@ -43,7 +43,7 @@ PlaceOption = Annotated[
 
 StateOption = Annotated[
     Path | None,
-    typer.Option("--state", metavar="DIR", help="State directory of Headgate."),
+    typer.Option("--state-dir", metavar="DIR", help="State directory of Headgate."),
 ]
 FormatOption = Annotated[
     Format | None, typer.Option("-o", "--format", help="Output format; wide: nothing is cropped.")

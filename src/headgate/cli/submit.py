@@ -132,7 +132,14 @@ def _submit(
     # Errors of the file are reported without a controller also.
     warnings = warnings_for(load_job(text, name=source))
     with settings.client() as client:
-        text, unsent = send_files(client, text, base=base_of(Path(source)), dry_run=dry_run)
+        text, unsent = send_files(
+            client,
+            text,
+            base=base_of(Path(source)),
+            here=source == _COMMAND,
+            dry_run=dry_run,
+            show=None if settings.as_json else output.print_note,
+        )
         warnings = (*warnings, *unsent)
         _show(warnings, settings)  # before errors of the submission
         answer = client.submission(text, dry_run=dry_run, public=public, after=after)

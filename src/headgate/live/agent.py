@@ -22,6 +22,7 @@ from headgate.live.executor import (
 from headgate.live.flight import ShardServer, fetch, stat, time_transfer
 from headgate.live.kept import sweep
 from headgate.live.log_limit import LogBytes, read_from
+from headgate.live.marker import Marker, Seen, look
 from headgate.live.names import end_actors, names_with
 from headgate.live.prepared import prepared_directory
 from headgate.live.private import PRIVATE_UMASK, make_traversable, remove_tree, write_private
@@ -211,6 +212,10 @@ class NodeAgent:
     def kept_files(self, run: RunId) -> Manifest | None:
         """Return what is kept of the files that a run has written here, None without any."""
         return manifest_of(written_by(self._root, self._node, run))
+
+    def look_at(self, marker: Marker, user: str) -> Seen:
+        """Return how a user sees a directory with a marker on this node."""
+        return look(marker, user)
 
     def time_transfer(self, host: str, port: int) -> float:
         """Read from another node's shard service for some seconds at most; return bytes per second.

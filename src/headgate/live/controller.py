@@ -27,9 +27,11 @@ from headgate.live.archivist import Archivist
 from headgate.live.claims import DatasetClaims
 from headgate.live.config import ControllerConfig
 from headgate.live.datasets import DatasetUploads
+from headgate.live.directories import SharedDirectories
 from headgate.live.durable import DurableEngine
 from headgate.live.expiry import Expiry
 from headgate.live.holders import Holders
+from headgate.live.marker import Marker
 from headgate.live.masters import end_earlier_actors
 from headgate.live.membership import Membership
 from headgate.live.node_supervisor import NodeSupervisor
@@ -465,6 +467,13 @@ class Controller:
     def use_package(self, digest: str, *, user: str) -> Mapping[str, Any]:
         """Return the size of a package that this user has sent; `not_found` without one."""
         return self._packages.use(digest, user=user)
+
+    def shared_directory(
+        self, path: str, name: str, content: str, *, user: str
+    ) -> Mapping[str, Any]:
+        """Return whether all nodes that are up have a directory, as `SharedDirectories.check`."""
+        directories = SharedDirectories(snapshot=self.snapshot, agents=self.membership.agents)
+        return directories.check(Marker(path=path, name=name, content=content), user=user)
 
     def put_shard(
         self, dataset: str, index: int, pieces: Iterator[bytes], *, replicas: int, user: str

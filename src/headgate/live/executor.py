@@ -31,8 +31,7 @@ from headgate.live.hub import GangPlace
 from headgate.live.log_limit import kept_within, open_log, tail_of
 from headgate.live.prepared import Prepared, Preparer
 from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable
-from headgate.live.process import WorkerProcess
-from headgate.live.ray_program import GIVEN_OUT
+from headgate.live.process import WorkerProcess, failure_of
 from headgate.live.ray_run import ray_place
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
 from headgate.live.rendezvous import RendezvousMaker
@@ -334,7 +333,9 @@ class Executor:
                 first=launch.run.attempt == 1,
                 gang=_gang_place(launch),
                 tree=prepared.tree,
-                fresh=True,
+                fresh=not program.environment.directory,
+                shared=program.environment.directory,
+                inode=program.environment.inode,
                 ray=ray,
             )
             await self._run_in_worker(launch, run, account, request, prepared)
@@ -449,8 +450,7 @@ class Executor:
             raise _RunError(run.notice, FailureKind.TIMED_OUT)
         if error:
             await worker.end()  # with all processes that the failed run has left
-            failure = FailureKind.LOST if error == GIVEN_OUT else FailureKind.ERROR
-            raise _RunError(f"{error}\n{tail_of(log)}".strip(), failure)
+            raise _RunError(f"{error}\n{tail_of(log)}".strip(), failure_of(error))
         if launch.program.per_node is not None:
             await worker.end()  # no other run has its environment; with all daemons of MPI
             return

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import os
-import re
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -35,10 +35,9 @@ from headgate.live.process import WorkerProcess
 from headgate.live.records import LaunchRecord
 from headgate.live.run_limits import RunLimits
 from headgate.live.worker import Request
-from headgate.model import ProgramType, RunEnvironment
+from headgate.model import ProgramType, RunEnvironment, names_files
 
 _FILES, _VENV, _ARCHIVE, _SCRIPT = "files", "venv", "package.tar", "prepare.sh"
-_LOCAL = re.compile(r"(\.|-e|--editable|-c|--constraint|-f|--find)|.*(/|\.whl$|\.gz$|\.zip$)")
 _CHECK_S = 60.0
 _NEEDED = "import headgate.live.worker, headgate.workloads.task"
 _PREPARED = "prepared"
@@ -56,18 +55,26 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layer:
-    """One entry that a node keeps; its content follows from the fields, which also name it."""
+    """One entry that a node keeps; its content follows from the fields, which also name it.
+
+    The files in a `directory` that the nodes share may change: so an entry that uses them is of one
+    `job`. The directory's number is `inode`, unless that is 0.
+    """
 
     package: str = ""
     pip: tuple[str, ...] = ()
     venv: str = ""
     setup: tuple[str, ...] = ()
+    directory: str = ""
+    inode: int = 0
+    job: str = ""
 
     @property
     def name(self) -> str:
         """The name of the entry; a Python environment also depends on Headgate's interpreter."""
         ours = (sys.version, accounts.INTERPRETER, *_our_packages()) if self.pip else ()
-        text = json.dumps((self.package, self.pip, self.venv, self.setup, ours))
+        shared = (self.directory, self.inode, self.job) if self.directory else ()
+        text = json.dumps((self.package, self.pip, self.venv, self.setup, ours, *shared))
         kind = "env" if self.pip else "files"
         return f"{kind}-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
@@ -95,7 +102,7 @@ class Preparer:
             found = _with_python(found, Path(needs.venv), envs)
             await self._check(launch, account, found)
         async with AsyncExitStack() as stack:
-            for layer in _layers(needs):
+            for layer in _layers(needs, launch.run.job):
                 build = partial(self._build, layer, launch, account, log, tail)
                 entry = self._place(launch.program.user) / layer.name
                 content = await stack.enter_async_context(
@@ -103,7 +110,7 @@ class Preparer:
                         entry, build, partial(_write, log, "waiting for another run's preparation")
                     )
                 )
-                if layer.package or layer.setup:
+                if (layer.package or layer.setup) and not layer.directory:
                     found = Prepared(
                         tree=str(content / _FILES), envs=found.envs, python=found.python
                     )
@@ -176,16 +183,19 @@ def prepared_directory(root: Path, node: str) -> Path:
     return root / node / _PREPARED
 
 
-def _layers(needs: RunEnvironment) -> list[_Layer]:
-    """Return the entries that a run needs."""
-    local = needs.package and any("://" not in line and _LOCAL.match(line) for line in needs.pip)
-    if needs.setup or local:
+def _layers(needs: RunEnvironment, job: str = "") -> list[_Layer]:
+    """Return the entries that a run of a job needs."""
+    has_files = needs.package or needs.directory
+    if needs.setup or (has_files and names_files(needs.pip)):
         return [
             _Layer(
                 package=needs.package,
                 pip=needs.pip,
                 venv=needs.venv if needs.setup else "",
                 setup=needs.setup,
+                directory=needs.directory,
+                inode=needs.inode,
+                job=job if needs.directory else "",
             )
         ]
     layers = [_Layer(package=needs.package)] if needs.package else []
@@ -212,7 +222,7 @@ def _our_packages() -> tuple[str, ...]:
 
 def _script(layer: _Layer) -> list[str]:
     """Return the shell script that builds a layer in the current directory."""
-    lines = ["set -e", f"mkdir -p {_FILES}"]
+    lines = ["set -e", f"mkdir -p {_FILES}", "here=$PWD"]
     python = f"'{accounts.INTERPRETER}'"
     if layer.package:
         lines += [
@@ -220,21 +230,32 @@ def _script(layer: _Layer) -> list[str]:
             f"{python} -I -S '{unpack.__file__}' {_ARCHIVE} {_FILES}",
             f"rm -f {_ARCHIVE}",
         ]
-    lines.append(f"cd {_FILES}")
+    lines += _enter_shared(layer) if layer.directory else [f"cd {_FILES}"]
     if layer.pip:
-        pip = f"../{_VENV}/bin/python -I -m pip install --no-input --disable-pip-version-check"
+        venv, file = f'"$here/{_VENV}"', '"$here/requirements.txt"'
+        pip = f"{venv}/bin/python -I -m pip install --no-input --disable-pip-version-check"
         lines += [
             "echo 'headgate: making the Python environment'",
-            f"{python} -I -m venv ../{_VENV}",
+            f"{python} -I -m venv {venv}",
             "if command -v uv > /dev/null",
-            f"then uv pip install --python ../{_VENV}/bin/python -r ../requirements.txt",
-            f"else {pip} -r ../requirements.txt",
+            f"then uv pip install --python {venv}/bin/python -r {file}",
+            f"else {pip} -r {file}",
             "fi",
-            f"cp ../{_PATH_FILE} ../{_VENV}/lib/python*/site-packages/",
+            f'cp "$here/{_PATH_FILE}" {venv}/lib/python*/site-packages/',
         ]
     if layer.setup:
-        lines += ["echo 'headgate: running setup'", "bash -e ../setup.sh"]
+        lines += ["echo 'headgate: running setup'", 'bash -e "$here/setup.sh"']
     return lines
+
+
+def _enter_shared(layer: _Layer) -> list[str]:
+    """Return the lines that enter a shared directory, one preparation of this machine at a time."""
+    lines = [f"cd {shlex.quote(layer.directory)}"]
+    if layer.inode:
+        problem = "headgate: on this node it is another directory than at submission"
+        test = f'[ "$(stat -c %i .)" = {layer.inode} ]'
+        lines.append(f"{test} || {{ echo {shlex.quote(problem)}; exit 1; }}")
+    return [*lines, "exec 9< .", "flock 9 || true  # file systems may have no locks"]
 
 
 def _hand_over(layer: _Layer, content: Path, account: Account) -> None:

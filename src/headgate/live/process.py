@@ -22,10 +22,12 @@ from headgate.live.account import Account
 from headgate.live.control_groups import ControlGroup
 from headgate.live.exit_status import how_it_ended
 from headgate.live.ray_nodes import NODE_MARK
+from headgate.live.ray_program import GIVEN_OUT
 from headgate.live.ray_run import remove_remains
 from headgate.live.run_limits import RunLimits, account_processes
-from headgate.live.worker import Request
+from headgate.live.worker import NOT_SHARED, Request
 from headgate.model import ProgramType
+from headgate.protocol import FailureKind
 
 _LONGEST_RESPONSE = 1 << 16
 _END_S = 10.0
@@ -102,7 +104,7 @@ class WorkerProcess:
     async def run(self, task: Request, log: int) -> str:
         """Run one task, whose output goes to the descriptor `log`; return the error, or ''."""
         self.runs += 1
-        self._starts_process = task.program_type != ProgramType.FUNCTION or bool(task.tree)
+        self._starts_process = task.program_type != ProgramType.FUNCTION or task.own_modules
         self._killed, _ = self._memory()
         with suppress(ConnectionError):  # it died: its exit status is read below
             socket.send_fds(self._requests, [b"\0"], [log])
@@ -196,6 +198,13 @@ class WorkerProcess:
             await asyncio.to_thread(self._group.end)
         if self._directory and self._process.returncode != 0:
             await asyncio.to_thread(remove_remains, self._directory)
+
+
+def failure_of(error: str) -> FailureKind:
+    """Return how the error of a worker counts; what its node lacks is no fault of the program."""
+    if error == GIVEN_OUT:
+        return FailureKind.LOST
+    return FailureKind.CRASHED if error.startswith(NOT_SHARED) else FailureKind.ERROR
 
 
 async def _start_guard(

@@ -32,6 +32,9 @@ from headgate.live.ray_program import RayPlace, run_ray
 WORK = "files"
 """The working directory of a run, in its scratch directory."""
 
+NOT_SHARED = "it cannot run in"
+"""The beginning of the error of a run whose shared working directory its node does not have."""
+
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|outputs|index)\}")
 _LONGEST_ERROR = 4096  # characters
 _LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment to 128 KiB
@@ -42,11 +45,12 @@ class Request:
     """One run to execute; all paths are on this node.
 
     `program_type` is a value of `ProgramType`; `params` are for a function. The program starts in
-    `directory`, or in a copy of `tree` there, if that is given, or, if `fresh`, in an empty
-    directory there. `files` are the paths given by the user. A result in one part is written to
-    `output`, one in several to `outputs`. `checkpoint` is '' for a task without one; the `first`
-    run of a task gets an empty one. `gang` is set in gangs with one task per node, and `gang` and
-    `ray` for Ray programs, whose script is `run`.
+    `directory`, or in a copy of `tree` there, or, if `fresh`, in an empty directory there, or in
+    the directory `shared`, if one is given; that has the number `inode`, unless it is 0. `files`
+    are the paths given by the user. A result in one part is written to `output`, one in several to
+    `outputs`. `checkpoint` is '' for a task without one; the `first` run of a task gets an empty
+    one. `gang` is set in gangs with one task per node, and `gang` and `ray` for Ray programs, whose
+    script is `run`.
     """
 
     program_type: str
@@ -65,7 +69,14 @@ class Request:
     gang: GangPlace | None
     tree: str = ""
     fresh: bool = False
+    shared: str = ""
+    inode: int = 0
     ray: RayPlace | None = None
+
+    @property
+    def own_modules(self) -> bool:
+        """Whether a function may import modules from its working directory."""
+        return bool(self.tree or self.shared)
 
 
 def main() -> None:
@@ -110,18 +121,16 @@ def _enter(request: Request) -> str:
     """
     try:
         os.chdir(request.directory)
-        if request.tree:
-            _copy_tree(request.tree, WORK)
-        elif request.fresh:
-            Path(WORK).mkdir(mode=0o700)
-        if request.tree or request.fresh:
-            os.chdir(WORK)
-        if request.tree and request.ray is not None:
-            # workers on other nodes import modules beside the script
-            paths = (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))
-            os.environ["PYTHONPATH"] = ":".join(filter(None, paths))
+        _enter_own(request)
     except OSError as error:
         return f"its working directory cannot be entered: {error}"
+    if request.shared and (problem := _enter_shared(request.shared, request.inode)):
+        node = os.environ.get("HEADGATE_NODE", "this node")
+        return f"{NOT_SHARED} {request.shared} on {node}: {problem}"
+    if request.own_modules and request.ray is not None:
+        # workers on other nodes import modules beside the script
+        paths = (request.shared or str(Path.cwd()), os.environ.get("PYTHONPATH", ""))
+        os.environ["PYTHONPATH"] = ":".join(filter(None, paths))
     for path in request.files:
         try:
             with Path(path).open("rb"):
@@ -135,6 +144,27 @@ def _enter(request: Request) -> str:
     except OSError as error:
         return f"its checkpoint directory cannot be used: {error}"
     return ""
+
+
+def _enter_shared(directory: str, inode: int) -> str:
+    """Enter a directory that the nodes share; return why that is not possible, or ''."""
+    try:
+        os.chdir(directory)
+        if inode and Path().stat().st_ino != inode:
+            return "there it is another directory than at submission"
+    except OSError as error:
+        return str(error.strerror)
+    return ""
+
+
+def _enter_own(request: Request) -> None:
+    """Make and enter the working directory of a run in its scratch directory, if it gets one."""
+    if request.tree:
+        _copy_tree(request.tree, WORK)
+    elif request.fresh:
+        Path(WORK).mkdir(mode=0o700)
+    if request.tree or request.fresh:
+        os.chdir(WORK)
 
 
 def _copy_tree(tree: str, to: str) -> None:
@@ -169,7 +199,7 @@ def _run(request: Request) -> str:
 def _run_program(request: Request) -> str:
     if request.program_type == "command":
         return _run_command(request)
-    if request.tree and request.gang is None:
+    if request.own_modules and request.gang is None:
         return _run_forked(request)
     return _call(request)
 
@@ -234,7 +264,7 @@ def _call(request: Request) -> str:
 def _run_function(request: Request) -> None:
     from headgate.workloads.task import TaskContext, resolve  # NumPy: not for commands
 
-    if request.tree:
+    if request.own_modules:
         sys.path.insert(0, str(Path.cwd()))  # this process runs no further function
     function = resolve(request.run)
     outputs = tuple(Path(output) for output in request.outputs)

@@ -7,7 +7,7 @@ from headgate.state import JobState, State, TaskState
 from headgate.state.moves import unit_of
 
 CRASHES_MOST = 3
-"""Deaths of its executor, on nodes that stayed up, after which a task fails."""
+"""Runs lost on nodes that stayed up, mostly with their executor, after which a task fails."""
 
 
 def counts_as_finished(state: State, task: int) -> bool:
@@ -29,7 +29,7 @@ def failed_for_good(state: State, task: int, kind: FailureKind) -> str | None:
     job = state.tasks.job[task]
     if kind is FailureKind.CRASHED:
         counter, most = state.tasks.crashes, CRASHES_MOST - 1
-        what = "ended its executor, on nodes that stayed up,"
+        what = "was lost, on nodes that stayed up,"
     else:
         counter, most, what = state.tasks.failures, state.job(job).retries, "failed"
     gang = state.job(job).gang  # it restarts as a whole: so its failures count together

@@ -28,6 +28,7 @@ from headgate.model.program import (
     RunEnvironment,
     Stage,
     TaskProgram,
+    names_files,
 )
 from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 
@@ -69,6 +70,7 @@ __all__ = [
     "Task",
     "TaskProgram",
     "amount_of",
+    "names_files",
     "part_sizes",
     "result_id",
     "result_ids",

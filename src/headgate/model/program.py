@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pydantic import JsonValue
 
 from headgate.base.errors import InvariantBroken
+
+_LOCAL = re.compile(r"(\.|-e|--editable|-c|--constraint|-f|--find)|.*(/|\.whl$|\.gz$|\.zip$)")
 
 SLOT = "headgate.live.item_worker:serve"
 """What the slots of a lease run."""
@@ -83,8 +87,10 @@ class Stage:
 class RunEnvironment:
     """What a node prepares for the runs of a job, once for all runs that need the same.
 
-    `package` is the id of the files that each run gets as its working directory. Python packages
-    come from the requirements `pip`, or from the existing environment at the path `venv`. The shell
+    `package` is the id of the files of which each run gets a copy as its working directory.
+    Instead, `directory` is the path of one that the nodes share, in which the runs start
+    themselves; `inode` is its number on all nodes, 0 where that is not known. Python packages come
+    from the requirements `pip`, or from the existing environment at the path `venv`. The shell
     commands `setup` follow. Empty fields need nothing.
     """
 
@@ -92,9 +98,16 @@ class RunEnvironment:
     pip: tuple[str, ...] = ()
     venv: str = ""
     setup: tuple[str, ...] = ()
+    directory: str = ""
+    inode: int = 0
 
 
 BARE = RunEnvironment()
+
+
+def names_files(pip: Iterable[str]) -> bool:
+    """Return whether any of these requirements names files of the working directory."""
+    return any("://" not in line and _LOCAL.match(line) for line in pip)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

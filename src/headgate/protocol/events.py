@@ -223,7 +223,8 @@ class FailureKind(StrEnum):
 
     ERROR = "error"  # caused by the program: counts against the task's retries
     LOST = "lost"  # its node or its input was lost: does not count
-    CRASHED = "crashed"  # its executor died on a node that stayed up: counted apart from errors
+    CRASHED = "crashed"  # its executor died, or its node lacks its working directory, on a node
+    # that stayed up: counted apart from errors
     TIMED_OUT = "timed_out"  # it ran over its time limit: its job fails, without a retry
 
 

@@ -18,6 +18,10 @@ MOST_LINES = 1000
 
 _PACKAGE = re.compile(r"[0-9a-f]{64}")
 _NONE = ("none", False)
+_MOST_INODES = 1 << 64
+
+SHARED = "shared"
+"""The `working_dir` that stands for the directory of the job file, if the nodes share it."""
 
 
 class Package(Shape):
@@ -26,16 +30,33 @@ class Package(Shape):
     package: Annotated[str, Field(description="the SHA-256 of the package, in hex")]
 
 
+class SharedDirectory(Shape):
+    """A directory that the nodes share, in which runs start themselves."""
+
+    shared: Annotated[str, Field(description="its path; relative ones start at the job file")]
+    inode: Annotated[
+        int, Field(description="its number on all nodes, 0 where that is not known")
+    ] = 0
+
+
 def _working_dir(value: Any) -> Any:
     if isinstance(value, dict):
         if set(value) == {"package"} and _PACKAGE.fullmatch(str(value["package"])):
             return Package(package=value["package"])
+        if {"shared"} <= set(value) <= {"shared", "inode"} and _is_path(value["shared"]):
+            inode = value.get("inode", 0)
+            if type(inode) is int and 0 <= inode < _MOST_INODES:
+                return SharedDirectory(shared=value["shared"], inode=inode)
     elif value in _NONE:
         return False
-    elif isinstance(value, str) and value and "\0" not in value:
+    elif _is_path(value):
         return value
-    problem = "must be a directory, or 'none', not {value}"
+    problem = "must be a directory, 'shared', or 'none', not {value}"
     raise PydanticCustomError("working_dir", problem, {"value": shown(value)})
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and "\0" not in value
 
 
 def _lines(value: Any) -> Any:
@@ -83,10 +104,19 @@ _TEXT_OR_LIST = {
 }
 
 WorkingDir = Annotated[
-    str | bool | Package | None,
+    str | bool | Package | SharedDirectory | None,
     BeforeValidator(_working_dir),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"const": False}, Package.model_json_schema()]}),
-    Field(description="directory that is sent, in which runs start; or `none`"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"const": False},
+                Package.model_json_schema(),
+                SharedDirectory.model_json_schema(),
+            ]
+        }
+    ),
+    Field(description="directory that is sent, in a copy of which runs start; `shared`; or `none`"),
 ]
 Pip = Annotated[
     str | tuple[str, ...] | None,
@@ -141,7 +171,7 @@ class HasEnvironment(Protocol):
     """The keys of this module in a job file."""
 
     @property
-    def working_dir(self) -> str | bool | Package | None: ...  # see `WorkingDir`
+    def working_dir(self) -> str | bool | Package | SharedDirectory | None: ...  # see `WorkingDir`
     @property
     def pip(self) -> str | tuple[str, ...] | None: ...  # see `Pip`
     @property
@@ -165,17 +195,23 @@ def check_environment(document: Document, job: HasEnvironment) -> None:
 
 def unsent(job: HasEnvironment, *, ray_script: str = "") -> list[str]:
     """Return the keys that name files of the client, which it sends or reads before it submits."""
-    found = ["working_dir"] if isinstance(job.working_dir, str) else []
-    if ray_script and not ray_script.startswith("/") and not isinstance(job.working_dir, Package):
+    given = job.working_dir
+    relative = isinstance(given, SharedDirectory) and not given.shared.startswith("/")
+    found = ["working_dir"] if isinstance(given, str) or relative else []
+    has_files = isinstance(given, Package | SharedDirectory)
+    if ray_script and not ray_script.startswith("/") and not has_files:
         found.append("ray.script")
     return [*found, "pip"] if isinstance(job.pip, str) else found
 
 
 def environment_of(job: HasEnvironment) -> RunEnvironment:
     """Return what the nodes prepare for a job whose files were sent."""
-    setup = job.setup
+    setup, given = job.setup, job.working_dir
+    shared = given if isinstance(given, SharedDirectory) else None
     return RunEnvironment(
-        package=job.working_dir.package if isinstance(job.working_dir, Package) else "",
+        package=given.package if isinstance(given, Package) else "",
+        directory="" if shared is None else shared.shared,
+        inode=0 if shared is None else shared.inode,
         pip=job.pip if isinstance(job.pip, tuple) else (),
         venv=job.venv or "",
         setup=(setup,) if isinstance(setup, str) else setup or (),

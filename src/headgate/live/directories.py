@@ -1,0 +1,66 @@
+"""Directories that all nodes share, in which runs may start themselves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headgate.live.marker import LOOK_S, Marker, Seen
+from headgate.live.ray_nodes import short_error
+from headgate.state import Snapshot
+
+log = logging.getLogger(__name__)
+
+_ANSWER_S = LOOK_S + 2.0
+_SILENT = Seen(problem="it did not answer in time")
+
+
+class SharedDirectories:
+    """Asks the nodes that are up whether they have a directory; calls come from any thread."""
+
+    def __init__(self, *, snapshot: Callable[[], Snapshot], agents: Mapping[str, Any]) -> None:
+        """`agents` are of the nodes that are up, maintained by `Membership`."""
+        self._snapshot, self._agents = snapshot, agents
+
+    def check(self, marker: Marker, *, user: str) -> Mapping[str, Any]:
+        """Return whether all nodes that are up have the marker's directory; see `verdict`."""
+        view = self._snapshot()
+        names = [view.node(row).id for row in view.live_nodes()]
+        return {"path": marker.path, **verdict(self._ask(names, marker, user))}
+
+    def _ask(self, names: list[str], marker: Marker, user: str) -> dict[str, Seen]:
+        """Return what each node answers in time."""
+        import ray
+        from ray.exceptions import RayError
+
+        agents = dict(self._agents)
+        calls = {n: agents[n].look_at.remote(marker, user) for n in names if n in agents}
+        found = dict.fromkeys(names, _SILENT)
+        if calls:
+            ready, _ = ray.wait(list(calls.values()), num_returns=len(calls), timeout=_ANSWER_S)
+            answered = set(ready)
+            for name, call in calls.items():
+                if call not in answered:
+                    continue
+                try:
+                    found[name] = ray.get(call)
+                except RayError as error:
+                    log.warning("node %s did not look at %s: %s", name, marker.path, error)
+                    found[name] = Seen(problem=short_error(error))
+        return found
+
+
+def verdict(seen: Mapping[str, Seen]) -> dict[str, Any]:
+    """Return whether a directory is `shared` by all nodes, given how each sees it.
+
+    `inode` is its number if it is the same on all of them, else 0; `nodes` says of each of the
+    others why it does not have it. Without a node nothing is shared.
+    """
+    inodes = {found.inode for found in seen.values()}
+    problems = {name: found.problem for name, found in seen.items() if found.problem}
+    return {
+        "shared": bool(seen) and not problems,
+        "inode": inodes.pop() if len(inodes) == 1 and not problems else 0,
+        "nodes": problems,
+    }
