@@ -54,7 +54,7 @@ class SharedDirectories:
                 try:
                     found[name] = ray.get(call)
                 except RayError as error:
-                    log.warning("node %s did not look at %s: %s", name, marker.path, error)
+                    log.warning("node %s did not look at a directory: %s", name, error)
                     found[name] = Seen(problem=short_error(error))
         return found
 
