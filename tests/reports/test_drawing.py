@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from headgate.reports import colours
 from headgate.reports.drawing import LEFT, RIGHT, WIDTH, GpuSpan, gpus_over_time, time_ticks
 
 
@@ -38,8 +39,16 @@ def test_ticks_stay_within_any_span(most: int) -> None:
 
 def test_spans_are_drawn_on_the_row_of_their_gpu_with_escaped_titles() -> None:
     spans = [
-        GpuSpan(node="b", gpu=1, start_s=5.0, end_s=10.0, css_class="k0", title="<job>"),
-        GpuSpan(node="a", gpu=0, start_s=0.0, end_s=5.0, css_class="s1", title="run"),
+        GpuSpan(
+            node="b",
+            gpu=1,
+            start_s=5.0,
+            end_s=10.0,
+            job="job-1",
+            title="<job>",
+            css_class="reserved",
+        ),
+        GpuSpan(node="a", gpu=0, start_s=0.0, end_s=5.0, job="job-9", title="run"),
     ]
     chart = gpus_over_time(spans, [("a", 1), ("b", 2)], 10.0, title="a & b")
     assert "&lt;job&gt;" in chart
@@ -52,3 +61,5 @@ def test_spans_are_drawn_on_the_row_of_their_gpu_with_escaped_titles() -> None:
     ]  # fmt: skip
     assert {float(width) for *_, width in paths} == {(WIDTH - LEFT - RIGHT) / 2}
     assert chart.count('class="idle"') == 3
+    assert f'class="reserved" fill="{colours.fill("job-1")}"' in chart
+    assert f'class="" fill="{colours.fill("job-9")}"' in chart

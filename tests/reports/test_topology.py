@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from headgate.model.topology import FatTree, Mesh, Topology, Tree
-from headgate.reports.topology import Occupancy, as_svg, as_text
+from headgate.reports.topology import Occupancy, as_text
+from headgate.reports.topology_svg import as_svg
 
 TREE = Tree.uniform([2, 2, 2], [2e9, 1e9, 4e9], level_names=["core", "rack", "node", "gpu"])
 
