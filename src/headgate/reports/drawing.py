@@ -153,11 +153,11 @@ def gpus_over_time(
             y += row
         y += gap
     lanes = _Lanes(at, row, left, (WIDTH - left - RIGHT) / span_s)
+    labels = {at_s: f"{at_s:g} s" for at_s in ticks(span_s)} if times is None else times
+    parts += time_axis(labels, top, y, lanes.scale, left)
     parts += _drawn(spans, lanes)
     if named:
         parts += _names(spans, lanes)
-    labels = {at_s: f"{at_s:g} s" for at_s in ticks(span_s)} if times is None else times
-    parts += time_axis(labels, top, y, lanes.scale, left)
     return svg(y + 20, parts, title)
 
 

@@ -63,7 +63,7 @@ def _is_numeric(cells: Iterable[str]) -> bool:
     """Return whether all cells of a column are figures with units, or `-` or empty."""
     texts = [re.sub(r"<[^>]*>", " ", cell).strip() for cell in cells]
     figures = [" ".join(text.split()) for text in texts if text not in ("", "-")]
-    return bool(figures) and all(_FIGURES.fullmatch(text) for text in figures)
+    return any(texts) and all(_FIGURES.fullmatch(text) for text in figures)
 
 
 def grid(
@@ -71,12 +71,12 @@ def grid(
 ) -> str:
     """Return a table of cells in HTML; `css_classes` are those of its columns.
 
-    Columns of figures without a class are aligned to the right.
+    Columns of figures without a class are aligned to the right, except the first, which names rows.
     """
     made = [list(row) for row in rows]
     of = dict(enumerate(css_classes))
     for number, column in enumerate(zip(*made, strict=False)):
-        if not of.get(number) and _is_numeric(column):
+        if number and not of.get(number) and _is_numeric(column):
             of[number] = "n"
 
     def row(cells: Sequence[str], tag: str) -> str:
@@ -95,16 +95,16 @@ def grid(
 def legend(items: Iterable[tuple[str, str]], jobs: Iterable[tuple[str, str]] = ()) -> str:
     """Return a legend of (job, text) pairs, in the looks of these jobs, and (CSS class, text)."""
     looks = (
-        (
-            '<svg viewBox="0 0 13 13" aria-hidden="true">'
-            f'<rect width="13" height="13" fill="{colours.fill(job)}"/></svg>',
-            words,
-        )
+        (f'<svg viewBox="0 0 9 9" aria-hidden="true">{_swatch(job)}</svg>', words)
         for job, words in jobs
     )
     classes = ((f'<i class="{css_class}"></i>', words) for css_class, words in items)
     entries = "".join(f"<li>{sign}{escape(words)}</li>" for sign, words in (*looks, *classes))
     return f'<ul class="legend" aria-label="legend">{entries}</ul>'
+
+
+def _swatch(job: str) -> str:
+    return f'<rect width="9" height="9" fill="{colours.fill(job)}"/>'
 
 
 _MARKS = {True: ("yes", "holds"), False: ("no", "does not hold"), None: ("none", "not run")}
@@ -133,7 +133,7 @@ _STYLE = f"""
 *{{box-sizing:border-box}}
 body{{margin:0;background:var(--bg);color:var(--fg);
 font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}}
-main{{max-width:1080px;margin:0 auto;padding:20px 16px 60px}}
+main{{max-width:1160px;margin:0 auto;padding:20px 16px 60px}}
 h1{{font-size:1.7em;line-height:1.2;margin:.4em 0}}
 h2{{font-size:1.3em;margin:2em 0 .5em;padding-bottom:.2em;border-bottom:1px solid var(--line)}}
 h3{{font-size:1.05em;margin:1.6em 0 .4em}} h4{{font-size:.95em;margin:1.1em 0 .2em}}
@@ -146,9 +146,11 @@ h1,h2,h3,h4,p,li,td.long,td.numbers{{overflow-wrap:anywhere}}
 table{{border-collapse:collapse;font-size:.88em;font-variant-numeric:tabular-nums;width:100%}}
 th,td{{text-align:left;vertical-align:top;padding:.35em .7em .35em 0;
 border-bottom:1px solid var(--line)}}
+.wide td:first-child,.wide th:first-child{{position:sticky;left:0;background:var(--bg)}}
 td{{white-space:nowrap}} td.long,td.numbers{{white-space:normal}}
 td.long{{min-width:17em}} td.numbers{{min-width:11em}}
-th.n,td.n{{text-align:right}} td.n:last-child,th.n:last-child{{padding-right:0}}
+th.n,td.n{{text-align:right}} .n+:not(.n){{padding-left:1.2em}}
+td.n:last-child,th.n:last-child{{padding-right:0}}
 th{{color:var(--soft);font-weight:600}}
 .aside{{color:var(--soft);font-size:.92em}} .published{{color:var(--pub)}}
 .published::before{{content:"paper "}}
@@ -170,13 +172,15 @@ polyline{{fill:none;stroke-width:2}} polyline.best{{stroke-width:3.5}}
 .ideal-share,.ideal-alone{{stroke:var(--fg);stroke-width:2}} .ideal-alone{{stroke-dasharray:2 2}}
 .legend .bshare,.legend .balone{{height:0;border-top:2px solid var(--fg);border-radius:0}}
 .legend .balone{{border-top-style:dotted}}
-@media (max-width:700px){{.claims thead{{display:none}}
+@media (max-width:700px){{.wide td:first-child{{white-space:normal;max-width:42vw}}
+.claims .wide td:first-child{{max-width:none}} .claims thead{{display:none}}
 .claims td{{display:block;border:0;padding:.1em 0}}
 .claims td.mine{{border-bottom:1px solid var(--line);padding-bottom:.6em;margin-bottom:.6em}}
 .claims td.theirs::before{{content:"published: ";color:var(--soft)}}
 .claims td.mine::before{{content:"ours: ";color:var(--soft)}}}}
 @media print{{:root{{{_LIGHT}}}main{{max-width:none;padding:0}}nav{{display:none}}
 *{{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
-.wide,.chart{{overflow:visible}}.chart,tr,h3,h4{{break-inside:avoid}}h2,h3,h4{{break-after:avoid}}
+.wide,.chart{{overflow:visible}}.wide td:first-child{{position:static}}
+.chart,tr,h3,h4{{break-inside:avoid}}h2,h3,h4{{break-after:avoid}}
 .chart svg{{min-width:0}}td{{white-space:normal}}body{{font-size:11px}}}}
 """

@@ -126,7 +126,8 @@ def page(rows: Sequence[Reached], outcomes: Sequence[Outcome], workload: Workloa
     known = any(row.published_allocated_ratio is not None for row in rows)
     words = (
         f"{len(workload.pods):,} recorded pods on {nodes:,} nodes with {gpus:,} GPUs, in random "
-        f"order, {rows[0].seeds} {'order' if rows[0].seeds == 1 else 'orders'}; no pod leaves. Figures are read when pods have arrived "
+        f"order, {rows[0].seeds} order{'s' * (rows[0].seeds > 1)}; no pod leaves. "
+        "Figures are read when pods have arrived "
         "that together ask for as many GPUs as there are; deviations are between orders. "
     )
     words += (

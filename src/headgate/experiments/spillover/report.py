@@ -43,7 +43,8 @@ def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
     nodes = "; ".join(f"{c.name}: {_nodes(c.name)}" for c in CLUSTERS.values())
     words = (
         "A simulation of dispatch and of tasks that queue at nodes, which calls Headgate's "
-        f"balancers; seeds: {', '.join(map(str, results.seeds))}. The driver is on node 1. Nodes: {nodes}."
+        f"balancers; seeds: {', '.join(map(str, results.seeds))}. The driver is on node 1. "
+        f"Nodes: {nodes}."
     )
     return pages.document(
         title, f"<h1>{title}</h1><p>{escape(words)}</p>{nav}{body}", command=COMMAND
