@@ -348,6 +348,24 @@ def test_cancelling_an_own_job_needs_no_confirmation(up: Any, pair: str) -> None
     assert (again.code, again.error["code"]) == (2, "already_ended")
 
 
+def test_several_jobs_are_cancelled_or_none_of_them(
+    up: Any, pair: str, job_file: Any, controller: Any
+) -> None:
+    other = up("submit", job_file(PAIR), "-o", "json").json["id"]
+    theirs = controller.submit(PAIR, user="ann", key=None)
+    refused = up("cancel", pair, "none-7", other, "none-8", "-o", "json")
+    assert (refused.code, refused.error["code"]) == (102, "not_found")
+    assert [problem["path"] for problem in refused.error["problems"]] == ["none-7", "none-8"]
+    asked = up("cancel", pair, theirs, "-o", "json")
+    assert f"{theirs} is ann's job; cancel it?" in asked.error["problems"][0]["problem"]
+    states = controller.engine.state.jobs.state
+    assert [states[row] for row in range(3)] == [1, 1, 1]
+    assert up("cancel", pair, pair, other).out == f"{pair} cancelled\n{other} cancelled\n"
+    ended = up("cancel", pair, "none-7", "-o", "json")
+    assert (ended.code, ended.error["code"]) == (102, "not_found"), "the worse one"
+    assert len(ended.error["problems"]) == 2
+
+
 def test_cancelling_a_job_of_another_user_requires_a_confirmation(up: Any, controller: Any) -> None:
     controller.submit(PAIR, user="ann", key=None)
     output = up("cancel", "job-1", "-o", "json")
