@@ -54,7 +54,7 @@ def test_slots_of_a_queued_job_and_those_held_back_are_finished(bench: Bench) ->
     assert bench.engine.state.queues.queued[bench.engine.state.names.queue_rows["narrow"]] == 0
 
 
-def test_jobs_that_have_ended_and_tasks_that_are_no_slots_stay_as_they_are(bench: Bench) -> None:
+def test_jobs_that_have_ended_and_tasks_that_are_no_slots_stay_unchanged(bench: Bench) -> None:
     bench.job("calls", [Task()] * 2)
     before = states(bench)
     withdraw(bench)
