@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -78,6 +80,31 @@ def test_a_second_up_or_down_in_a_directory_is_busy(tmp_path: Path) -> None:
         pass
     with process.alone(tmp_path):
         pass
+
+
+def test_up_without_ray_names_the_command_that_installs_it_and_makes_nothing(
+    headgate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for how in (("--nodes", "1"), ("--address", "127.0.0.1:1")):
+        output = headgate("up", *how, "--state-dir", str(tmp_path / "new"), "-o", "json")
+        (problem,) = output.error["problems"]
+        assert (output.code, problem["problem"][:24]) == (1, "Ray is not installed for")
+        assert problem["hint"] == f"{sys.executable} -m pip install 'headgate[live]'"
+    assert not (tmp_path / "new").exists()
+
+
+def test_down_of_another_user_is_refused_with_whom_to_ask(
+    headgate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hg").mkdir()
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    output = headgate("down", "-y", "--state-dir", str(tmp_path / "hg"), "-o", "json")
+    assert (output.code, output.error["code"]) == (2, "forbidden")
+    (problem,) = output.error["problems"]
+    assert f"only {owner}" in problem["problem"]
+    assert problem["hint"].startswith(f"ask {owner}")
 
 
 def test_down_without_a_headgate_succeeds(headgate: Any, tmp_path: Path) -> None:

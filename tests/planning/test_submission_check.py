@@ -246,7 +246,7 @@ def test_a_policy_is_made_with_the_parameters_given() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "problem"),
     [
-        ("won", {}, "policy: there is no policy 'won'; did you mean 'one'?"),
+        ("oone", {}, "policy: there is no policy 'oone'; did you mean 'one'?"),
         ("one", {"alpa": 3}, "policy.alpa: policy one has no parameter 'alpa'; did you mean"),
         ("one", {"alpha": 1}, "policy.alpha: 1 is not above 1; default 2.0: a price"),
         ("one", {"alpha": True}, "policy.alpha: True is not a finite number"),

@@ -64,6 +64,7 @@ def start_cluster(
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
     from headgate.live.private import private_files
+    from headgate.live.ray_nodes import need_ray
     from headgate.ports import read_live_policy
 
     socket_path(state)
@@ -80,6 +81,7 @@ def start_cluster(
         spares=spares, scaling=scaling, **limits,
     )  # fmt: skip
     members = _members(state, given)
+    need_ray()
     with private_files():
         _make_directory(state, members)
         with process.alone(state):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import pwd
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -346,6 +348,7 @@ def down(
 
     settings = settle(state, fmt)
     place = settings.state
+    _need_own(place)
     cluster, running = local_cluster(place), len(process.controllers(place))
     nodes = 0 if cluster is None else len(set(cluster.sessions) - {HEAD})
     facts = {"state": str(place), "controllers": running, "nodes": nodes, "dry_run": dry_run}
@@ -359,6 +362,24 @@ def down(
             stop_cluster(place, show_progress=show_progress)
     text = f"Headgate {'would be' if dry_run else 'is'} down ({what})"
     output.print_result(facts, text, as_json=settings.as_json)
+
+
+def _need_own(state: Path) -> None:
+    """Raise SpecError `forbidden` for the state directory of another user, unless root asks."""
+    try:
+        owner = state.stat().st_uid
+    except OSError:
+        return  # there is none, or it cannot be reached: reported when it is read
+    if os.geteuid() in (0, owner):
+        return
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = f"user {owner}"
+    who = name if owner == 0 else f"{name} or root"
+    text = f"permission denied: only {who} may stop the Headgate in {state}, for all of its users"
+    hint = f"ask {who}; headgate cancel JOB ends a job of yours"
+    raise SpecError([Problem(path="down", problem=text, hint=hint)], code="forbidden")
 
 
 def _in_flight(settings: Settings) -> str:

@@ -28,14 +28,11 @@ from headgate.state.view import View
 def node_reason(view: View, job: int, now: float, task: int | None = None) -> Reason | None:
     """Return why a job waits, if the nodes that are up and not draining could not hold it, idle.
 
-    With `task`, the row of one, why that one does. None also while no node is up, unless the
-    cluster scales. O(distinct demands of its waiting tasks x nodes); of a gang O(its tasks x
-    nodes).
+    With `task`, the row of one, why that one does. O(distinct demands of its waiting tasks x
+    nodes); of a gang O(its tasks x nodes).
     """
     spec = view.job(job)
     up = view.live_nodes()
-    if not up and view.fleet.scaling is None:
-        return None
     rows = view.waiting_of(job).tolist() if task is None or spec.gang else [task]
     tasks = [spec.tasks[view.ordinal(row)] for row in rows]
     nodes = [view.node(row) for row in up if not view.nodes.draining[row]]

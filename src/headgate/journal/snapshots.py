@@ -22,7 +22,7 @@ from headgate.base.lists import FrozenLists, Lists
 from headgate.base.vectors import FrozenVectors, Vectors
 from headgate.model import BASE_KINDS, Bandwidth, Dataset, Demand, Job, Node, Queue
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import RunStop, StopCause, StopKind, Timer
+from headgate.protocol import KeptRun, RunStop, StopCause, StopKind, Timer
 from headgate.state import Snapshot
 from headgate.state.fleet import NO_FLEET, Fleet
 from headgate.state.tables import TABLES, empty, freeze, memo, thaw_table
@@ -67,6 +67,7 @@ class _Rest:
     queues: list[Queue]
     nodes: list[Node]
     stops: dict[int, tuple[RunStop, ...]] = field(default_factory=dict)
+    kept: list[KeptRun | None] = field(default_factory=list)
     topology: ClusterTopology | None = None
     fleet: Fleet = NO_FLEET
     node_memos: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -77,7 +78,8 @@ class _Rest:
 
 _ADAPTER = TypeAdapter(tuple[_Rest], config=ConfigDict(ser_json_inf_nan="constants"))
 _OBJECTS = {("jobs", "message"): "messages", ("grants", "gpus"): "granted",
-            ("queues", "spec"): "queues", ("nodes", "spec"): "nodes"}  # fmt: skip
+            ("queues", "spec"): "queues", ("nodes", "spec"): "nodes",
+            ("tasks", "kept"): "kept"}  # fmt: skip
 
 _LATER = {
     "gpus.model": "gpus.node",
@@ -88,6 +90,7 @@ _LATER = {
     "nodes.draining": "nodes.rack",
     "nodes.idle_since": "nodes.rack",
     "nodes.speed": "nodes.alive",
+    "tasks.kept": "tasks.grant",
 }
 """Columns that earlier releases did not store, all rows blank then; one of as many rows each."""
 
@@ -253,8 +256,11 @@ def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
             for amounts in arrays[key].tolist():
                 column.append(amounts)
         elif (name, each.name) in _OBJECTS:
-            for value in getattr(rest, _OBJECTS[name, each.name]):
+            values = getattr(rest, _OBJECTS[name, each.name])
+            for value in values:
                 column.append(value)
+            if key in _LATER and not values:
+                column.grow(len(arrays[_LATER[key]]))
         elif key in _LATER and key not in arrays:
             column.grow(len(arrays[_LATER[key]]))
         else:

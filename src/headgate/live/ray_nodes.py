@@ -16,6 +16,7 @@ import os
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -28,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from headgate.base.errors import HeadgateError, WorldError
+from headgate.base.errors import HeadgateError, Problem, WorldError
 from headgate.live.packet_filter import (
     Shield,
     lets_others_in,
@@ -132,7 +133,7 @@ def start_nodes(
     already, or a node does not come up within `wait_s` seconds (with the end of its log); no
     process is left running then.
     """
-    _need_ray()
+    need_ray()
     state.mkdir(parents=True, exist_ok=True)
     if local_cluster(state) is not None:
         raise WorldError(f"{state} already has a cluster; end it first")
@@ -333,7 +334,7 @@ def connect(address: str, *, token: str | None = None) -> None:
     one. `token` is the path of the cluster's token file, for a cluster that requires one. Raises
     WorldError when no cluster responds there: immediately if no process listens.
     """
-    _need_ray()
+    need_ray()
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
@@ -427,9 +428,12 @@ def _custom(resources: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(own.items()))
 
 
-def _need_ray() -> None:
+def need_ray() -> None:
+    """Raise WorldError, with what to install, where Ray is missing."""
     if util.find_spec("ray") is None:
-        raise WorldError("Ray is not installed; install Headgate with its 'live' extra")
+        text = f"Ray is not installed for {sys.executable}; only simulations run without it"
+        hint = f"{sys.executable} -m pip install 'headgate[live]'"
+        raise WorldError([Problem(path="", problem=text, hint=hint)])
 
 
 def _loopback(number: int) -> str:

@@ -1,9 +1,9 @@
 """Reasons: the closed list of why something waits or is rejected, each with its numbers.
 
 `detail()` is a sentence for people: the cause with its numbers, then, after a semicolon, the way
-out. The cause is short and has no semicolon, so that lists of jobs show it alone. `str(reason)` has
-the code, too, in the manner of Slurm: `GpuMemory(needs 40 GiB, largest free GPU has 16 GiB; starts
-when a larger GPU is free)`.
+out. The cause is short and has no semicolon. Lists of jobs show `brief()`: the cause, with the job
+that is waited for where it would not say that. `str(reason)` has the code, too, in the manner of
+Slurm: `GpuMemory(needs 40 GiB, largest free GPU has 16 GiB; starts when a larger GPU is free)`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.base.text import enumerated
-from headgate.base.units import format_clock, format_ratio, format_seconds, format_size
+from headgate.base.units import format_ratio, format_seconds, format_size
 from headgate.model import amount_of
 from headgate.protocol.after_moves import AfterMoves, fits_after
 from headgate.protocol.reserved_at import ReservedAt
@@ -38,6 +38,10 @@ class Reason:
         """Return the cause and the way out."""
         way_out = self.way_out()
         return f"{self.cause()}; {way_out}" if way_out else self.cause()
+
+    def brief(self) -> str:
+        """Return the one clause that lists of jobs show."""
+        return self.cause()
 
     def __str__(self) -> str:
         return f"{self.code}({self.detail()})"
@@ -287,7 +291,10 @@ class ShareLimit(Reason):
         return _allocated(self.running_gpus, self.share_gpus)
 
     def way_out(self) -> str:
-        return f"starts when a task of {self.ahead} ends" if self.ahead else ""
+        return f"starts when a task of {self.ahead} ends"
+
+    def brief(self) -> str:
+        return f"waits for {self.ahead}: {self.cause()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +313,9 @@ class BelowShare(Reason):
         above = f"which has {self.ahead_over_gpus} above its own"
         return f"starts as tasks of {self.ahead} end, {above}"
 
+    def brief(self) -> str:
+        return f"waits for {self.ahead}: {self.cause()}"
+
 
 def _allocated(gpus: int, share_gpus: int) -> str:
     return f"{gpus} GPU{'' if gpus == 1 else 's'}, fair share {share_gpus}"
@@ -323,6 +333,8 @@ class QueueLimit(Reason):
         return f"queue {self.queue}: {self.used_gpus} GPUs allocated, at most {self.max_gpus}"
 
     def way_out(self) -> str:
+        if not self.used_gpus:
+            return "starts when its max_gpus is raised"
         return "starts when tasks of the queue end"
 
 
@@ -371,6 +383,21 @@ class BehindHead(Reason):
 
     def way_out(self) -> str:
         return "starts after it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFor(Reason):
+    """The GPUs that are free are kept for a unit of `job`, which needs several together."""
+
+    job: str
+    free_gpus: int
+
+    def cause(self) -> str:
+        free = "the free GPU is" if self.free_gpus == 1 else f"{self.free_gpus} free GPUs are"
+        return f"{free} kept for {self.job}, first in line"
+
+    def way_out(self) -> str:
+        return "starts after it, or when other GPUs are free"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -451,59 +478,6 @@ class MovedFor(Reason):
 
     def way_out(self) -> str:
         return "starts again on its new place when it has ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitsForTasks(Reason):
-    """Earlier tasks of the job have not finished."""
-
-    unfinished: int
-
-    def cause(self) -> str:
-        return f"depends on {self.unfinished} unfinished task{'' if self.unfinished == 1 else 's'}"
-
-    def way_out(self) -> str:
-        return "starts after them"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaxRunning(Reason):
-    """The job's `max_running` tasks are in flight: `running` of them run, the others wait."""
-
-    running: int
-    max_running: int
-
-    def cause(self) -> str:
-        return f"held back by max_running ({self.running} of {self.max_running} running)"
-
-    def way_out(self) -> str:
-        return "starts as these finish" if self.running else "starts after those that wait"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitsForJobs(Reason):
-    """Jobs that it comes after have not finished: `job`, and `others` more.
-
-    `state` is PENDING, RUNNING or STOPPING. `ends_at` is when the job is expected to end, in the
-    world's clock, in `ahead_s` seconds; both are None while tasks of it have not begun, and where
-    the time of a run is unknown.
-    """
-
-    job: str
-    state: str
-    ends_at: float | None = None
-    ahead_s: float | None = None
-    others: int = 0
-
-    def cause(self) -> str:
-        end = ""
-        if self.ends_at is not None and self.ahead_s is not None:
-            end = f", expected end {format_clock(self.ends_at, self.ahead_s)}"
-        others = f" and {self.others} more" if self.others else ""
-        return f"depends on {self.job} ({self.state}{end}){others}"
-
-    def way_out(self) -> str:
-        return "starts when they have finished" if self.others else "starts when it has finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ class GreedySharing(PlacingPolicy):
             refusals=(
                 *waiting_for_cpus,
                 *no_room,
-                *greedy.wide.refusals(),
+                *greedy.wide.refusals(greedy.line.why_row),
                 *refusals(snapshot, greedy, counters),
             ),
         )

@@ -119,14 +119,19 @@ class _Round:
             user_queues={u: [(j, self._tasks(j)) for j in jobs] for u, jobs in jobs_of.items()},
             fifo_within_user=not self._evenly,
             placed=(*self._starts, *scratch.starts),
-            kept=self._line.kept,
+            line=self._line,
         )
         self._line.end()
         return Plan(
             steps=scratch.steps() + placed,
             node_memo=scratch.node_memos(),
             memo=self._line.memo(),
-            refusals=(*waiting_for_cpus, *short, *self._wide.refusals(), *explained),
+            refusals=(
+                *waiting_for_cpus,
+                *short,
+                *self._wide.refusals(self._line.why_row),
+                *explained,
+            ),
         )
 
     def _serve_line(self) -> None:
