@@ -27,6 +27,12 @@ class JobOptions:
         str | None,
         typer.Option(metavar="N", help="GPUs, or a share of one such as 0.25; by default 1."),
     ] = None
+    gpu_model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gpu-model", metavar="MODEL", help="Model of the GPUs, such as H100; may be repeated."
+        ),
+    ] = None
     gpu_memory: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Memory of each GPU, at least, such as 40GiB."),
@@ -99,6 +105,7 @@ class JobOptions:
         variables = _variables(self.env or (), problems)
         found = {
             "gpus": _number(self.gpus),
+            "gpu_model": self.gpu_model or None,
             "gpu_memory": self.gpu_memory,
             "cpus": self.cpus,
             "memory": self.memory,

@@ -18,6 +18,7 @@ from headgate.base.text import visible
 from headgate.cli import output
 from headgate.cli.command_options import JobOptions, with_job_options
 from headgate.cli.errors import OUTCOMES, interrupted
+from headgate.cli.kept_files import show_kept
 from headgate.cli.programs import command_of, is_job_file
 from headgate.cli.settings import DryRunOption, FormatOption, Settings, StateOption, settle
 
@@ -132,6 +133,8 @@ def _submit(
         reason = f": {ended['message']}" if ended["message"] else ""
         text = f"{job} {_word(ended)}{reason}"
         output.print_result({**ended, **shown}, text, as_json=settings.as_json)
+        if not settings.as_json:
+            show_kept(ended)
         raise typer.Exit(OUTCOMES[ended["state"]])
 
 
