@@ -239,6 +239,7 @@ def get(
             ("Waited", output.duration(view["wait_s"])),
             ("Ran", output.duration(view["run_s"])),
             ("Run time", _run_times(view)),
+            ("Runs in", _directory(view.get("working_dir"))),
             ("After", ", ".join(view.get("after", ())) or None),
             ("Results", _results(view["results"])),
             ("Files", _files(view)),
@@ -270,6 +271,13 @@ def _run_times(view: dict[str, Any]) -> str | None:
         if view.get(key) is not None  # archives of earlier releases have no such key
     ]
     return ", ".join(parts) or None
+
+
+def _directory(working_dir: Mapping[str, str] | None) -> str | None:
+    """Return where the runs of a job start; None for an empty directory, or one that is hidden."""
+    if not working_dir:
+        return None
+    return working_dir.get("shared") or "a copy of the directory at submission"
 
 
 def _gang(view: dict[str, Any]) -> str:
