@@ -14,7 +14,7 @@ from headgate.base.errors import Problem, SpecError, nearest
 from headgate.base.states import job_word, task_word, tasks_by_word
 from headgate.base.text import visible_values
 from headgate.base.units import format_compact, format_seconds, format_size, format_time
-from headgate.cli import output, tables
+from headgate.cli import kept_files, output, tables
 from headgate.cli.settings import (
     DryRunOption,
     FormatOption,
@@ -182,9 +182,8 @@ def _time(job: Job) -> str:
 
 
 def _short_reason(job: Job) -> str | None:
-    """Return what a job waits for without what would end the wait, or how it ended."""
-    reason = output.sentence(job["reason"])
-    return reason.partition("; ")[0] if reason else _first_line(job["message"])
+    """Return in one clause what a job waits for, or how it ended."""
+    return job.get("brief_reason") or _first_line(job["message"])
 
 
 def _first_line(message: str | None) -> str | None:
@@ -199,12 +198,25 @@ def get(
     target: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write the result to this file.")
     ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(
+            "--files", metavar="DIR", help="Write the files that its runs have left into DIR."
+        ),
+    ] = None,
+    yes: YesOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show a job and its tasks, or fetch its result."""
+    """Show a job and its tasks, or fetch its result, or files that its runs have left."""
     settings = settle(state, fmt)
+    if target is not None and files is not None:
+        problem = Problem(path="--files", problem="does not go with --output", hint="call it twice")
+        raise SpecError([problem], code="usage")
     with settings.client() as client:
+        if files is not None:
+            kept_files.fetch(client, job, task, files, settings, yes=yes)
+            return
         if target is not None:
             size_bytes = _fetch(client, job, task, target)
             facts = {"job": job, "task": task, "output": str(target), "size_bytes": size_bytes}
@@ -228,8 +240,10 @@ def get(
             ("Waited", output.duration(view["wait_s"])),
             ("Ran", output.duration(view["run_s"])),
             ("Run time", _run_times(view)),
+            ("Runs in", _directory(view.get("working_dir"))),
             ("After", ", ".join(view.get("after", ())) or None),
             ("Results", _results(view["results"])),
+            ("Files", _files(view)),
             ("Reason", output.sentence(reason)),
             ("Stopped", "\n".join(stop_lines(tasks, every=task is not None)) or None),
             ("Message", view["message"]),
@@ -260,6 +274,13 @@ def _run_times(view: dict[str, Any]) -> str | None:
     return ", ".join(parts) or None
 
 
+def _directory(working_dir: Mapping[str, str] | None) -> str | None:
+    """Return where the runs of a job start; None for an empty directory, or one that is hidden."""
+    if not working_dir:
+        return None
+    return working_dir.get("shared") or "a copy of the directory at submission"
+
+
 def _gang(view: dict[str, Any]) -> str:
     if view.get("num_nodes") is not None:  # not in views archived by older releases
         return ", a gang, each on its own node"
@@ -286,6 +307,15 @@ def _results(kept: dict[str, Any]) -> str | None:
     elif kept["keep_s"] is not None:
         parts.append(f"kept for {format_seconds(kept['keep_s'])} after its end")
     return "; ".join(parts) or None
+
+
+def _files(view: dict[str, Any]) -> str | None:
+    """Return what the runs of a job have left as text; None if nothing, or it has expired."""
+    if view["results"]["expired_at"] is not None:
+        return None
+    left = kept_files.left_warning(view)
+    parts = (kept_files.kept_text(view), None if left is None else left.problem)
+    return "; ".join(filter(None, parts)) or None
 
 
 def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:

@@ -65,6 +65,12 @@ _RacksOption = Annotated[
 _GpuMemoryOption = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Memory per GPU.", show_default="4GiB")
 ]
+_GpuModelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu-model", metavar="MODEL", help="Model of the GPUs; several: for nodes in turn."
+    ),
+]
 _PolicyOption = Annotated[
     str | None,
     typer.Option(metavar=POLICY_FORM, help="Scheduling policy.", show_default=DEFAULT_POLICY),
@@ -162,6 +168,7 @@ def up(
     gpus: _GpusOption = None,
     racks: _RacksOption = None,
     gpu_memory: _GpuMemoryOption = None,
+    gpu_model: _GpuModelOption = None,
     policy: _PolicyOption = None,
     place: PlaceOption = None,
     seed: _SeedOption = None,
@@ -187,7 +194,6 @@ def up(
     controller. Where nodes run without a controller, starts it; it continues from the journal.
     """
     settings = settle(state, fmt)
-    listed = None if queues is None else load_queues(queues)
     gpu_bytes = None if gpu_memory is None else memory_bytes(gpu_memory, "--gpu-memory")
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     retain_s = None if retain is None else parsed("--retain", _keep, retain)
@@ -199,9 +205,10 @@ def up(
             gpus=gpus,
             racks=racks,
             gpu_memory_bytes=gpu_bytes,
+            gpu_model=gpu_model,
             policy=placed_by(policy, place),
             seed=seed,
-            queues=listed,
+            queues=None if queues is None else load_queues(queues),
             group=group,
             shared_account=shared_account,
             address=address,

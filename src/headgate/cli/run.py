@@ -22,6 +22,7 @@ from headgate.cli.command_options import (
     CpusOption,
     EnvOption,
     GpuMemoryOption,
+    GpuModelOption,
     GpusOption,
     MemoryOption,
     NameOption,
@@ -36,6 +37,7 @@ from headgate.cli.command_options import (
     keys_of,
 )
 from headgate.cli.errors import OUTCOMES, interrupted
+from headgate.cli.kept_files import show_kept
 from headgate.cli.logs import writer
 from headgate.cli.settings import FormatOption, Settings, StateOption, settle
 
@@ -51,6 +53,7 @@ def run(
         list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.")
     ],
     gpus: GpusOption = None,
+    gpu_model: GpuModelOption = None,
     gpu_memory: GpuMemoryOption = None,
     cpus: CpusOption = None,
     memory: MemoryOption = None,
@@ -76,6 +79,7 @@ def run(
     settings = settle(state, fmt)
     keys = keys_of(
         gpus=gpus,
+        gpu_model=gpu_model or None,
         gpu_memory=gpu_memory,
         cpus=cpus,
         memory=memory,
@@ -93,9 +97,8 @@ def run(
     job_file = job_of_command(command_of(command), **keys)
     with settings.client() as client:
         text, warnings = send_files(client, job_file, base=Path.cwd(), here=True)
-        if not settings.as_json:
-            for warning in warnings:
-                output.warn(warning)
+        for warning in () if settings.as_json else warnings:
+            output.warn(warning)
         job = _submitted(client, text)
         with _cancelling(client, job):
             view = _follow(client, job, nodes or 1, settings)
@@ -104,6 +107,8 @@ def run(
         output.print_json(view)
     elif view["state"] != "finished":
         output.print_note(f"{job} {JOB_WORDS[view['state']]}{reason}")
+    if not settings.as_json:
+        show_kept(view)
     raise typer.Exit(OUTCOMES[view["state"]])
 
 
@@ -140,7 +145,7 @@ def _cancelling(client: Client, job: str) -> Iterator[None]:
         output.print_note(f"cancelling {job}; Ctrl-C again to leave before it has ended")
         with suppress(HeadgateError):  # it has ended
             client.cancel(job)
-        client.wait(job)
+        show_kept(client.wait(job))
     except KeyboardInterrupt:
         raise interrupted(f"job {job} is being cancelled") from None
     raise interrupted(f"job {job} was cancelled")

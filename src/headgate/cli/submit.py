@@ -22,6 +22,7 @@ from headgate.cli.command_options import (
     CpusOption,
     EnvOption,
     GpuMemoryOption,
+    GpuModelOption,
     GpusOption,
     MemoryOption,
     NameOption,
@@ -36,6 +37,7 @@ from headgate.cli.command_options import (
     keys_of,
 )
 from headgate.cli.errors import OUTCOMES, interrupted
+from headgate.cli.kept_files import show_kept
 from headgate.cli.settings import DryRunOption, FormatOption, Settings, StateOption, settle
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ def submit(
     arguments: ArgumentsOption = None,
     ray: RayOption = None,
     gpus: GpusOption = None,
+    gpu_model: GpuModelOption = None,
     gpu_memory: GpuMemoryOption = None,
     cpus: CpusOption = None,
     memory: MemoryOption = None,
@@ -96,6 +99,7 @@ def submit(
     settings = settle(state, fmt)
     keys = keys_of(
         gpus=gpus,
+        gpu_model=gpu_model or None,
         gpu_memory=gpu_memory,
         cpus=cpus,
         memory=memory,
@@ -158,6 +162,8 @@ def _submit(
         reason = f": {ended['message']}" if ended["message"] else ""
         text = f"{job} {_word(ended)}{reason}"
         output.print_result({**ended, **shown_warnings}, text, as_json=settings.as_json)
+        if not settings.as_json:
+            show_kept(ended)
         raise typer.Exit(OUTCOMES[ended["state"]])
 
 

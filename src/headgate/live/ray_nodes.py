@@ -41,10 +41,12 @@ from headgate.live.ray_command import (
     ABOVE_RACKS,
     DRIVER_SETTINGS,
     MEMORY_LABEL,
+    MODEL_LABEL,
     NAME_LABEL,
     RACK_LABEL,
     SETTINGS,
     head_command,
+    models_of,
     node_command,
 )
 from headgate.live.ray_ports import PortBlock, claimed_ports
@@ -112,6 +114,7 @@ class Member:
     gpus: int
     cpus: int
     gpu_memory_bytes: int | None
+    gpu_models: tuple[str, ...] | None = None
     custom: tuple[tuple[str, int], ...] = ()
 
 
@@ -395,15 +398,16 @@ def short_error(error: Exception) -> str:
 
 def _member(entry: Mapping[str, Any]) -> Member:
     labels, resources = entry["Labels"], entry["Resources"]
-    memory = labels.get(MEMORY_LABEL)
+    memory, gpus = labels.get(MEMORY_LABEL), int(resources.get("GPU", 0))
     return Member(
         name=labels.get(NAME_LABEL, entry["NodeManagerAddress"]),
         ray_id=entry["NodeID"],
         rack=_rack(labels),
         address=entry["NodeManagerAddress"],
-        gpus=int(resources.get("GPU", 0)),
+        gpus=gpus,
         cpus=int(resources.get("CPU", 0)),
         gpu_memory_bytes=None if memory is None else int(memory),
+        gpu_models=models_of(labels.get(MODEL_LABEL), gpus),
         custom=_custom(resources),
     )
 
