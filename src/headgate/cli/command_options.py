@@ -39,8 +39,8 @@ NodesOption = Annotated[
         help="Run it on N nodes together, each with these resources.",
     ),
 ]
-NameOption = Annotated[str | None, typer.Option(help="The job's name.")]
-QueueOption = Annotated[str | None, typer.Option(help="The queue it waits in.")]
+NameOption = Annotated[str | None, typer.Option(metavar="NAME", help="The job's name.")]
+QueueOption = Annotated[str | None, typer.Option(metavar="QUEUE", help="The queue it waits in.")]
 PriorityOption = Annotated[
     int | None, typer.Option(metavar="N", help="Your jobs with higher ones come first.")
 ]
