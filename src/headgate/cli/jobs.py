@@ -227,7 +227,12 @@ def get(
         tasks = client.tasks(job) if task is None else [client.task(job, task)]
     if settings.as_json:
         output.print_json({**view, "task_list": tasks})
-        return
+    else:
+        _print_job(view, tasks, task)
+
+
+def _print_job(view: Job, tasks: Sequence[Job], task: int | None) -> None:
+    """Print a job with its tasks, or with the one that was asked for."""
     reason = (task is not None and tasks[0].get("reason")) or view["reason"]
     output.print_facts(
         (
