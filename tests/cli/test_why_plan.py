@@ -187,7 +187,7 @@ def test_plan_with_more_nodes_shows_starts_on_them(shared: Any) -> None:
         ("--nodes 10001", "nodes", "10001 is not between 1 and 10000", ""),
         ("--nodes 1 --like n7", "like", "there is no node 'n7'", "known: n0, n1"),
         ("--like n0", "like", "no nodes are added", "nodes"),
-        ("--nodes x", "--nodes", "should be a valid integer", "--help"),
+        ("--nodes x", "--nodes", "is not a whole number", "--help"),
     ],
 )
 def test_plan_with_invalid_options_is_rejected_with_path_and_hint(

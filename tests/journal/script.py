@@ -17,6 +17,7 @@ from headgate.model import (
     Gpu,
     Items,
     Job,
+    KeepFiles,
     Launch,
     Node,
     Pattern,
@@ -49,6 +50,7 @@ from headgate.protocol import (
     JobsArchived,
     JobSubmitted,
     JournalGap,
+    KeptFiles,
     Move,
     Moved,
     MoveRequested,
@@ -100,6 +102,15 @@ LARGE = Shape(
     cost_per_h=3.5,
     ready_after_s=40.0,
     most=3,
+)
+PARTIAL = Task(
+    gpu_milli=250,
+    gpu_memory_bytes=8,
+    custom=(("licence", 500),),
+    memory_bytes=1 << 20,
+    gpu_models=("H200",),
+    nodes=("m0", "m1", "m3"),
+    exclude=("m9",),
 )
 SCALING = Scaling(
     shapes=(LARGE,), floor=1, max_nodes=9, max_cost_per_h=50.0, idle_after_s=60.0, utilisation=0.7
@@ -237,6 +248,7 @@ def _programs(t: _Script) -> None:
         directory="/home/a/proj",
         inode=7,
     )
+    keep = KeepFiles(include=("*.pt",), limit_bytes=5)
     kinds = enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     stages = tuple(
         Stage(
@@ -252,7 +264,7 @@ def _programs(t: _Script) -> None:
         for n, kind in kinds
     )
     tasks = (
-        Task(gpu_milli=250, gpu_memory_bytes=8, custom=(("licence", 500),), memory_bytes=1 << 20),
+        PARTIAL,
         Task(cpus=1.5, gpus=0, compute_s=3.0, output_bytes=9, after=(0,), parts=3),
         Task(checkpoint_s=60.0, reads=("data:0",), compute_s=100.0),
         Task(),
@@ -263,7 +275,9 @@ def _programs(t: _Script) -> None:
         shards=(Shard(id="data:0", size_bytes=11),),
         priority=3,
         retries=5,
-        program=Program(stages=stages, envs={"LR": "0.1"}, environment=environment),
+        program=Program(
+            stages=stages, envs={"LR": "0.1"}, environment=environment, keep_files=keep
+        ),
         runtime_class="train",
         submission_key="key-1",
         public=True,
@@ -291,7 +305,10 @@ def _programs(t: _Script) -> None:
 
 def _ends(t: _Script) -> None:
     """Runs that end in each way, one of which is preempted, and one cancelled without grace."""
-    usage = Usage(read_bytes=(1, 2, 3), read_s=0.5)
+    kept = KeptFiles(
+        files=2, size_bytes=30, left=1, left_bytes=90, skipped=3, directory="/var/hg/n1/files"
+    )
+    usage = Usage(read_bytes=(1, 2, 3), read_s=0.5, kept=kept)
     for kind in FailureKind:
         t.job(f"fails-{kind}", Task(), retries=0)
         t.starts(f"fails-{kind}", ("m0", (0,)))

@@ -30,7 +30,12 @@ def record_of(snapshot: Snapshot, row: int) -> Record:
         ended_at=ended_at,
         expired_at=None if math.isnan(expired_at) else expired_at,
         task_count=len(job.tasks),
-        view={**view, "archived": True, "results": views.copies_view(snapshot, row)},
+        view={
+            **view,
+            "archived": True,
+            "results": views.copies_view(snapshot, row),
+            "files": views.files_view(snapshot, row),
+        },
     )
     return archived, [_task(snapshot, task) for task in snapshot.tasks_of(row)]
 
@@ -75,6 +80,7 @@ def list_view(job: ArchivedJob, now: float) -> View:
     """Return the view of a job in lists of jobs."""
     view = views.as_of(job.view, now)
     del view["results"]
+    view.pop("files", None)  # archives of earlier releases have none
     return view
 
 
@@ -82,7 +88,8 @@ def full_view(job: ArchivedJob, now: float, *, default_keep_s: float | None) -> 
     """Return a job with the retention of its results; see `views.results_view`."""
     keep_s = default_keep_s if job.job.keep_s is None else job.job.keep_s
     expiry = views.expiry_view(keep_s, job.ended_at, job.expired_at, now)
-    return {**views.as_of(job.view, now), "results": {**job.view["results"], **expiry}}
+    results = {**job.view["results"], **expiry}
+    return {"files": views.NO_FILES, **views.as_of(job.view, now), "results": results}
 
 
 def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:

@@ -20,11 +20,13 @@ def job_of_command(
     name: str | None = None,
     queue: str | None = None,
     gpus: float | str | None = None,
+    gpu_model: str | Sequence[str] | None = None,
     gpu_memory: str | int | None = None,
     cpus: float | None = None,
     memory: str | int | None = None,
     num_nodes: int | None = None,
     count: int | None = None,
+    first_index: int | None = None,
     max_running: int | None = None,
     retries: int | None = None,
     **keys: Any,
@@ -37,7 +39,9 @@ def job_of_command(
     """
     words = shlex.split(command, comments=True) if isinstance(command, str) else list(command)
     run = command if isinstance(command, str) else f"exec {shlex.join(words)}"
-    resources = _given(gpus=gpus, gpu_memory=gpu_memory, cpus=cpus, memory=memory)
+    resources = _given(
+        gpus=gpus, gpu_model=gpu_model, gpu_memory=gpu_memory, cpus=cpus, memory=memory
+    )
     if num_nodes is None and count is None:
         count = 1
     return {
@@ -47,6 +51,7 @@ def job_of_command(
             "run": run,
             **_given(
                 count=count,
+                first_index=first_index,
                 max_running=max_running,
                 retries=retries,
                 resources=resources or None,
@@ -60,6 +65,7 @@ def job_of_ray_script(
     args: Sequence[str] = (),
     *,
     gpus: int | None = None,
+    gpu_model: str | Sequence[str] | None = None,
     cpus: int | None = None,
     memory: str | int | None = None,
     num_nodes: int | None = None,
@@ -77,7 +83,7 @@ def job_of_ray_script(
         what = "is not a file" if path.exists() else "there is no such file"
         raise SpecError([Problem(path=str(script), problem=what)], code="usage")
     ray: dict[str, Any] = {"script": str(path), "args": list(args)}
-    if resources := _given(gpus=gpus, cpus=cpus, memory=memory):
+    if resources := _given(gpus=gpus, gpu_model=gpu_model, cpus=cpus, memory=memory):
         ray["resources"] = resources
     if retries is not None:
         ray["retries"] = retries

@@ -14,7 +14,7 @@ from headgate.base.errors import Problem, SpecError, nearest
 from headgate.base.states import job_word, task_word, tasks_by_word
 from headgate.base.text import visible_values
 from headgate.base.units import format_compact, format_seconds, format_size, format_time
-from headgate.cli import output, tables
+from headgate.cli import kept_files, output, tables
 from headgate.cli.settings import (
     DryRunOption,
     FormatOption,
@@ -23,6 +23,7 @@ from headgate.cli.settings import (
     YesOption,
     settle,
 )
+from headgate.cli.several import answers, as_one
 from headgate.cli.stops import stop_lines
 
 if TYPE_CHECKING:
@@ -197,12 +198,25 @@ def get(
     target: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write the result to this file.")
     ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(
+            "--files", metavar="DIR", help="Write the files that its runs have left into DIR."
+        ),
+    ] = None,
+    yes: YesOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show a job and its tasks, or fetch its result."""
+    """Show a job and its tasks, or fetch its result, or files that its runs have left."""
     settings = settle(state, fmt)
+    if target is not None and files is not None:
+        problem = Problem(path="--files", problem="does not go with --output", hint="call it twice")
+        raise SpecError([problem], code="usage")
     with settings.client() as client:
+        if files is not None:
+            kept_files.fetch(client, job, task, files, settings, yes=yes)
+            return
         if target is not None:
             size_bytes = _fetch(client, job, task, target)
             facts = {"job": job, "task": task, "output": str(target), "size_bytes": size_bytes}
@@ -226,8 +240,10 @@ def get(
             ("Waited", output.duration(view["wait_s"])),
             ("Ran", output.duration(view["run_s"])),
             ("Run time", _run_times(view)),
+            ("Runs in", _directory(view.get("working_dir"))),
             ("After", ", ".join(view.get("after", ())) or None),
             ("Results", _results(view["results"])),
+            ("Files", _files(view)),
             ("Reason", output.sentence(reason)),
             ("Stopped", "\n".join(stop_lines(tasks, every=task is not None)) or None),
             ("Message", view["message"]),
@@ -258,6 +274,13 @@ def _run_times(view: dict[str, Any]) -> str | None:
     return ", ".join(parts) or None
 
 
+def _directory(working_dir: Mapping[str, str] | None) -> str | None:
+    """Return where the runs of a job start; None for an empty directory, or one that is hidden."""
+    if not working_dir:
+        return None
+    return working_dir.get("shared") or "a copy of the directory at submission"
+
+
 def _gang(view: dict[str, Any]) -> str:
     if view.get("num_nodes") is not None:  # not in views archived by older releases
         return ", a gang, each on its own node"
@@ -284,6 +307,15 @@ def _results(kept: dict[str, Any]) -> str | None:
     elif kept["keep_s"] is not None:
         parts.append(f"kept for {format_seconds(kept['keep_s'])} after its end")
     return "; ".join(parts) or None
+
+
+def _files(view: dict[str, Any]) -> str | None:
+    """Return what the runs of a job have left as text; None if nothing, or it has expired."""
+    if view["results"]["expired_at"] is not None:
+        return None
+    left = kept_files.left_warning(view)
+    parts = (kept_files.kept_text(view), None if left is None else left.problem)
+    return "; ".join(filter(None, parts)) or None
 
 
 def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:
@@ -326,30 +358,39 @@ def _fetch(client: Client, job: str, task: int | None, target: Path) -> int:
 
 
 def cancel(
-    job: JobArgument,
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="The ids of jobs.")],
     now: Annotated[
-        bool, typer.Option("--now", help="Kill its runs without notice and grace period.")
+        bool, typer.Option("--now", help="Kill their runs without notice and grace period.")
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Cancel a job.
+    """Cancel jobs.
 
-    Its runs get SIGTERM, and after the job's grace period SIGKILL.
+    Their runs get SIGTERM, and after the job's grace period SIGKILL. If one of them cannot be
+    cancelled, none is.
     """
     settings = settle(state, fmt)
     with settings.client() as client:
-        user = client.job(job)["user"]
-        cancelled = client.cancel(job, now=now, dry_run=True)  # errors come before the question
+        # errors come before the question
+        cancelled = answers(jobs, lambda job: client.cancel(job, now=now, dry_run=True))
         if not dry_run:
-            if user != client.info()["you"]:
-                output.confirm(f"{job} is {user}'s job; cancel it?", yes=yes)
-            cancelled = client.cancel(job, now=now)
+            _confirm_others(client, [answer["id"] for answer in cancelled], yes=yes)
+            cancelled = answers(jobs, lambda job: client.cancel(job, now=now))
     done = "would be cancelled" if dry_run else "cancelled"
-    text = f"{job} {done}" + _stopping(cancelled)
-    output.print_result(cancelled, text, as_json=settings.as_json)
+    lines = [f"{answer['id']} {done}{_stopping(answer)}" for answer in cancelled]
+    output.print_result(as_one("jobs", cancelled), *lines, as_json=settings.as_json)
+
+
+def _confirm_others(client: Client, jobs: Sequence[str], *, yes: bool) -> None:
+    """Request a confirmation for the jobs of other users, if there are any."""
+    you, owners = client.info()["you"], {job: client.job(job)["user"] for job in jobs}
+    theirs = [f"{job} is {owner}'s job" for job, owner in owners.items() if owner != you]
+    if theirs:
+        it = "it" if len(theirs) == 1 else "them"
+        output.confirm(f"{', '.join(theirs)}; cancel {it}?", yes=yes)
 
 
 def _stopping(cancelled: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from headgate.planning.fit import (
     infeasible_gang,
     members_that_fit,
     most_on_one_node,
+    one_node_text,
 )
 from headgate.planning.scaler import why_unmet
 from headgate.planning.scaling import Pending, holds
@@ -71,7 +72,11 @@ def _infeasible(
 ) -> Infeasible:
     demand = lacking[0]
     one = demand_text(demand)
-    need = f"{len(lacking)} more places with {one} each" if gang else f"{one} on one node"
+    need = (
+        f"{len(lacking)} more places with {one} each"
+        if gang
+        else f"{one} on {one_node_text(demand)}"
+    )
     largest = "" if gang or not nodes else most_on_one_node(demand, nodes)
     fleet = view.fleet
     if fleet.scaling is None:

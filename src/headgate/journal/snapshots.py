@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import itertools
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
@@ -22,16 +22,19 @@ from headgate.base.lists import FrozenLists, Lists
 from headgate.base.vectors import FrozenVectors, Vectors
 from headgate.model import BASE_KINDS, Bandwidth, Dataset, Demand, Job, Node, Queue
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import RunStop, StopCause, StopKind, Timer
+from headgate.protocol import KeptRun, RunStop, StopCause, StopKind, Timer
 from headgate.state import Snapshot
 from headgate.state.fleet import NO_FLEET, Fleet
-from headgate.state.tables import TABLES, empty, freeze, memo
+from headgate.state.tables import TABLES, empty, freeze, memo, thaw_table
 from headgate.state.view import Names
 
 Kind = tuple[str | tuple[str], int, bool, int]
+KindOfModels = tuple[str | tuple[str], int, bool, int, str]
 RuntimeClassKey = (
     Kind
+    | KindOfModels
     | tuple[str, int, bool, int, str, str, int]
+    | tuple[str, int, bool, int, str, str, str, int]
     | tuple[str, str, int]
     | tuple[str, int]
     | tuple[str, str]
@@ -64,18 +67,22 @@ class _Rest:
     queues: list[Queue]
     nodes: list[Node]
     stops: dict[int, tuple[RunStop, ...]] = field(default_factory=dict)
+    kept: list[KeptRun | None] = field(default_factory=list)
     topology: ClusterTopology | None = None
     fleet: Fleet = NO_FLEET
     node_memos: dict[str, dict[int, float]] = field(default_factory=dict)
+    models: list[str] = field(default_factory=lambda: [""])
     preempted: dict[int, str] = field(default_factory=dict)
     """Of earlier releases, in place of `stops`: why the last run of a task was preempted."""
 
 
 _ADAPTER = TypeAdapter(tuple[_Rest], config=ConfigDict(ser_json_inf_nan="constants"))
 _OBJECTS = {("jobs", "message"): "messages", ("grants", "gpus"): "granted",
-            ("queues", "spec"): "queues", ("nodes", "spec"): "nodes"}  # fmt: skip
+            ("queues", "spec"): "queues", ("nodes", "spec"): "nodes",
+            ("tasks", "kept"): "kept"}  # fmt: skip
 
 _LATER = {
+    "gpus.model": "gpus.node",
     "gpus.withheld": "gpus.node",
     "tasks.target": "tasks.grant",
     "grants.purpose": "grants.task",
@@ -83,6 +90,7 @@ _LATER = {
     "nodes.draining": "nodes.rack",
     "nodes.idle_since": "nodes.rack",
     "nodes.speed": "nodes.alive",
+    "tasks.kept": "tasks.grant",
 }
 """Columns that earlier releases did not store, all rows blank then; one of as many rows each."""
 
@@ -143,6 +151,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         runtime_classes=[key for _, key in classes[: len(snapshot.runtime_classes.compute_s)]],
         resources=names.resources[:],
         demands=names.demands[:],
+        models=names.models[:],
         **objects,
     )
 
@@ -181,7 +190,10 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         demands=[],
         demand_rows={},
         needs=[],
+        models=rest.models,
     )
+    if "gpus.model" not in arrays:
+        tables["gpus"] = _with_models(tables, names, rest.nodes)
     for name in rest.resources:
         names.resource(name)
     for demand in rest.demands:
@@ -206,6 +218,15 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         timers=rest.timers,
         policy_failures=rest.policy_failures,
     )
+
+
+def _with_models(tables: Mapping[str, Any], names: Names, nodes: Sequence[Node]) -> Any:
+    """Return the table of GPUs of an earlier release with their models."""
+    gpus = thaw_table(tables["gpus"])
+    for node, first in zip(nodes, tables["nodes"].first_gpu.array().tolist(), strict=True):
+        for index, gpu in enumerate(node.gpus):
+            gpus.model[first + index] = names.model(gpu.model)
+    return freeze(gpus)
 
 
 def _stops(rest: _Rest, tasks: Any) -> dict[int, tuple[RunStop, ...]]:
@@ -235,8 +256,11 @@ def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
             for amounts in arrays[key].tolist():
                 column.append(amounts)
         elif (name, each.name) in _OBJECTS:
-            for value in getattr(rest, _OBJECTS[name, each.name]):
+            values = getattr(rest, _OBJECTS[name, each.name])
+            for value in values:
                 column.append(value)
+            if key in _LATER and not values:
+                column.grow(len(arrays[_LATER[key]]))
         elif key in _LATER and key not in arrays:
             column.grow(len(arrays[_LATER[key]]))
         else:

@@ -18,7 +18,7 @@ from headgate.planning.migration import Migration
 from headgate.planning.placement import fit
 from headgate.planning.placers import Placer
 from headgate.planning.room_freed import RoomFreed
-from headgate.planning.shares import Ints, entitle, fair_shares
+from headgate.planning.shares import Ints, entitle
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.units import Unit, Units, waiting_units
 from headgate.planning.why_waits import WhyWaits, being_stopped
@@ -189,10 +189,11 @@ def least_served_first(now: Standing) -> tuple[Ints, Ints]:
     And the GPUs that each may get in this round, `[jobs]`, for all its waiting tasks; ties go to
     the earliest.
     """
-    target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
-    waiting = now.waiting + now.wide
-    free = now.free.sum(axis=0)
-    won = entitle(now.hierarchy, target=target, held=now.held, waiting=waiting, free=free)
+    target, accepts = now.fair_shares(), now.kinds.accepts
+    waiting, free = now.waiting_by_type + now.wide, now.free_of_kind
+    won = entitle(
+        now.hierarchy, target=target, held=now.held, waiting=waiting, free=free, accepts=accepts
+    )
     return np.argsort(now.held / np.maximum(target, 1), kind="stable"), won.most
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.base.text import enumerated
-from headgate.base.units import format_clock, format_ratio, format_seconds, format_size
+from headgate.base.units import format_ratio, format_seconds, format_size
 from headgate.model import amount_of
 from headgate.protocol.after_moves import AfterMoves, fits_after
+from headgate.protocol.reserved_at import ReservedAt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,30 +48,6 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReservedAt:
-    """When a unit starts by its reservation: at `at`, in the world's clock, in `ahead_s` seconds.
-
-    Both are None where a run that it waits for has no known end.
-    `after` are jobs whose runs hold its GPUs until then, those that end last, in the order of these
-    ends; `others` is the number of further ones.
-    """
-
-    at: float | None
-    ahead_s: float | None
-    after: tuple[str, ...] = ()
-    others: int = 0
-
-    def __str__(self) -> str:
-        names = list(self.after)
-        if self.others:
-            names.append("another job" if self.others == 1 else f"{self.others} other jobs")
-        ends = f" when runs of {enumerated(names)} have ended" if names else ""
-        if self.at is None or self.ahead_s is None:
-            return f"GPUs are reserved, it starts{ends or ' at a time that is unknown'}"
-        return f"reserved for {format_clock(self.at, self.ahead_s)}{ends}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Short(Reason):
     """Something is short now; `reserved` is when it is there, if GPUs are reserved."""
 
@@ -84,25 +61,36 @@ class Short(Reason):
         return "starts when running tasks end"
 
 
+def _gpus_of(model: str) -> str:
+    return f"{model} GPUs" if model else "GPUs"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFreeGpu(Short):
-    """Too few GPUs are free; counted are those with `memory_bytes`."""
+    """Too few GPUs are free; counted are those of `model`, with `memory_bytes`, on the `nodes`.
+
+    The latter are text, "" without such a demand: `H100 or A100`, `on n1 or n2`.
+    """
 
     free_gpus: int
     needed_gpus: int
     total_gpus: int
     memory_bytes: int = 0
+    model: str = ""
+    nodes: str = ""
 
     def cause(self) -> str:
         large = f" with {format_size(self.memory_bytes)}" if self.memory_bytes else ""
-        return f"{self.free_gpus} of {self.total_gpus} GPUs{large} free, {self.needed_gpus} needed"
+        which = f"{_gpus_of(self.model)}{large}{self.nodes and ' '}{self.nodes}"
+        return f"{self.free_gpus} of {self.total_gpus} {which} free, {self.needed_gpus} needed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragmented(Short):
     """Enough GPUs are free, but not together: `needed_gpus` on one node, for each of `tasks`.
 
-    Of a gang, `placeable_tasks` fit now; with `distinct_nodes`, each on another node.
+    Of a gang, `placeable_tasks` fit now; with `distinct_nodes`, each on another node. `model` is as
+    in `NoFreeGpu`.
     """
 
     free_gpus: int
@@ -112,9 +100,11 @@ class Fragmented(Short):
     placeable_tasks: int = 0
     distinct_nodes: bool = False
     after_moves: AfterMoves | None = None
+    model: str = ""
 
     def cause(self) -> str:
-        free = f"{self.free_gpus} free GPUs, at most {self.most_on_one_node} on one node"
+        free = f"{self.free_gpus} free {_gpus_of(self.model)}"
+        free = f"{free}, at most {self.most_on_one_node} on one node"
         if self.tasks == 1:
             return f"{free}, {self.needed_gpus} needed there{fits_after(self.after_moves)}"
         each = "a GPU" if self.needed_gpus == 1 else f"{self.needed_gpus} GPUs"
@@ -177,7 +167,7 @@ class GangShort(Short):
     """A gang starts as a whole, and its tasks do not all fit now.
 
     `lacking` is what the others lack where enough GPUs are free, if that is one resource.
-    `stopping_tasks` are still being stopped.
+    `stopping_tasks` are still being stopped. `model` is as in `NoFreeGpu`, if all have the same.
     """
 
     placeable_tasks: int
@@ -187,13 +177,14 @@ class GangShort(Short):
     lacking: str = ""
     stopping_tasks: int = 0
     after_moves: AfterMoves | None = None
+    model: str = ""
 
     def cause(self) -> str:
         if self.stopping_tasks:
             return f"{self.stopping_tasks} of {self.tasks} tasks are being stopped"
         if self.free_gpus < self.needed_gpus:
-            return f"{self.free_gpus} of {self.needed_gpus} needed GPUs are free"
-        free = f"{self.free_gpus} GPUs free, but " if self.needed_gpus else ""
+            return f"{self.free_gpus} of {self.needed_gpus} needed {_gpus_of(self.model)} are free"
+        free = f"{self.free_gpus} {_gpus_of(self.model)} free, but " if self.needed_gpus else ""
         lacking = f", the others lack {_resource(self.lacking)}" if self.lacking else ""
         moves = fits_after(self.after_moves, self.tasks)
         return f"{free}{self.placeable_tasks} of {self.tasks} tasks fit now{lacking}{moves}"

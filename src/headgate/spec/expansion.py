@@ -35,7 +35,7 @@ from headgate.model import (
 )
 from headgate.spec.communication import communication_of
 from headgate.spec.document import clipped
-from headgate.spec.environment import environment_of
+from headgate.spec.environment import environment_of, kept_files_of
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
 from headgate.spec.needs import Needs
@@ -124,19 +124,24 @@ def _job(
     retries: int,
     program: Program,
 ) -> Job:
+    leases = program.stages[0].run == SLOT
     return Job(
         id=job_id,
         name=job_file.name,
         user=user,
         queue=job_file.queue,
-        tasks=tasks,
+        tasks=_where(job_file, tasks),
         shards=shards,
         priority=job_file.priority,
         gang=job_file.gang or job_file.num_nodes is not None,
         distinct_nodes=job_file.num_nodes is not None,
         retries=retries,
-        items=Items() if program.stages[0].run == SLOT else None,  # its owner sends them
-        program=replace(program, environment=environment_of(job_file)),
+        items=Items() if leases else None,  # its owner sends them
+        program=replace(
+            program,
+            environment=environment_of(job_file),
+            keep_files=None if leases else kept_files_of(job_file),
+        ),
         runtime_class=program.stages[0].run,
         public=job_file.public,
         result_replicas=job_file.results.replicas,
@@ -157,7 +162,10 @@ def resources_key(job_file: JobFile, task: Task) -> str:
     """Return the key of a job file that gives the resources of one of its tasks."""
     for key in ("tasks", "update", "reduce"):
         stage: Tasks | Update | None = getattr(job_file, key)
-        if stage is not None and _task(stage.resources).demand == task.demand:
+        if (
+            stage is not None
+            and _where(job_file, [_task(stage.resources)])[0].demand == task.demand
+        ):
             return f"{key}.resources"
     in_ray = job_file.ray is not None and job_file.ray.resources is not None
     return "ray.resources" if in_ray else "resources"
@@ -183,7 +191,7 @@ def _first_tasks(
 
 def _first_stages(job_file: JobFile, tasks: Tasks, groups: int) -> list[Stage]:
     """Return the stages of all tasks but those of `reduce`."""
-    first = _stage(tasks, 0, groups)
+    first = replace(_stage(tasks, 0, groups), first_index=tasks.first_index)
     if tasks.checkpoint is not None:
         first = replace(first, checkpoint=tasks.checkpoint.path)
     if tasks.iterations is None or job_file.update is None:
@@ -200,6 +208,14 @@ def _short_form(job_file: JobFile) -> Tasks:
 
 def _task(resources: Resources) -> Task:
     return Task(**resources.task_fields())
+
+
+def _where(job_file: JobFile, tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """Return tasks on the nodes that the job accepts."""
+    nodes, exclude = tuple(job_file.nodes), tuple(job_file.exclude)
+    if not nodes and not exclude:
+        return tuple(tasks)
+    return tuple(replace(task, nodes=nodes, exclude=exclude) for task in tasks)
 
 
 def _stage(described: Tasks | Update, first: int, count: int) -> Stage:

@@ -15,7 +15,15 @@ from headgate.base.errors import nearest
 from headgate.base.units import MOST_SECONDS
 from headgate.spec.communication import CommunicationShape, check_communication
 from headgate.spec.document import Document, Place, clipped, read_document
-from headgate.spec.environment import Pip, Setup, Venv, WorkingDir, check_environment
+from headgate.spec.environment import (
+    KeptFilesKey,
+    KeptPatterns,
+    Pip,
+    Setup,
+    Venv,
+    WorkingDir,
+    check_environment,
+)
 from headgate.spec.forms import excess
 from headgate.spec.grace import Grace
 from headgate.spec.needs import Gpus, Needs
@@ -33,6 +41,7 @@ from headgate.spec.shape import (
     parse,
     shown,
 )
+from headgate.spec.where import Exclude, Nodes, check_where
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -138,6 +147,9 @@ class Tasks(Shape):
     count: Annotated[Positive | None, Field(description="number of tasks, which read no data")] = (
         None
     )
+    first_index: Annotated[
+        Count, Field(description="with `count`: the index of its first task")
+    ] = 0
     wavefront: Annotated[Wavefront | None, Field(description="one task per cell of a grid")] = None
     max_running: MaxRunning = None
     iterations: Annotated[
@@ -230,11 +242,14 @@ class JobFile(Shape):
     wait_for_node: Annotated[
         bool, Field(description="wait for a node that can hold it, if none that is up can")
     ] = False
+    nodes: Nodes
+    exclude: Exclude
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
     working_dir: WorkingDir = None
     pip: Pip = None
     venv: Venv = None
     setup: Setup = None
+    keep_files: KeptFilesKey = KeptPatterns()
 
 
 def load_job(source: Path | str, *, name: str = "text") -> JobFile:
@@ -253,6 +268,7 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
         _check_envs(document, job)
         _check_communication(document, job)
         check_after(document, job.after, ("after",))
+        check_where(document, job.nodes, job.exclude, ())
         check_environment(document, job)
     document.raise_problems()
     if job is None:
@@ -369,6 +385,9 @@ def _check_number(document: Document, tasks: Tasks) -> None:
     elif tasks.for_each is None and tasks.count is None and tasks.wavefront is None:
         hint = "name the data to make one task per shard of, or give a 'count'"
         document.add(("tasks", "for_each"), "is missing", hint)
+    if "first_index" in document.data["tasks"] and tasks.count is None:
+        hint = "the indices of other tasks begin at 0"
+        document.add(("tasks", "first_index"), "goes with 'count'", hint)
 
 
 def _check_pattern(document: Document, job: JobFile, tasks: Tasks) -> None:

@@ -11,11 +11,12 @@ from pydantic_core import PydanticCustomError
 
 from headgate.model import BASE_KINDS, WHOLE
 from headgate.spec.document import Document, Place
-from headgate.spec.shape import Name, Shape, Size, shown
+from headgate.spec.shape import Memory, Name, Shape, shown
+from headgate.spec.where import GpuModels
 
 _MOST = 1_000_000
 _SHARED = "shared"
-_RESERVED = (*BASE_KINDS, "gpus", "gpu_memory")
+_RESERVED = (*BASE_KINDS, "gpus", "gpu_memory", "gpu_model")
 
 
 def _gpus(value: Any) -> Any:
@@ -71,13 +72,16 @@ class Needs(Shape):
 
     gpus: Annotated[Gpus, Field(description=_GPUS)] = 1
     gpu_memory: Annotated[
-        Size, Field(description="needed on each whole GPU; allocated on one that is shared")
+        Memory, Field(description="needed on each whole GPU; allocated on one that is shared")
     ] = 0
+    gpu_model: GpuModels = Field(
+        default_factory=list, description="models of GPUs, of one of which its GPUs are: H100"
+    )
     cpus: Annotated[
         Amount | None,
         Field(description="CPUs; not named: 1 for a task without GPUs, none beside GPUs"),
     ] = None
-    memory: Annotated[Size, Field(description="main memory of the node")] = 0
+    memory: Annotated[Memory, Field(description="main memory of the node")] = 0
     custom: dict[Name, Amount] = Field(default_factory=dict, description="other kinds, by name")
 
     def task_fields(self) -> dict[str, Any]:
@@ -88,6 +92,7 @@ class Needs(Shape):
             "gpus": 1 if in_part else int(share),
             "gpu_milli": round(WHOLE * share) if in_part else WHOLE,
             "gpu_memory_bytes": self.gpu_memory,
+            "gpu_models": tuple(dict.fromkeys(self.gpu_model)),
             "cpus": self.cpus,
             "memory_bytes": self.memory,
             "custom": tuple(sorted((n, round(WHOLE * a)) for n, a in self.custom.items())),
@@ -95,8 +100,11 @@ class Needs(Shape):
 
     def check(self, document: Document, place: Place) -> None:
         """Add a problem for each inconsistent pair of keys."""
-        if self.gpu_memory and not self.gpus and document.is_clean((*place, "gpus")):
-            document.add((*place, "gpu_memory"), "a task without a GPU needs no GPU memory")
+        if not self.gpus and document.is_clean((*place, "gpus")):
+            if self.gpu_memory:
+                document.add((*place, "gpu_memory"), "a task without a GPU needs no GPU memory")
+            if self.gpu_model:
+                document.add((*place, "gpu_model"), "a task without a GPU has none of a model")
         if (
             self.gpus == _SHARED
             and not self.gpu_memory

@@ -29,7 +29,7 @@ from headgate.model import (
     result_ids,
 )
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import NodeMemo, Refusal, RunStop, StopCause, Timer, Usage
+from headgate.protocol import KeptRun, NodeMemo, Refusal, RunStop, StopCause, Timer, Usage
 from headgate.state.fleet import NO_FLEET
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
@@ -357,7 +357,8 @@ class State(View):
         rows: dict[tuple[object, ...], int] = {}
         found = []
         for t in job.tasks:
-            needs = (t.gpus, t.gpu_milli, t.gpu_memory_bytes, t.cpus, t.memory_bytes, t.custom)
+            needs = (t.gpus, t.gpu_milli, t.gpu_memory_bytes, t.cpus, t.memory_bytes, t.custom,
+                     t.gpu_models, t.nodes, t.exclude)  # fmt: skip
             row = rows.get(needs)
             if row is None:
                 row = rows[needs] = self.names.demand(t.demand)
@@ -553,6 +554,8 @@ class State(View):
     def record_usage(self, task: int, usage: Usage) -> None:
         """Record what a run has read; without a report, its `read_s` stays the expected time."""
         job, (node, rack, cluster) = self.tasks.job[task], usage.read_bytes
+        if usage.kept is not None:
+            self.tasks.kept[task] = KeptRun(*self.last_run(task), usage.kept)
         if usage != _NO_USAGE:
             self.tasks.read_s[task] = usage.read_s
         if node or rack or cluster:

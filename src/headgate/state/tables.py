@@ -47,6 +47,7 @@ class TaskTable(Generic[C]):
     estimate_class: C  # row of the first class of its chain; see `headgate.state.runtimes`
     input: C  # row in `inputs`
     task_group: C  # row of the first task of its job with the same demand that reads the same
+    kept: C  # KeptRun, the last run that left files; None without one
 
 
 @dataclass(slots=True)
@@ -119,6 +120,7 @@ class GpuTable(Generic[C]):
 
     node: C  # row
     memory_bytes: C
+    model: C  # row in `Names.models`
     task: C  # row of the task that holds it whole, or one of GPU_FREE, GPU_GONE, GPU_IN_PART
     withheld: C  # u1: 0, or why no run may start on it: OTHERS, DRAINING, or the sum of both
     free_milli: C  # thousandths that no run holds in part; all where one holds it whole
@@ -196,7 +198,7 @@ _DTYPES: dict[str, str] = {
     "within_count": "f8", "within_var": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
     "expired_at": "f8", "reported_at": "f8", "number": "i8", "speed": "f8",
-    "message": "O", "spec": "O",
+    "message": "O", "spec": "O", "kept": "O",
 }  # fmt: skip
 
 Table = TypeVar("Table", TaskTable[Column], JobTable[Column], QueueTable[Column],
@@ -222,7 +224,7 @@ _BLANKS: dict[str, Any] = {
     "parent": -1, "speed": 1.0,
     "node": -1, "grant": -1, "target": -1, "task": GPU_FREE, "next_attempt": 1,
     "reported_at": math.nan, "idle_since": math.nan, "actual_bytes": -1, "utilisation_milli": -1,
-    "message": None, "spec": None,
+    "message": None, "spec": None, "kept": None,
 }  # fmt: skip
 """Values of new rows, where not 0."""
 

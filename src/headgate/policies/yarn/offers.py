@@ -24,7 +24,7 @@ from headgate.planning.feasible_starts import feasible_starts, place_elsewhere
 from headgate.planning.line import Line
 from headgate.planning.placers import Placer
 from headgate.planning.placers.setting import PlacingPolicy
-from headgate.planning.shares import NO_CEILING, Ints, fair_shares
+from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing, standing
 from headgate.planning.wide import WideUnits
 from headgate.policies.yarn.places import FreeGpus, places_of
@@ -238,7 +238,7 @@ def _shares(now: Standing, *, evenly: bool) -> Ints:
 
     Without `evenly`, jobs of higher priority, and earlier ones, get all that their tasks use first.
     """
-    shares = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus).copy()
+    shares = now.fair_shares().copy()
     if evenly:
         return shares
     jobs, users = now.snapshot.jobs, dict[UserQueue, list[tuple[int, int]]]()
