@@ -242,9 +242,9 @@ def test_get_shows_a_job_and_its_tasks(up: Any, pair: str, controller: Any) -> N
         "Waited: 0.0 s\n"
         "Ran: 2.0 s\n"
         "\n"
-        "TASK  STATE      NODE  GPUS  RUNS  FAILURES  RAN\n"
-        "   0  COMPLETED  n0       -     1         0  2.0 s\n"
-        "   1  RUNNING    n0       1     1         0  -\n"
+        "TASK  STATE      NODE  GPU IDS  RUNS  FAILURES  RAN\n"
+        "   0  COMPLETED  n0          -     1         0  2.0 s\n"
+        "   1  RUNNING    n0          1     1         0  -\n"
     )
     view = up("get", pair, "-o", "json").json
     assert [task["state"] for task in view["task_list"]] == ["finished", "running"]
