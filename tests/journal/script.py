@@ -262,6 +262,7 @@ def _programs(t: _Script) -> None:
             times=2,
             every=2,
             checkpoint="/shared/ckpt",
+            first_index=3,
         )
         for n, kind in kinds
     )
