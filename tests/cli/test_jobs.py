@@ -480,7 +480,7 @@ def test_nodes_and_queues_print_tables(up: Any, pair: str) -> None:
         "Bandwidth: 476.8 MiB/s disk, 119.2 MiB/s in a rack, 29.8 MiB/s across racks\n"
     )
     wide = rows(up("nodes", "-o", "wide").out)
-    assert wide[0][-2:] == ["CPUS USED", "MEMORY USED"]
+    assert wide[0][-3:] == ["GPU MODEL", "CPUS USED", "MEMORY USED"]
     assert (wide[1][-2], wide[2][-2:]) == ("0.5", ["-", "-"])
     assert up("nodes", "-o", "json").json["bandwidth"] == {
         "disk_bytes_per_s": 5e8, "rack_bytes_per_s": 1.25e8, "cluster_bytes_per_s": 3.125e7,

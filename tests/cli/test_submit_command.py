@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 SAVE = b""
+COPY = "copy of the directory at submission"
 
 
 @pytest.fixture
@@ -98,6 +99,8 @@ def test_array_is_a_job_of_numbered_tasks(submitted: Any, controller: Any) -> No
         (["--env", "NOWHERE_SET", "--", "true"], "--env: NOWHERE_SET is not set here"),
         (["--time-limit", "soon", "--", "true"], "time_limit"),
         (["--nodes", "2", "--array", "0-3", "--", "true"], "count"),
+        (["--gpu-model", "H100", "--gpu-model", "L4", "--", "true"], "no H100 or L4 GPU (but"),
+        (["--gpu-model", "H100", "--gpus", "0", "--", "true"], "tasks.resources.gpu_model"),
     ],
 )
 def test_invalid_options_are_reported_and_nothing_is_submitted(
@@ -122,4 +125,43 @@ def test_mistyped_file_is_reported_as_missing(up: Any, controller: Any) -> None:
     assert output.code != 0
     assert "joob.yaml" in output.err
     assert up("submit", "no-such-program-here").code != 0
+    assert not controller.engine.state.names.jobs
+
+
+@pytest.mark.parametrize(
+    ("options", "shown", "noted"),
+    [
+        ((), "{here}", "{here} itself, which all nodes share"),
+        (("--working-dir", "shared"), "{here}", "{here} itself, which all nodes share"),
+        (("--working-dir", "."), f"a {COPY}", f"a {COPY}"),
+        (("--working-dir", "none"), None, ""),
+    ],
+)
+def test_command_runs_where_its_working_directory_says_and_get_shows_it(
+    up: Any,
+    controller: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    shown: str | None,
+    noted: str,
+) -> None:
+    controller.unshared = {}
+    here = tmp_path / "project"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    output = up("submit", *options, "--", "make")
+    assert output.err == (f"it runs in {noted.format(here=here)}\n" if noted else "")
+    lines = up("get", "job-1").out.splitlines()
+    found = [line.removeprefix("Runs in: ") for line in lines if line.startswith("Runs in")]
+    assert found == ([] if shown is None else [shown.format(here=here)])
+
+
+def test_shared_directory_that_nodes_lack_is_refused_with_their_names(
+    up: Any, controller: Any
+) -> None:
+    output = up("submit", "--working-dir", "shared", "--", "make")
+    assert output.code == 2
+    assert "is not shared by all nodes: n0, n1: No such file or directory" in output.err
+    assert "'working_dir: .' sends a copy" in output.err
     assert not controller.engine.state.names.jobs

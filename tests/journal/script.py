@@ -6,6 +6,7 @@ Plans are made by hand, so the script depends on no policy.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from headgate.engine import Engine
@@ -101,6 +102,15 @@ LARGE = Shape(
     cost_per_h=3.5,
     ready_after_s=40.0,
     most=3,
+)
+PARTIAL = Task(
+    gpu_milli=250,
+    gpu_memory_bytes=8,
+    custom=(("licence", 500),),
+    memory_bytes=1 << 20,
+    gpu_models=("H200",),
+    nodes=("m0", "m1", "m3"),
+    exclude=("m9",),
 )
 SCALING = Scaling(
     shapes=(LARGE,), floor=1, max_nodes=9, max_cost_per_h=50.0, idle_after_s=60.0, utilisation=0.7
@@ -230,16 +240,9 @@ def _cluster(t: _Script) -> None:
 
 def _programs(t: _Script) -> None:
     """Jobs that declare everything; they stay queued, or wait."""
-    environment = RunEnvironment(
-        package="p1",
-        pip=("numpy",),
-        venv="/venv",
-        setup=("module load cuda",),
-        directory="/home/a/proj",
-        inode=7,
-    )
+    environment = RunEnvironment(package="p1", pip=("numpy",), venv="/venv", inode=7,
+                                 setup=("module load cuda",), directory="/home/a/proj")  # fmt: skip
     keep = KeepFiles(include=("*.pt",), limit_bytes=5)
-    kinds = enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     stages = tuple(
         Stage(
             first=n,
@@ -251,10 +254,11 @@ def _programs(t: _Script) -> None:
             every=2,
             checkpoint="/shared/ckpt",
         )
-        for n, kind in kinds
+        for n, kind in enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     )
+    program = Program(stages=stages, envs={"LR": "0.1"})
     tasks = (
-        Task(gpu_milli=250, gpu_memory_bytes=8, custom=(("licence", 500),), memory_bytes=1 << 20),
+        PARTIAL,
         Task(cpus=1.5, gpus=0, compute_s=3.0, output_bytes=9, after=(0,), parts=3),
         Task(checkpoint_s=60.0, reads=("data:0",), compute_s=100.0),
         Task(),
@@ -265,9 +269,7 @@ def _programs(t: _Script) -> None:
         shards=(Shard(id="data:0", size_bytes=11),),
         priority=3,
         retries=5,
-        program=Program(
-            stages=stages, envs={"LR": "0.1"}, environment=environment, keep_files=keep
-        ),
+        program=replace(program, environment=environment, keep_files=keep),
         runtime_class="train",
         submission_key="key-1",
         public=True,

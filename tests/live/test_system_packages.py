@@ -114,9 +114,9 @@ print("saved in", os.getcwd())
 
 
 @contextmanager
-def one_agent_hangs(headgate: Headgate) -> Iterator[None]:
-    """Stop the processes of the agent of n1 meanwhile."""
-    agents = headgate.actors("NodeAgent", "n1")
+def agents_hang(headgate: Headgate) -> Iterator[None]:
+    """Stop the agents of the nodes meanwhile."""
+    agents = headgate.actors("NodeAgent")
     assert agents
     for agent in agents:
         agent.send_signal(signal.SIGSTOP)
@@ -150,12 +150,12 @@ def test_what_a_program_writes_is_in_its_directory_afterwards(
     assert not list(project.glob(".headgate*"))
 
 
-def test_directory_that_a_node_does_not_confirm_is_sent_as_a_copy(
+def test_directory_that_nodes_do_not_confirm_is_sent_as_a_copy(
     headgate: Headgate, project: Path
 ) -> None:
     (project / "train.py").write_text(SAVE)
     (project / "rate.txt").write_text("0.1")
-    with one_agent_hangs(headgate):
+    with agents_hang(headgate):
         done = headgate.run("submit", "train.py", cwd=project)
         (project / "job.yaml").write_text("{run: python train.py, working_dir: shared}")
         error = headgate.call("submit", str(project / "job.yaml"), code=2)
@@ -166,7 +166,7 @@ def test_directory_that_a_node_does_not_confirm_is_sent_as_a_copy(
     assert error["problems"] == [
         {
             "path": "working_dir",
-            "problem": f"{project} is not shared by all nodes: n1: it did not answer in time",
+            "problem": f"{project} is not shared by all nodes: n0, n1: it did not answer in time",
             "hint": "'working_dir: .' sends a copy of it",
         }
     ]

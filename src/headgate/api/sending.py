@@ -127,7 +127,7 @@ def _shared_if_so(client: Nodes, directory: Path) -> JobKeys | None:
     try:
         return shared_by_nodes(client, directory)
     except SpecError as error:
-        if error.code != "not_shared":
+        if error.code not in ("not_shared", "not_found"):  # a controller that cannot say
             raise
         return None
 

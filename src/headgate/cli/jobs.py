@@ -181,9 +181,8 @@ def _time(job: Job) -> str:
 
 
 def _short_reason(job: Job) -> str | None:
-    """Return what a job waits for without what would end the wait, or how it ended."""
-    reason = output.sentence(job["reason"])
-    return reason.partition("; ")[0] if reason else _first_line(job["message"])
+    """Return in one clause what a job waits for, or how it ended."""
+    return job.get("brief_reason") or _first_line(job["message"])
 
 
 def _first_line(message: str | None) -> str | None:
@@ -200,9 +199,7 @@ def get(
     ] = None,
     files: Annotated[
         Path | None,
-        typer.Option(
-            "--files", metavar="DIR", help="Write the files that its runs have left into DIR."
-        ),
+        typer.Option("--files", metavar="DIR", help="Write what its runs have left into DIR."),
     ] = None,
     yes: YesOption = False,
     state: StateOption = None,
@@ -210,9 +207,7 @@ def get(
 ) -> None:
     """Show a job and its tasks, or fetch its result, or files that its runs have left."""
     settings = settle(state, fmt)
-    if target is not None and files is not None:
-        problem = Problem(path="--files", problem="does not go with --output", hint="call it twice")
-        raise SpecError([problem], code="usage")
+    kept_files.need_one_target(target, files)
     with settings.client() as client:
         if files is not None:
             kept_files.fetch(client, job, task, files, settings, yes=yes)
@@ -240,6 +235,7 @@ def get(
             ("Waited", output.duration(view["wait_s"])),
             ("Ran", output.duration(view["run_s"])),
             ("Run time", _run_times(view)),
+            ("Runs in", _directory(view.get("working_dir"))),
             ("After", ", ".join(view.get("after", ())) or None),
             ("Results", _results(view["results"])),
             ("Files", _files(view)),
@@ -271,6 +267,13 @@ def _run_times(view: dict[str, Any]) -> str | None:
         if view.get(key) is not None  # archives of earlier releases have no such key
     ]
     return ", ".join(parts) or None
+
+
+def _directory(working_dir: Mapping[str, str] | None) -> str | None:
+    """Return where the runs of a job start; None for an empty directory, or one that is hidden."""
+    if not working_dir:
+        return None
+    return working_dir.get("shared") or "a copy of the directory at submission"
 
 
 def _gang(view: dict[str, Any]) -> str:

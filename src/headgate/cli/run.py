@@ -22,6 +22,7 @@ from headgate.cli.command_options import (
     CpusOption,
     EnvOption,
     GpuMemoryOption,
+    GpuModelOption,
     GpusOption,
     MemoryOption,
     NameOption,
@@ -52,6 +53,7 @@ def run(
         list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.")
     ],
     gpus: GpusOption = None,
+    gpu_model: GpuModelOption = None,
     gpu_memory: GpuMemoryOption = None,
     cpus: CpusOption = None,
     memory: MemoryOption = None,
@@ -77,6 +79,7 @@ def run(
     settings = settle(state, fmt)
     keys = keys_of(
         gpus=gpus,
+        gpu_model=gpu_model or None,
         gpu_memory=gpu_memory,
         cpus=cpus,
         memory=memory,
@@ -94,20 +97,22 @@ def run(
     job_file = job_of_command(command_of(command), **keys)
     with settings.client() as client:
         text, warnings = send_files(client, job_file, base=Path.cwd(), here=True)
-        if not settings.as_json:
-            for warning in warnings:
-                output.warn(warning)
+        for warning in () if settings.as_json else warnings:
+            output.warn(warning)
         job = _submitted(client, text)
         with _cancelling(client, job):
             view = _follow(client, job, nodes or 1, settings)
-    reason = f": {view['message']}" if view["message"] else ""
     if settings.as_json:
         output.print_json(view)
-    elif view["state"] != "finished":
-        output.print_note(f"{job} {JOB_WORDS[view['state']]}{reason}")
-    if not settings.as_json:
+    else:
+        if view["state"] != "finished":
+            output.print_note(f"{job} {JOB_WORDS[view['state']]}{_reason(view)}")
         show_kept(view)
     raise typer.Exit(OUTCOMES[view["state"]])
+
+
+def _reason(view: View) -> str:
+    return f": {view['message']}" if view["message"] else ""
 
 
 def _submitted(client: Client, text: str) -> str:

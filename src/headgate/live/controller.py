@@ -472,7 +472,9 @@ class Controller:
         self, path: str, name: str, content: str, *, user: str
     ) -> Mapping[str, Any]:
         """Return whether all nodes that are up have a directory, as `SharedDirectories.check`."""
-        directories = SharedDirectories(snapshot=self.snapshot, agents=self.membership.agents)
+        directories = SharedDirectories(
+            snapshot=self.snapshot, agents=self.membership.agents, mounts=self.membership.mounts
+        )
         return directories.check(Marker(path=path, name=name, content=content), user=user)
 
     def put_shard(

@@ -82,6 +82,7 @@ class Membership:
         """
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
+        self.mounts: dict[str, str] = {}  # as of `AgentReport`
         # returns the datasets being put, whose shards no sweep may remove
         self.uploading: Callable[[], Collection[str]] = tuple
         self._root = root
@@ -221,6 +222,7 @@ class Membership:
             self._holders.drop(member.ray_id)
         self._reachable.addresses.pop(name, None)
         self.agents.pop(name, None)
+        self.mounts.pop(name, None)
         self.reports.pop(name, None)
         self._used.pop(name, None)
         self._archived.pop(name, None)
@@ -255,6 +257,7 @@ class Membership:
         self._reachable.members[member.name] = member
         self._reachable.addresses[member.name] = (report.host, report.port)
         self.agents[member.name] = agent
+        self.mounts[member.name] = report.mounts
         self.reports[member.name] = _report_facts(report)
         # the state may have changed while the agent was starting
         joins = self._nodes_in_state().get(member.name) != member.ray_id
@@ -458,14 +461,14 @@ def _report_facts(report: AgentReport) -> dict[str, Any]:
 
 
 def _node(member: Member, report: AgentReport) -> Node:
-    """Return the node of a member; GPU memory as labelled, else as its driver reports."""
-    seen = report.machine.gpus
+    """Return the node of a member; memory and models of GPUs as labelled, else as reported."""
+    seen, models = report.machine.gpus, member.gpu_models
     gpus = tuple(
         Gpu(
             memory_bytes=member.gpu_memory_bytes
             if member.gpu_memory_bytes is not None
             else (seen[i].memory_bytes if i < len(seen) else 0),
-            model=seen[i].name if i < len(seen) else "virtual",
+            model=models[i] if models else (seen[i].name if i < len(seen) else "virtual"),
         )
         for i in range(member.gpus)
     )

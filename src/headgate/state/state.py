@@ -357,7 +357,8 @@ class State(View):
         rows: dict[tuple[object, ...], int] = {}
         found = []
         for t in job.tasks:
-            needs = (t.gpus, t.gpu_milli, t.gpu_memory_bytes, t.cpus, t.memory_bytes, t.custom)
+            needs = (t.gpus, t.gpu_milli, t.gpu_memory_bytes, t.cpus, t.memory_bytes, t.custom,
+                     t.gpu_models, t.nodes, t.exclude)  # fmt: skip
             row = rows.get(needs)
             if row is None:
                 row = rows[needs] = self.names.demand(t.demand)
