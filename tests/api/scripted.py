@@ -48,6 +48,7 @@ from headgate.protocol import (
     PlanReady,
     QueueChanged,
     ReplicaAdded,
+    SlotsWithdrawn,
     StopTask,
     TaskFailed,
     TaskFinished,
@@ -246,6 +247,14 @@ class ScriptedController:
                 raise SpecError([Problem(path=job, problem=text)], code="already_ended")
             if not dry_run:
                 self.handle(JobCancelled(at=self.clock, job=job, by=user, now=now))
+
+    def withdraw_slots(self, job: str, *, user: str) -> None:
+        with self.lock:
+            owner = self.engine.state.job(self.engine.state.names.job_rows[job]).user
+            if user not in (owner, *self.admins):
+                text = f"permission denied: job {job} belongs to {owner}"
+                raise SpecError([Problem(path=job, problem=text)], code="forbidden")
+            self.handle(SlotsWithdrawn(at=self.clock, job=job))
 
     def set_topology(
         self, topology: ClusterTopology | None, *, user: str, dry_run: bool = False

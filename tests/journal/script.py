@@ -6,7 +6,6 @@ Plans are made by hand, so the script depends on no policy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from headgate.engine import Engine
@@ -72,6 +71,7 @@ from headgate.protocol import (
     Resize,
     ResultsExpired,
     ScalingChanged,
+    SlotsWithdrawn,
     Start,
     Steps,
     Stop,
@@ -243,6 +243,7 @@ def _programs(t: _Script) -> None:
     environment = RunEnvironment(package="p1", pip=("numpy",), venv="/venv", inode=7,
                                  setup=("module load cuda",), directory="/home/a/proj")  # fmt: skip
     keep = KeepFiles(include=("*.pt",), limit_bytes=5)
+    kinds = enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     stages = tuple(
         Stage(
             first=n,
@@ -253,10 +254,10 @@ def _programs(t: _Script) -> None:
             times=2,
             every=2,
             checkpoint="/shared/ckpt",
+            first_index=3,
         )
-        for n, kind in enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
+        for n, kind in kinds
     )
-    program = Program(stages=stages, envs={"LR": "0.1"})
     tasks = (
         PARTIAL,
         Task(cpus=1.5, gpus=0, compute_s=3.0, output_bytes=9, after=(0,), parts=3),
@@ -269,7 +270,9 @@ def _programs(t: _Script) -> None:
         shards=(Shard(id="data:0", size_bytes=11),),
         priority=3,
         retries=5,
-        program=replace(program, environment=environment, keep_files=keep),
+        program=Program(
+            stages=stages, envs={"LR": "0.1"}, environment=environment, keep_files=keep
+        ),
         runtime_class="train",
         submission_key="key-1",
         public=True,
@@ -321,6 +324,8 @@ def _ends(t: _Script) -> None:
            node_memo={"weight": {t.row("m0"): 0.5}})  # fmt: skip
     t.give(TaskStopped(at=t.at, run=t.run("gives-way"), usage=usage, message="exit status 0"))
     t.give(JobCancelled(at=t.at, job="gives-way", by="ada", now=True))
+    t.job("calls", Task(), Task(), items=Items())
+    t.give(SlotsWithdrawn(at=t.at, job="calls"))
 
 
 def _moves(t: _Script) -> None:
