@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 View = dict[str, Any]
 _CLEAR = "\r\x1b[K"
+_SHOWN_KEPT = 1 << 16  # characters: more than a message has of a log
 
 
 @with_job_options
@@ -60,8 +61,9 @@ def run(
         job = _submitted(client, text, options.after or ())
         with _cancelling(client, job):
             tasks = keys.get("num_nodes") or keys.get("count") or 1
-            view = _follow(client, job, tasks, settings)
-    reason = f": {view['message']}" if view["message"] else ""
+            shown = dict[int, str]()
+            view = _follow(client, job, tasks, settings, shown)
+    reason = f": {_unshown(view['message'], shown)}" if view["message"] else ""
     if settings.as_json:
         output.print_json(view)
     elif view["state"] != "finished":
@@ -110,8 +112,23 @@ def _cancelling(client: Client, job: str) -> Iterator[None]:
     raise interrupted(f"job {job} was cancelled")
 
 
-def _follow(client: Client, job: str, tasks: int, settings: Settings) -> View:
-    """Show the output of all tasks until the job ends, and return its view."""
+def _unshown(message: str, shown: Mapping[int, str]) -> str:
+    """Return a message without the last lines of a log in it, where that has been printed."""
+    lines = message.rstrip().splitlines()
+    for count in range(1, len(lines)):
+        end = "\n".join(lines[count:])
+        if any("\n".join(log.splitlines()).rstrip().endswith(end) for log in shown.values()):
+            return "\n".join(lines[:count])
+    return message
+
+
+def _follow(
+    client: Client, job: str, tasks: int, settings: Settings, shown: dict[int, str]
+) -> View:
+    """Show the output of all tasks until the job ends, and return its view.
+
+    The end of the output of each task is added to `shown`.
+    """
     line = _PendingLine(client, job, hidden=settings.as_json or not sys.stderr.isatty())
     write = writer(sys.stderr if settings.as_json else None)
     labelled = _Labelled(write) if tasks > 1 else None
@@ -121,6 +138,7 @@ def _follow(client: Client, job: str, tasks: int, settings: Settings) -> View:
                 line.show()
                 continue
             line.clear()
+            shown[ordinal] = (shown.get(ordinal, "") + text)[-_SHOWN_KEPT:]
             if labelled is not None:
                 labelled.write(ordinal, text)
             else:
