@@ -23,6 +23,7 @@ from headgate.cli.settings import (
     YesOption,
     settle,
 )
+from headgate.cli.several import answers, as_one
 from headgate.cli.stops import stop_lines
 
 if TYPE_CHECKING:
@@ -250,9 +251,9 @@ def get(
     )
     output.print_text("")
     output.print_table(
-        ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"),
+        ("TASK", "STATE", "NODE", "GPU IDS", "RUNS", "FAILURES", "RAN"),
         map(_task_cells, tasks),
-        names=("NODE", "GPUS"),
+        names=("NODE", "GPU IDS"),
     )
 
 
@@ -357,30 +358,39 @@ def _fetch(client: Client, job: str, task: int | None, target: Path) -> int:
 
 
 def cancel(
-    job: JobArgument,
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="The ids of jobs.")],
     now: Annotated[
-        bool, typer.Option("--now", help="Kill its runs without notice and grace period.")
+        bool, typer.Option("--now", help="Kill their runs without notice and grace period.")
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Cancel a job.
+    """Cancel jobs.
 
-    Its runs get SIGTERM, and after the job's grace period SIGKILL.
+    Their runs get SIGTERM, and after the job's grace period SIGKILL. If one of them cannot be
+    cancelled, none is.
     """
     settings = settle(state, fmt)
     with settings.client() as client:
-        user = client.job(job)["user"]
-        cancelled = client.cancel(job, now=now, dry_run=True)  # errors come before the question
+        # errors come before the question
+        cancelled = answers(jobs, lambda job: client.cancel(job, now=now, dry_run=True))
         if not dry_run:
-            if user != client.info()["you"]:
-                output.confirm(f"{job} is {user}'s job; cancel it?", yes=yes)
-            cancelled = client.cancel(job, now=now)
+            _confirm_others(client, [answer["id"] for answer in cancelled], yes=yes)
+            cancelled = answers(jobs, lambda job: client.cancel(job, now=now))
     done = "would be cancelled" if dry_run else "cancelled"
-    text = f"{job} {done}" + _stopping(cancelled)
-    output.print_result(cancelled, text, as_json=settings.as_json)
+    lines = [f"{answer['id']} {done}{_stopping(answer)}" for answer in cancelled]
+    output.print_result(as_one("jobs", cancelled), *lines, as_json=settings.as_json)
+
+
+def _confirm_others(client: Client, jobs: Sequence[str], *, yes: bool) -> None:
+    """Request a confirmation for the jobs of other users, if there are any."""
+    you, owners = client.info()["you"], {job: client.job(job)["user"] for job in jobs}
+    theirs = [f"{job} is {owner}'s job" for job, owner in owners.items() if owner != you]
+    if theirs:
+        it = "it" if len(theirs) == 1 else "them"
+        output.confirm(f"{', '.join(theirs)}; cancel {it}?", yes=yes)
 
 
 def _stopping(cancelled: dict[str, Any]) -> str:

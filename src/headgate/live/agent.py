@@ -52,19 +52,12 @@ _FRESH_NS = 2_000_000_000  # a shard younger than this may have been stored afte
 class AgentReport:
     """A node at one moment: its machine, the address of its shard service, what it stores.
 
-        `corrupt` are the ids of shards found corrupt and dropped since the last report: each is
-    <<<<<<< HEAD
-        reported once. `jobs` have results, logs, files of runs or scratch directories on the node, and
-        `scratch` are those of them with scratch directories. `at_ns` is the time of the report on the
-        node's clock, in nanoseconds since the epoch. `uid` is the user that Headgate runs as there.
-        `closeness` is that of its GPUs, and `nvlinks` join two of them, as of `gpu_closeness`.
-    =======
-        reported once. `jobs` have results, logs or scratch directories on the node, and `scratch` are
-        those of them with scratch directories. `at_ns` is the time of the report on the node's clock,
-        in nanoseconds since the epoch. `uid` is the user that Headgate runs as there. `closeness` is
-        that of its GPUs, and `nvlinks` join two of them, as of `gpu_closeness`. Nodes with the same
-        `mounts`, unless that is '', see the same files.
-    >>>>>>> shareddir
+    `corrupt` are the ids of shards found corrupt and dropped since the last report: each is
+    reported once. `jobs` have results, logs, files of runs or scratch directories on the node, and
+    `scratch` are those of them with scratch directories. `at_ns` is the time of the report on the
+    node's clock, in nanoseconds since the epoch. `uid` is the user that Headgate runs as there.
+    `closeness` is that of its GPUs, and `nvlinks` join two of them, as of `gpu_closeness`. Nodes
+    with the same `mounts`, unless that is '', see the same files.
     """
 
     node: str
