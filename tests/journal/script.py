@@ -290,7 +290,7 @@ def _programs(t: _Script) -> None:
 
 def _ends(t: _Script) -> None:
     """Runs that end in each way, one of which is preempted, and one cancelled without grace."""
-    usage = Usage(read_bytes=(1, 2, 3), read_s=0.5)
+    usage = Usage(read_bytes=(1, 2, 3), read_s=0.5, exit_status=-9)
     for kind in FailureKind:
         t.job(f"fails-{kind}", Task(), retries=0)
         t.starts(f"fails-{kind}", ("m0", (0,)))

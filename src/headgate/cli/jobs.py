@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,8 +12,8 @@ import typer
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.base.states import job_word, task_word, tasks_by_word
 from headgate.base.text import visible_values
-from headgate.base.units import format_compact, format_seconds, format_size, format_time
-from headgate.cli import output, tables
+from headgate.base.units import format_compact, format_seconds
+from headgate.cli import fetch, output, tables
 from headgate.cli.settings import (
     DryRunOption,
     FormatOption,
@@ -24,6 +23,7 @@ from headgate.cli.settings import (
     settle,
 )
 from headgate.cli.stops import stop_lines
+from headgate.cli.times import local_time
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Job = Mapping[str, Any]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 _DEFAULT_QUEUE = "default"
+_COMMAND_LINES, _COMMAND_COLUMNS = 5, 200
+_MOST_NODES = 8
 
 
 def jobs(
@@ -74,7 +76,8 @@ def jobs(
     with settings.client() as client:
         page = client.jobs(**query)
         if watch:
-            _watch(client, query, settings)
+            with suppress(KeyboardInterrupt):  # how it is left
+                _watch(client, query, settings)
         elif settings.as_json:
             output.print_json(page)
         else:
@@ -196,7 +199,12 @@ def get(
     job: JobArgument,
     task: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this task.")] = None,
     target: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Write the result to this file.")
+        str | None,
+        typer.Option(
+            "--output",
+            metavar="FILE|DIR",
+            help="Write the result to this file, or those of all tasks into this directory.",
+        ),
     ] = None,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -205,10 +213,7 @@ def get(
     settings = settle(state, fmt)
     with settings.client() as client:
         if target is not None:
-            size_bytes = _fetch(client, job, task, target)
-            facts = {"job": job, "task": task, "output": str(target), "size_bytes": size_bytes}
-            text = f"{format_size(size_bytes)} written to {target}"
-            output.print_result(facts, text, as_json=settings.as_json)
+            fetch.fetch(client, job, task, target, settings)
             return
         view = client.job(job)
         tasks = client.tasks(job) if task is None else [client.task(job, task)]
@@ -219,13 +224,20 @@ def get(
     output.print_facts(
         (
             ("Job", f"{view['id']} ({view['name']})"),
+            ("Command", _shortened(view["command"])),
             ("User", view["user"]),
             ("Queue", f"{view['queue']}, priority {view['priority']}"),
             ("State", _state(view) + (", archived" if view["archived"] else "")),
             ("Tasks", _tasks(view) + _gang(view) + _limit(view)),
             ("GPUs", f"{view['gpus']['held']} allocated (peak {view['gpus']['peak']})"),
+            ("Nodes", places(view)),
+            ("Submitted", local_time(view["submitted_at"])),
+            ("Started", _at(view["started_at"])),
+            ("Ended", _at(view["ended_at"])),
             ("Waited", output.duration(view["wait_s"])),
             ("Ran", output.duration(view["run_s"])),
+            ("Exit", _exit(tasks[0]["exit"] if task is not None else view["exit"])),
+            ("Log", _log(tasks, task)),
             ("Run time", _run_times(view)),
             ("After", ", ".join(view.get("after", ())) or None),
             ("Results", _results(view["results"])),
@@ -240,6 +252,48 @@ def get(
         map(_task_cells, tasks),
         names=("NODE", "GPUS"),
     )
+
+
+def _at(at: float | None) -> str | None:
+    return None if at is None else local_time(at)
+
+
+def _exit(how: int | str | None) -> str | None:
+    """Return an exit code, or the signal that ended a program, as text."""
+    if how is None:
+        return None
+    return f"code {how}" if isinstance(how, int) else how
+
+
+def _shortened(command: str | None) -> str | None:
+    """Return the first lines of a command, with an ellipsis if there are more."""
+    if command is None:
+        return None
+    lines = command.splitlines()
+    more = ["..."] if len(lines) > _COMMAND_LINES else []
+    shown = [tables.cropped(line, _COMMAND_COLUMNS) for line in lines[:_COMMAND_LINES]]
+    return "\n".join([*shown, *more])
+
+
+def places(view: Job) -> str | None:
+    """Return the nodes of a job's last runs with their GPUs: `n1 (GPUs 0, 1), n2 (GPU 3)`."""
+    gpus = view["gpus"].get("by_node", {})
+    parts = []
+    for node in view["nodes"][:_MOST_NODES]:
+        held = ", ".join(map(str, gpus.get(node, ())))
+        plural = "s" if len(gpus.get(node, ())) > 1 else ""
+        parts.append(f"{node} (GPU{plural} {held})" if held else str(node))
+    more = len(view["nodes"]) - _MOST_NODES
+    return ", ".join(parts) + (f" and {more} more" if more > 0 else "") or None
+
+
+def _log(tasks: Sequence[dict[str, Any]], task: int | None) -> str | None:
+    """Return where the log of the only task shown is, or of several the first one's."""
+    logs = [f"{each['log']} on {each['node']}" for each in tasks if each["log"]]
+    if not logs:
+        return None
+    more = len(logs) - 1 if task is None else 0
+    return logs[0] + (f", and {more} more (-o json lists all)" if more else "")
 
 
 def _tasks(view: Job) -> str:
@@ -273,7 +327,7 @@ def _limit(view: dict[str, Any]) -> str:
 def _results(kept: dict[str, Any]) -> str | None:
     """Return copies and retention of a job's results as text; None for the defaults."""
     if kept["expired_at"] is not None:
-        return f"expired on {format_time(kept['expired_at'])}"
+        return f"expired on {local_time(kept['expired_at'])}"
     parts = []
     if kept["replicas"] > 1:
         has = "none yet" if kept["copies"] is None else f"{kept['copies']} exist"
@@ -300,30 +354,6 @@ def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:
 
 def _task_state(task: dict[str, Any]) -> str:
     return task_word(task["state"], preempted=task["preempted"] is not None)
-
-
-def _fetch(client: Client, job: str, task: int | None, target: Path) -> int:
-    """Write a result to a file, atomically; return its size in bytes.
-
-    Pipes and devices are written to directly. Raises SpecError when the file cannot be written.
-    """
-    place = Path(os.path.realpath(target))
-    whole = place.is_file() or not place.exists()
-    draft = place.with_name(f".{place.name}.part") if whole else place
-    size_bytes = 0
-    try:
-        with draft.open("wb") as file:
-            for piece in client.result(job, task):
-                size_bytes += file.write(piece)
-        if whole:
-            draft.replace(place)
-    except OSError as error:
-        problem = f"cannot be written: {error.strerror}"
-        raise SpecError([Problem(path=str(target), problem=problem)]) from None
-    finally:
-        if whole:
-            draft.unlink(missing_ok=True)
-    return size_bytes
 
 
 def cancel(

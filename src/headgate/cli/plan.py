@@ -12,6 +12,7 @@ from headgate.base.units import format_seconds
 from headgate.cli import output
 from headgate.cli.settings import POLICY_FORM, FormatOption, StateOption, settle
 from headgate.cli.timeline import check_page, print_timeline, write_page
+from headgate.cli.times import in_local_time
 from headgate.cli.why import reads
 
 View = dict[str, Any]
@@ -91,7 +92,7 @@ def _jobs(outlooks: View, *, whole: bool) -> Iterator[tuple[object, ...]]:
     """Yield the rows of the jobs; unless `whole`, of reasons only what is in the way."""
     today = {job["job"]: job for job in outlooks["today"]["jobs"]}
     for job in outlooks["what_if"]["jobs"]:
-        reason = None if job["reason"] is None else job["reason"]["text"]
+        reason = None if job["reason"] is None else in_local_time(job["reason"]["text"])
         if reason is not None and not whole:
             reason = reason.partition("; ")[0]
         yield (

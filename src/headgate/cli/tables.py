@@ -32,7 +32,7 @@ def lines(
         _narrow(headings, widths, width, text, names)
     shown = []
     for heading, column, wide in zip(headings, columns, widths, strict=True):
-        crop = _cropped if heading == text else _cropped_inside
+        crop = cropped if heading == text else _cropped_inside
         numbers = _are_numbers(column[1:])
         shown.append([_aligned(crop(cell, wide), wide, right=numbers) for cell in column])
     return [_GAP.join(cells).rstrip() for cells in zip(*shown, strict=True)]
@@ -86,7 +86,7 @@ def _narrow(
             widths[column] = max(kept, widths[column] - excess)
 
 
-def _cropped(cell: str, width: int) -> str:
+def cropped(cell: str, width: int) -> str:
     """Return text of at most `width` columns; an ellipsis stands for its end."""
     if columns_of(cell) <= width:
         return cell

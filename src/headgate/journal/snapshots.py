@@ -64,6 +64,7 @@ class _Rest:
     queues: list[Queue]
     nodes: list[Node]
     stops: dict[int, tuple[RunStop, ...]] = field(default_factory=dict)
+    run_gpus: list[tuple[int, ...]] = field(default_factory=list)
     topology: ClusterTopology | None = None
     fleet: Fleet = NO_FLEET
     node_memos: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -73,7 +74,8 @@ class _Rest:
 
 _ADAPTER = TypeAdapter(tuple[_Rest], config=ConfigDict(ser_json_inf_nan="constants"))
 _OBJECTS = {("jobs", "message"): "messages", ("grants", "gpus"): "granted",
-            ("queues", "spec"): "queues", ("nodes", "spec"): "nodes"}  # fmt: skip
+            ("queues", "spec"): "queues", ("nodes", "spec"): "nodes",
+            ("tasks", "run_gpus"): "run_gpus"}  # fmt: skip
 
 _LATER = {
     "gpus.withheld": "gpus.node",
@@ -83,6 +85,8 @@ _LATER = {
     "nodes.draining": "nodes.rack",
     "nodes.idle_since": "nodes.rack",
     "nodes.speed": "nodes.alive",
+    "tasks.run_gpus": "tasks.grant",
+    "tasks.exit_status": "tasks.grant",
 }
 """Columns that earlier releases did not store, all rows blank then; one of as many rows each."""
 
@@ -235,8 +239,11 @@ def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
             for amounts in arrays[key].tolist():
                 column.append(amounts)
         elif (name, each.name) in _OBJECTS:
-            for value in getattr(rest, _OBJECTS[name, each.name]):
+            values = getattr(rest, _OBJECTS[name, each.name])
+            for value in values:
                 column.append(value)
+            if key in _LATER and not values:
+                column.grow(len(arrays[_LATER[key]]))
         elif key in _LATER and key not in arrays:
             column.grow(len(arrays[_LATER[key]]))
         else:

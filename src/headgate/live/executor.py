@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -26,6 +27,7 @@ from headgate.base.errors import WorldError
 from headgate.base.units import format_seconds
 from headgate.live.account import Account, account_for
 from headgate.live.environment import environment_of
+from headgate.live.exit_status import status_of
 from headgate.live.flight import fetch_best
 from headgate.live.hub import GangPlace
 from headgate.live.log_limit import kept_within
@@ -37,6 +39,7 @@ from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rend
 from headgate.live.rendezvous import RendezvousMaker
 from headgate.live.result_files import opened_result
 from headgate.live.run_limits import limits_of
+from headgate.live.run_logs import log_path
 from headgate.live.shared import copy_shared
 from headgate.live.store import ShardStore
 from headgate.live.worker import Request
@@ -60,20 +63,9 @@ def token_path(root: Path, node: str) -> Path:
     return root / node / "shard-token"
 
 
-def logs_directory(root: Path, node: str) -> Path:
-    """Return the directory of the logs of runs on a node, with one subdirectory per job."""
-    return root / node / "logs"
-
-
 def scratch_directory(root: Path, node: str) -> Path:
     """Return the directory of scratch directories of runs, with one subdirectory per job."""
     return root / node / "runs"
-
-
-def log_path(root: Path, node: str, run: RunId) -> Path:
-    """Return the log file of a run on its node."""
-    directory = logs_directory(root, node) / quote(run.job, safe="")
-    return directory / f"{run.ordinal}.{run.attempt}.log"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,6 +87,10 @@ class _Run:
     notice: str = ""
     timed_out: bool = False
     end: asyncio.Task[OutcomeRecord]
+
+    def has_exited(self, status: int | None) -> None:
+        """Record the exit status of the program; None where that is not known."""
+        self.usage = replace(self.usage, exit_status=status)
 
 
 class _RunError(Exception):
@@ -195,6 +191,8 @@ class Executor:
         await self._wait(launch, run, work)
         ended = work.done()
         if not ended:
+            if run.worker is not None:
+                run.has_exited(-signal.SIGKILL)
             work.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await work
@@ -437,6 +435,7 @@ class Executor:
         finally:
             run.worker = None
         run.computed = not run.notice
+        run.has_exited(status_of(error) if error else 0)
         return worker, error
 
     async def _worker_for(

@@ -237,10 +237,14 @@ class TaskStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Usage of a run: bytes read by locality (node, rack, cluster), seconds spent reading."""
+    """Usage of a run: bytes read by locality (node, rack, cluster), seconds spent reading.
+
+    `exit_status` is that of its program, negative for a signal; None if none is known.
+    """
 
     read_bytes: tuple[int, int, int] = (0, 0, 0)
     read_s: float = 0.0
+    exit_status: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ from headgate.state.snapshot import Snapshot
 from headgate.state.stops import StopLog
 from headgate.state.tables import (
     FOR_RUN,
+    NO_EXIT,
     TABLES,
     GpuTable,
     GrantTable,
@@ -79,12 +80,42 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "fleet",
+        "archived_rows",
+        "bandwidth",
+        "datasets",
+        "dependents",
+        "first_waiting_job",
+        "fleet",
         "followers",
-        "gpus", "grants", "inputs", "jobs", "learns", "ledger", "log", "memos", "names", "next_job",
-        "node_memos", "nodes", "now", "origin", "policy_failures", "queued_jobs", "queues",
-        "refusals", "result_of", "results", "runtime_classes", "shards", "stops", "tasks", "timers",
-        "topology", "user_rows", "version", "waiting_tasks",
+        "gpus",
+        "grants",
+        "inputs",
+        "jobs",
+        "learns",
+        "ledger",
+        "log",
+        "memos",
+        "names",
+        "next_job",
+        "node_memos",
+        "nodes",
+        "now",
+        "origin",
+        "policy_failures",
+        "queued_jobs",
+        "queues",
+        "refusals",
+        "result_of",
+        "results",
+        "runtime_classes",
+        "shards",
+        "stops",
+        "tasks",
+        "timers",
+        "topology",
+        "user_rows",
+        "version",
+        "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -474,12 +505,11 @@ class State(View):
     def launch(self, task: int, node: int, gpus: tuple[int, ...], attempt: int) -> None:
         """Grant a WAITING task its demand on a node for its next run; it is STARTING then."""
         job = self.tasks.job[task]
-        if attempt != self.tasks.next_attempt[task]:
-            expected = self.tasks.next_attempt[task]
+        if attempt != (expected := self.tasks.next_attempt[task]):
             raise self.broken(f"its next run is {expected}, not {attempt}", "task", task)
         self.tasks.grant[task] = self.take(task, node, gpus)
-        held = self.count_gpus(task, 1)
-        self.jobs.peak_gpus_milli[job] = max(held, self.jobs.peak_gpus_milli[job])
+        peak_milli = self.jobs.peak_gpus_milli
+        peak_milli[job] = max(self.count_gpus(task, 1), peak_milli[job])
         if math.isnan(self.jobs.started_at[job]):
             self.jobs.started_at[job] = self.now
         self.begin_run(task, node)
@@ -495,7 +525,8 @@ class State(View):
     def begin_run(self, task: int, node: int) -> None:
         """Begin the next run of a task on the node of its grant: it is STARTING."""
         attempt = self.tasks.next_attempt[task]
-        self.tasks.node[task] = node
+        self.tasks.node[task], self.tasks.run_gpus[task] = node, self.held_gpus(task)
+        self.tasks.exit_status[task] = NO_EXIT
         self.tasks.attempts[task], self.tasks.next_attempt[task] = attempt, attempt + 1
         self.tasks.launched_at[task] = self.now
         self.tasks.read_s[task] = self.expected_read_s(task, node)
@@ -553,6 +584,8 @@ class State(View):
     def record_usage(self, task: int, usage: Usage) -> None:
         """Record what a run has read; without a report, its `read_s` stays the expected time."""
         job, (node, rack, cluster) = self.tasks.job[task], usage.read_bytes
+        if usage.exit_status is not None:
+            self.tasks.exit_status[task] = usage.exit_status
         if usage != _NO_USAGE:
             self.tasks.read_s[task] = usage.read_s
         if node or rack or cluster:
