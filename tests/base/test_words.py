@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, nearest
+from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, closest, nearest
 from headgate.base.rng import stream
 from headgate.base.units import format_seconds, format_size, parse_duration, parse_size
 
@@ -81,6 +81,19 @@ def test_hint_names_the_nearest_known_word() -> None:
     assert nearest("gpu", ["gpus", "cpus", "name"]) == "did you mean 'gpus'?"
     assert nearest("zzz", ["b", "a"]) == "known: a, b"
     assert nearest("zzz", []) == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [("sumbit", "submit"), ("--lmit", "--limit"), ("fiarshare", "fairshare"), ("n-1", None),
+     ("tran-5", "train-5"), ("train", "train-5"), ("train-6", None), ("nosuch-1", None),
+     ("nosuch", None), ("H200", None), ("work-l", None)],
+)  # fmt: skip
+def test_only_a_name_that_a_slip_of_the_keyboard_makes_is_suggested(
+    word: str, name: str | None
+) -> None:
+    known = ["submit", "fairshare", "train-5", "sort-1", "touch-1", "H100", "m-1", "--limit"]
+    assert closest(word, known) == name
 
 
 def test_a_problem_shows_place_problem_and_hint() -> None:

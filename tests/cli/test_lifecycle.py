@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -78,6 +80,31 @@ def test_a_second_up_or_down_in_a_directory_is_busy(tmp_path: Path) -> None:
         pass
     with process.alone(tmp_path):
         pass
+
+
+def test_up_without_ray_names_the_command_that_installs_it_and_makes_nothing(
+    headgate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    for how in (("--nodes", "1"), ("--address", "127.0.0.1:1")):
+        output = headgate("up", *how, "--state-dir", str(tmp_path / "new"), "-o", "json")
+        (problem,) = output.error["problems"]
+        assert (output.code, problem["problem"][:24]) == (1, "Ray is not installed for")
+        assert problem["hint"] == f"{sys.executable} -m pip install 'headgate[live]'"
+    assert not (tmp_path / "new").exists()
+
+
+def test_down_of_another_user_is_refused_with_whom_to_ask(
+    headgate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hg").mkdir()
+    owner = pwd.getpwuid(os.getuid()).pw_name
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    output = headgate("down", "-y", "--state-dir", str(tmp_path / "hg"), "-o", "json")
+    assert (output.code, output.error["code"]) == (2, "forbidden")
+    (problem,) = output.error["problems"]
+    assert f"only {owner}" in problem["problem"]
+    assert problem["hint"].startswith(f"ask {owner}")
 
 
 def test_down_without_a_headgate_succeeds(headgate: Any, tmp_path: Path) -> None:
@@ -223,6 +250,7 @@ def test_up_is_idempotent_for_options_in_force(running: Any, arguments: str) -> 
         ("--nodes 3", ["--nodes"], "2 is in force"),
         ("--gpus 1 --racks 1", ["--gpus", "--racks"], "2 is in force"),
         ("--gpu-memory 8GiB", ["--gpu-memory"], "4 GiB is in force"),
+        ("--gpu-model H100", ["--gpu-model"], "none is in force"),
         ("--probe-period 0", ["--probe-period"], "15 is in force"),
         ("--keep-results 30d", ["--keep-results"], "forever is in force"),
         ("--retain 2h", ["--retain"], "1 d is in force"),
@@ -253,16 +281,18 @@ def test_sizes_of_virtual_nodes_are_rejected_on_a_joined_cluster(running: Any, s
 def test_sizes_of_virtual_nodes_are_compared_with_the_recorded_nodes_while_some_are_down(
     running: Any, state: Path
 ) -> None:
-    gpu = Gpu(memory_bytes=1 << 30)
+    gpu = Gpu(memory_bytes=1 << 30, model="RTX 4090")
     nodes = {f"n{i}": Node(id=f"n{i}", rack=f"r{i // 2}", gpus=(gpu,)) for i in range(4)}
     cluster = LocalCluster(
         address="", mark="", temp="", logs="", token="", seats={}, sessions={}, nodes=nodes
     )
     (state / "ray.json").write_text(json.dumps(asdict(cluster)))
     given = ("--nodes", "4", "--gpus", "1", "--racks", "2", "--gpu-memory", "1GiB")
+    given = (*given, "--gpu-model", "rtx-4090")
     assert running("up", *given, "-o", "json").code == 0
-    output = running("up", "--racks", "1", "-o", "json")
-    assert output.error["problems"][0]["problem"] == "2 is in force"
+    output = running("up", "--racks", "1", "--gpu-model", "H100", "-o", "json")
+    problems = [each["problem"] for each in output.error["problems"]]
+    assert problems == ["2 is in force", "RTX 4090 is in force"]
 
 
 def test_a_rejected_up_leaves_the_permissions_of_the_state_directory(
@@ -289,6 +319,8 @@ def test_a_rejected_up_leaves_the_permissions_of_the_state_directory(
         ("--address h:1 --token-file /", ["--token-file"]),
         ("--address h:1 --token-file empty", ["--token-file"]),
         ("--token-file empty", ["--token-file", "--token-file"]),
+        ("--nodes 1 --gpu-model H100 --gpu-model A100", ["--gpu-model"]),
+        ("--gpu-model ...", ["--gpu-model"]),
         ("--policy fsp,slack=x", ["policy.slack"]),
         ("--policy fsp,slack=-1", ["policy.slack"]),
         ("--policy fsp,,", ["policy", "policy"]),

@@ -71,6 +71,7 @@ def test_lines_of_several_nodes_are_labelled_with_their_ranks(up: Any, controlle
         (("--gpus", "9"), 105),
         (("--gpus", "many"), 2),
         (("--memory", "much"), 2),
+        (("--gpu-model", "H100"), 105),
     ],
 )
 def test_what_cannot_run_is_rejected_with_the_codes_of_submit(

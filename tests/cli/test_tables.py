@@ -24,6 +24,7 @@ from headgate.base.units import format_compact
 from headgate.cli import demo, tables
 from headgate.protocol import Reason
 from headgate.protocol.node_reasons import Infeasible, NodesDraining
+from headgate.protocol.order_reasons import WaitsForTasks
 from headgate.protocol.reasons import (
     BackfillTooLong,
     BehindHead,
@@ -46,7 +47,6 @@ from headgate.protocol.reasons import (
     Shortage,
     Undecided,
     WaitsForLocality,
-    WaitsForTasks,
 )
 from headgate.protocol.resize import Reclaimed
 

@@ -55,42 +55,53 @@ def test_the_version_is_the_package_s(headgate: Any) -> None:
     assert headgate("--version").out == "headgate 0.1.0\n"
 
 
-def test_an_unknown_verb_names_the_nearest(headgate: Any) -> None:
-    output = headgate("sumbit", "job.yaml")
-    assert output.code == 2
-    assert output.err == "error: sumbit: there is no verb 'sumbit'\n  did you mean 'submit'?\n"
-    assert headgate("data", "pt").err.endswith("did you mean 'put'?\n")
-
-
 @pytest.mark.parametrize(
-    ("arguments", "path", "problem"),
+    ("arguments", "path", "problem", "hint"),
     [
-        ("sumbit -o json", "sumbit", "there is no verb 'sumbit'"),
-        ("jobs --lmit 3 -o json", "--lmit", "there is no option '--lmit'"),
-        ("jobs --limit x -o json", "--limit", "valid integer"),
-        ("jobs --limit 0 -ojson", "--limit", "greater than or equal to 1"),
-        ("jobs --format=json --limit", "--limit", "requires an argument"),
-        ("submit -o json", "FILE", "is missing"),
-        ("get a b -o json", "", "extra argument"),
-        ("data put --name x -o json", "FILES...", "is missing"),
-        ("up --nodes 0 -o json", "--nodes", "greater than or equal to 1"),
-        ("up --gpu-memory huge -o json", "--gpu-memory", "not a size"),
-        ("up --log-limit 4k -o json", "--log-limit", "at least 1 MiB"),
-        ("up --policy fss -o json", "policy", "there is no policy"),
-        ("up --nodes 2 --racks 3 -o json", "--racks", "3 racks for 2 nodes"),
+        ("sumbit", "sumbit", "there is no verb 'sumbit'", "did you mean 'submit'?"),
+        ("data pt", "pt", "there is no verb 'pt'", "did you mean 'put'?"),
+        ("nosuch", "nosuch", "there is no verb 'nosuch'", "known: cancel, data, "),
+        ("jobs --lmit 3", "--lmit", "there is no option '--lmit'", "did you mean '--limit'?"),
+        ("jobs --zzz", "--zzz", "there is no option '--zzz'", "see headgate jobs --help"),
+        ("jobs -x", "-x", "there is no option '-x'", "see headgate jobs --help"),
+        ("jobs --limit x", "--limit", "'x' is not a whole number", "see headgate jobs --help"),
+        ("submit --cpus x y", "--cpus", "'x' is not a number", "see headgate submit --help"),
+        ("jobs --limit 0", "--limit", "must be at least 1, not 0", "see headgate jobs --help"),
+        ("up --nodes 65", "--nodes", "must be at most 64, not 65", "see headgate up --help"),
+        ("up --nodes 0", "--nodes", "must be at least 1, not 0", "see headgate up --help"),
+        ("jobs --limit", "--limit", "needs a value after it", "see headgate jobs --help"),
+        ("data put f --shard", "--shard", "needs a value after it", "see headgate data put --help"),
+        ("jobs --all=yes", "--all", "takes no value", "write --all, not --all=yes"),
+        ("get", "JOB", "is missing", "see headgate get --help"),
+        ("submit", "FILE", "is missing", "headgate submit FILE, "),
+        ("data put --name x", "FILES...", "is missing", "see headgate data put --help"),
+        ("get a b", "b", "is one argument too many", "headgate get takes JOB"),
+        ("top a b", "a b", "are too many arguments", "headgate top takes no arguments"),
+        ("jobs sleep-2", "sleep-2", "is one argument too many", "headgate get JOB shows one job"),
+        ("up --gpu-memory huge", "--gpu-memory", "'huge' is not a size", "write bytes or a unit"),
+        ("up --log-limit 4k", "--log-limit", "must be at least 1 MiB", ""),
+        ("up --policy zzz", "policy", "there is no policy 'zzz'", "known: "),
+        ("up --nodes 2 --racks 3", "--racks", "3 racks for 2 nodes", ""),
     ],
 )
-def test_an_invalid_command_line_is_one_error_object(
-    headgate: Any, arguments: str, path: str, problem: str
-) -> None:
+def test_an_invalid_command_line_is_an_error_with_place_problem_and_hint(
+    headgate: Any, monkeypatch: pytest.MonkeyPatch, arguments: str, path: str, problem: str,
+    hint: str,
+) -> None:  # fmt: skip
+    assert headgate(*arguments.split()).err.startswith(f"error: {path}: {problem}\n")
+    monkeypatch.setenv("HEADGATE_OUTPUT", "json")
     output = headgate(*arguments.split())
     assert output.code == 2
-    assert output.error["problems"][0]["path"] == path
-    assert problem in output.error["problems"][0]["problem"]
+    (found,) = output.error["problems"]
+    assert (found["path"], found["problem"]) == (path, problem)
+    assert found["hint"].startswith(hint)
 
 
-def test_a_name_given_to_the_list_of_jobs_points_to_get(headgate: Any) -> None:
-    assert "headgate get JOB" in headgate("jobs", "sleep-2").err
+@pytest.mark.parametrize("arguments", ["-o json", "-ojson", "--format json", "--format=json"])
+def test_errors_of_the_command_line_are_json_if_it_requests_json(
+    headgate: Any, arguments: str
+) -> None:
+    assert headgate("jobs", *arguments.split(), "--limit").error["code"] == "usage"
 
 
 def test_an_invalid_choice_lists_the_valid_ones(headgate: Any) -> None:

@@ -93,9 +93,30 @@ def test_why_shows_a_waiting_and_a_running_task(shared: Any, controller: Any) ->
     start = view["start"]  # one run of 31 s is known; the others have run as long without an end
     assert controller.clock <= start["earliest"] < start["at"] < start["latest"]
     assert "(80 %; most likely" in shared("why", "job-2/1").out
+    text = " ".join(shared("why", "job-1").out.split())
+    assert "eligible for 0 more until job-1/" in text
+    assert re.search(r"until job-\d/\d has ended, expected in about", text)
     output = shared("why", "job-2/0").out
     assert output.startswith("job-2/0: RUNNING (job: RUNNING)\nRuns: on n0 for 0.0 s\n")
     assert "\nExpected end: in about 31 s\n" in output
+
+
+def test_why_says_what_a_job_still_waits_for_when_all_runs_have_ended(
+    up: Any, controller: Any, job_file: Any
+) -> None:
+    controller.policy_name = "fs"
+    up("submit", job_file("{run: x, estimated_runtime: 6s}"))
+    wide = "tasks: {run: x, count: 1, resources: {gpus: 2, cpus: 64}}"
+    up("submit", job_file(f"{{{wide}, wait_for_node: true}}"))
+    view = up("why", "job-2", "-o", "json").json
+    assert (view["start"]["at"], view["start"]["ends"]) == (None, 1)
+    assert view["start"]["still"]["code"] == "Infeasible"
+    text = " ".join(up("why", "job-2").out.split())
+    assert (
+        "Expected start: not within the next 6.0 s, when 1 run will have ended: needs 2 GPUs and "
+        "64 CPUs on one node, nodes have at most"
+    ) in text
+    assert text.count("starts when such a node joins") == 3, "reason, share, expected start"
 
 
 @pytest.mark.parametrize(
@@ -126,8 +147,8 @@ def test_plan_under_another_policy_shows_starts_and_preemptions(shared: Any) -> 
     )
     assert rows(output.out)[3:6] == [
         ["JOB", "GPUS", "NOW", "WHAT IF", "RUNS", "PENDING", "REASON"],
-        ["job-1", "4", "4", "2", "-2", "4", "2 GPUs, fair share 2"],
-        ["job-2", "0", "0", "2", "+2", "1", "2 GPUs, fair share 2"],
+        ["job-1", "4", "4", "2", "-2", "4", "waits for job-2: 2 GPUs, fair share 2"],
+        ["job-2", "0", "0", "2", "+2", "1", "waits for job-1: 2 GPUs, fair share 2"],
     ]
     view = shared("plan", "--policy", "fsp,slack=0", "-o", "json").json
     jobs = {job["job"]: job for job in view["what_if"]["jobs"]}
@@ -166,7 +187,7 @@ def test_plan_with_more_nodes_shows_starts_on_them(shared: Any) -> None:
         ("--nodes 10001", "nodes", "10001 is not between 1 and 10000", ""),
         ("--nodes 1 --like n7", "like", "there is no node 'n7'", "known: n0, n1"),
         ("--like n0", "like", "no nodes are added", "nodes"),
-        ("--nodes x", "--nodes", "should be a valid integer", "--help"),
+        ("--nodes x", "--nodes", "is not a whole number", "--help"),
     ],
 )
 def test_plan_with_invalid_options_is_rejected_with_path_and_hint(

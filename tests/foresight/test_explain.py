@@ -15,6 +15,7 @@ from headgate.foresight.outlook import outlook
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import JobCancelled, JobSubmitted, Plan, QueueChanged, Reason, Refusal
+from headgate.protocol.order_reasons import WaitsForTasks
 from headgate.protocol.reasons import (
     BehindHead,
     JobsInFlightLimit,
@@ -22,7 +23,6 @@ from headgate.protocol.reasons import (
     NoFreeGpu,
     Shortage,
     Undecided,
-    WaitsForTasks,
 )
 from headgate.state import JobState, Snapshot, State, TaskState
 
@@ -147,6 +147,7 @@ def test_reason_of_a_task_is_its_own(state: State) -> None:
 def test_task_without_a_gpu_does_not_wait_for_gpus(other: Reason) -> None:
     state = State()
     state.set_queue(Queue(name="q"))
+    state.add_node(Node(id="a", rack="r", gpus=(Gpu(memory_bytes=1),), cpus=4))
     tasks = (Task(), Task(gpus=0, memory_bytes=64))
     state.add_job(Job(id="j", name="j", user="u", queue="q", tasks=tasks))
     state.move_job(0, JobState.ACTIVE)

@@ -246,12 +246,13 @@ class Headgate(System):
 
     # --- the command line ------------------------------------------------------------------------
 
-    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one command line."""
+    def run(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run one command line, by default in our directory."""
         return subprocess.run(
             [*self._program, *arguments],
             capture_output=True,
             check=False,
+            cwd=cwd,
             env={**os.environ, "HEADGATE_STATE": str(self.state)},
             stdin=subprocess.DEVNULL,
             text=True,

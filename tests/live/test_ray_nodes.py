@@ -90,7 +90,7 @@ def test_missing_ray_is_reported_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(util, "find_spec", lambda name: None)
-    with pytest.raises(WorldError, match="Ray is not installed"):
+    with pytest.raises(WorldError, match=r"-m pip install 'headgate\[live\]'$"):
         start_nodes(tmp_path, (NODE,))
     with pytest.raises(WorldError, match="Ray is not installed"):
         connect("127.77.0.1:1")

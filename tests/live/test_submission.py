@@ -399,12 +399,26 @@ def test_dry_run_changes_nothing_and_rejects_the_same_requests(controller: Contr
             "rejected: needs 3 GPUs, queue poor allows 2",
             "request at most 2, use another queue, or raise its max_gpus",
         ),
+        (
+            "{run: x, resources: {gpu_model: [H100, L4]}}",
+            "resources",
+            "rejected: no node can satisfy this request",
+            "needs 1 H100 or L4 GPU on one node, nodes have no H100 or L4 GPU (but Tesla T4)",
+        ),
+        (
+            "{run: x, nodes: n1, resources: {gpus: 3}}",
+            "resources",
+            "rejected: no node can satisfy this request",
+            "needs 3 GPUs on n1, these nodes have at most 2 GPUs",
+        ),
+        ("{run: x, nodes: [n0, n1x]}", "nodes[1]", "there is no node 'n1x'", "did you mean 'n1'?"),
+        ("{run: x, exclude: far}", "exclude[0]", "there is no node 'far'", "known: n0, n1"),
     ],
 )
 def test_job_that_can_never_run_is_rejected_with_place_and_the_most_that_fits(
     controller: Controller, text: str, path: str, problem: str, hint: str
 ) -> None:
-    gpus = (Gpu(memory_bytes=1 << 30),) * 2
+    gpus = (Gpu(memory_bytes=1 << 30, model="Tesla T4"),) * 2
     nodes = [Node(id=f"n{n}", rack="r", gpus=gpus, cpus=8) for n in range(2)]
     now = controller.now()
     controller._handle([NodeJoined(at=now, node=node) for node in nodes])

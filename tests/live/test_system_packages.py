@@ -1,9 +1,13 @@
-"""A directory beside the job file travels to the nodes, with a Python environment made there."""
+"""Where runs start: in their directory itself, or in a copy that is sent; what is made for them."""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -71,16 +75,19 @@ def test_files_and_requirements_travel_to_both_nodes_once_and_survive_the_contro
     assert log.splitlines() == ["mine installed 1"]
 
     (project / "util.py").write_text("NAME = 'changed'\n")  # fetched from the new controller
-    (project / "job.yaml").write_text("{name: plain, run: 'cat util.py > {output}'}")
+    plain_job = "{name: plain, run: 'cat util.py > {output}', working_dir: .}"
+    (project / "job.yaml").write_text(plain_job)
     plain = headgate.call("submit", job)["id"]
     headgate.ends(plain)
     assert headgate.result(plain) == b"NAME = 'changed'\n"
 
 
-def test_ray_program_is_sent_with_its_modules_to_all_its_nodes(
-    headgate: Headgate, project: Path
+@pytest.mark.parametrize("working_dir", [".", "shared"])
+def test_ray_program_finds_its_modules_on_all_its_nodes(
+    headgate: Headgate, project: Path, working_dir: str
 ) -> None:
-    (project / "job.yaml").write_text("{ray: {script: spread.py}, num_nodes: 2}")
+    text = f"{{ray: {{script: spread.py}}, num_nodes: 2, working_dir: {working_dir}}}"
+    (project / "job.yaml").write_text(text)
     (project / "spread.py").write_text(SPREAD)
     job = headgate.call("submit", str(project / "job.yaml"))["id"]
     headgate.ends(job)
@@ -95,3 +102,81 @@ def test_pip_that_fails_fails_the_job_with_its_end(headgate: Headgate, project: 
     message = headgate.ends(job, "failed")["message"]
     assert "its environment could not be prepared" in message
     assert "missing.whl" in message
+
+
+SAVE = """
+import os, pathlib
+rank = os.environ.get("RANK", "0")
+pathlib.Path("checkpoints").mkdir(exist_ok=True)
+pathlib.Path(f"checkpoints/model-{rank}.pt").write_text(pathlib.Path("rate.txt").read_text())
+print("saved in", os.getcwd())
+"""
+
+
+@contextmanager
+def one_agent_hangs(headgate: Headgate) -> Iterator[None]:
+    """Stop the processes of the agent of n1 meanwhile."""
+    agents = headgate.actors("NodeAgent", "n1")
+    assert agents
+    for agent in agents:
+        agent.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for agent in agents:
+            agent.send_signal(signal.SIGCONT)
+
+
+def test_what_a_program_writes_is_in_its_directory_afterwards(
+    headgate: Headgate, project: Path
+) -> None:
+    (project / "train.py").write_text(SAVE)
+    (project / "rate.txt").write_text("0.1")
+    done = headgate.run("run", "--gpus", "1", "--", "python", "train.py", cwd=project)
+    assert (done.returncode, done.stdout) == (0, f"saved in {project}\n"), done.stderr
+    model = project / "checkpoints" / "model-0.pt"
+    assert (model.read_text(), model.stat().st_uid) == ("0.1", os.geteuid())
+
+    blocker = headgate.submit("{name: blocker, num_nodes: 2, run: 'sleep 600'}")
+    headgate.running(blocker, 2)
+    done = headgate.run("submit", "--nodes", "2", "--", "python", "train.py", cwd=project)
+    assert done.stderr == f"it runs in {project} itself, which all nodes share\n"
+    job = done.stdout.split()[-1]
+    (project / "rate.txt").write_text("0.2")  # while it waits
+    headgate.client.cancel(blocker)
+    assert headgate.ends(job)["working_dir"] == {"shared": str(project)}
+    found = {file.name: file.read_text() for file in (project / "checkpoints").iterdir()}
+    assert found == {"model-0.pt": "0.2", "model-1.pt": "0.2"}
+    assert not list(project.glob(".headgate*"))
+
+
+def test_directory_that_a_node_does_not_confirm_is_sent_as_a_copy(
+    headgate: Headgate, project: Path
+) -> None:
+    (project / "train.py").write_text(SAVE)
+    (project / "rate.txt").write_text("0.1")
+    with one_agent_hangs(headgate):
+        done = headgate.run("submit", "train.py", cwd=project)
+        (project / "job.yaml").write_text("{run: python train.py, working_dir: shared}")
+        error = headgate.call("submit", str(project / "job.yaml"), code=2)
+    assert done.stderr == "it runs in a copy of the directory at submission\n"
+    view = headgate.ends(done.stdout.split()[-1])
+    assert set(view["working_dir"]) == {"package"}
+    assert not (project / "checkpoints").exists()
+    assert error["problems"] == [
+        {
+            "path": "working_dir",
+            "problem": f"{project} is not shared by all nodes: n1: it did not answer in time",
+            "hint": "'working_dir: .' sends a copy of it",
+        }
+    ]
+
+
+def test_job_whose_directory_was_replaced_fails_with_node_and_path_and_runs_nowhere(
+    headgate: Headgate, project: Path
+) -> None:
+    job = {"run": "touch ran", "working_dir": {"shared": str(project), "inode": 1}}
+    message = headgate.ends(headgate.submit(json.dumps(job)), "failed")["message"]
+    assert message.startswith("task 0 was lost, on nodes that stayed up, 3 times: it cannot run in")
+    assert f"{project} on n" in message
+    assert not (project / "ran").exists()

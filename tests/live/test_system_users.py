@@ -117,6 +117,31 @@ def test_jobs_have_the_rights_of_their_users(headgate: Headgate, member: Caller)
     assert headgate.result(own) == b"0\n"
 
 
+def test_directory_of_a_job_is_open_to_its_user_or_the_job_fails(
+    headgate: Headgate, member: Caller, colleague: Caller
+) -> None:
+    own, closed = headgate.base / "own", headgate.base / "closed"
+    for place, user in ((own, USER), (closed, "root")):
+        place.mkdir(mode=0o700)
+        os.chown(place, pwd.getpwnam(user).pw_uid, -1)
+    run = "echo model > model.pt"
+    theirs, job = (
+        member.call("submit", _job(run, working_dir={"shared": str(place)}))
+        for place in (closed, own)
+    )
+    headgate.ends(job)
+    model = own / "model.pt"
+    assert (model.read_text(), model.stat().st_uid) == ("model\n", pwd.getpwnam(USER).pw_uid)
+    message = headgate.ends(theirs, "failed")["message"]
+    assert f"it cannot run in {closed} on n" in message
+    assert "Permission denied" in message
+    assert list(closed.iterdir()) == []
+    assert colleague.call("job", job)["working_dir"] is None, "names are not for other users"
+    marker = (".headgate-marker-" + "0" * 32, "0" * 64)
+    answer = member.call("shared_directory", str(closed), *marker)
+    assert answer["nodes"] == dict.fromkeys(("n0", "n1"), "Permission denied")
+
+
 def test_users_see_all_jobs_and_end_their_own(headgate: Headgate, member: Caller) -> None:
     ours = headgate.submit(_job("sleep 1000"))
     theirs = member.call("submit", _job("sleep 1000"))

@@ -18,9 +18,8 @@ COLUMNS: dict[str, Any] = {
 CHANGED = COLUMNS | {
     "before": np.array([1, 1], np.uint8),
     "wide": np.array([False, True]),
-    "memory_bytes": np.array([5, 5]),
+    "types": np.array([0, 0]),
     "flags": np.array([3, 0], np.uint8),
-    "class_bytes": np.array([8]),
     "index": np.array([0, -1]),
 }
 IDLE = COLUMNS | {
@@ -55,20 +54,23 @@ def test_wide_tasks_are_counted_in_thousandths_of_gpus() -> None:
     [
         ("row", np.array([3]), EACH),
         ("before", np.array([1], np.uint8), EACH),
-        ("memory_bytes", np.array([5, 5, 5]), EACH),
+        ("types", np.array([0, 0, 0]), EACH),
+        ("types", np.array([0, 2]), "no such type"),
+        ("types", np.array([-1, 0]), "no such type"),
         ("wide", np.array([True]), EACH),
         ("state", np.array([0, 2], np.uint8), STATE),
         ("before", np.array([9, 0], np.uint8), STATE),
         ("job", np.array([0, 2], np.int32), JOB),
         ("job", np.array([-1, 0], np.int32), JOB),
         ("index", np.array([1, 0]), "a job is not in the table"),
-        ("class_bytes", np.array([8, 9]), "no such table"),
     ],
 )
 def test_changed_tasks_that_do_not_match_are_rejected(name: str, bad: Any, why: str) -> None:
     table = np.zeros((1, 8), np.int64)
     with pytest.raises(ValueError, match=why):
         recount(**CHANGED | {name: bad}, table=table)
+    with pytest.raises(ValueError, match="no such table"):
+        recount(**CHANGED, table=np.zeros((1, 7), np.int64))
     assert not table.any()
 
 

@@ -8,11 +8,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.model import Demand
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares import NO_CEILING, fair_shares
 from headgate.planning.standing import Standing, standing, standing_after, standing_less
 from headgate.planning.wide import WideUnits
 from headgate.state import JobState, Scratch, Snapshot, TaskState
+from headgate.state.tables import GPU_GONE
 from headgate.testing.random_worlds import random_walk
 
 SEED = st.integers(0, 10**6)
@@ -170,3 +172,51 @@ def alike(now: Standing, expected: Standing) -> None:
             for each in (one, other)
         ]
         assert share[0] == share[1]
+
+
+def accepted(snapshot: Snapshot, demand: Demand) -> set[int]:
+    """Return the GPUs that are up and that a demand accepts, from the names of models and nodes."""
+    found = set()
+    for gpu in np.flatnonzero(snapshot.gpus.task.array() != GPU_GONE).tolist():
+        node = snapshot.node(snapshot.gpus.node[gpu])
+        spec = node.gpus[gpu - snapshot.nodes.first_gpu[snapshot.gpus.node[gpu]]]
+        words = spec.model.lower().replace("-", " ").split()
+        if (
+            spec.memory_bytes >= demand.gpu_memory_bytes
+            and (not demand.gpu_models or {m.lower() for m in demand.gpu_models} & {*words})
+            and (not demand.nodes or node.id in demand.nodes)
+            and node.id not in demand.exclude
+        ):
+            found.add(gpu)
+    return found
+
+
+@settings(max_examples=100)
+@given(seed=SEED)
+def test_kinds_of_gpus_are_those_that_tasks_accept(seed: int) -> None:
+    """Of the unfinished tasks, each accepts all GPUs of a kind or none; shares use this alone."""
+    latest: Standing | None = None
+    for snapshot in random_walk(seed, 5, every_kind=True):
+        latest, afresh = reached(snapshot, latest), standing(snapshot)
+        for now in (latest, afresh):
+            kinds, milli = now.kinds, np.zeros(now.unfinished.shape, np.int64)
+            for index, job in enumerate(now.jobs.tolist()):
+                for task in snapshot.tasks_of(job):
+                    demand, type_ = (
+                        snapshot.demand(task),
+                        kinds.of_demand[snapshot.tasks.demand[task]],
+                    )
+                    if snapshot.tasks.state[task] not in UNFINISHED or not demand.gpus:
+                        continue
+                    found = set[int]()
+                    if type_ < len(kinds.accepts):
+                        has = kinds.accepts[type_][kinds.kind] & (kinds.kind >= 0)
+                        found = {*np.flatnonzero(has).tolist()}
+                        milli[index, type_] += max(demand.gpus_milli, 1)
+                    assert found == accepted(snapshot, demand)
+            assert kinds.gpus.sum() == snapshot.gpu_count()
+            assert (now.unfinished >= -(-milli // 1000)).all()
+            assert now.unfinished.sum() <= (-(-milli // 1000)).sum() + now.unfinished.size
+        assert latest.fair_shares().tolist() == afresh.fair_shares().tolist()
+        assert latest.needed.tolist() == afresh.needed.tolist()
+        assert latest.free.tolist() == afresh.free.tolist()

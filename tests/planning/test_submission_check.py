@@ -20,8 +20,16 @@ from headgate.protocol.reasons import NothingFits, PolicyRefuses, QueueTooSmall
 
 GIB = 1 << 30
 NODES = (
-    Node(id="a", rack="r", gpus=(Gpu(memory_bytes=8 * GIB), Gpu(memory_bytes=4 * GIB)), cpus=2),
-    Node(id="b", rack="r", gpus=(Gpu(memory_bytes=4 * GIB),), cpus=4),
+    Node(
+        id="a",
+        rack="r",
+        gpus=(
+            Gpu(memory_bytes=8 * GIB, model="NVIDIA H100 80GB HBM3"),
+            Gpu(memory_bytes=4 * GIB, model="Tesla V100"),
+        ),
+        cpus=2,
+    ),
+    Node(id="b", rack="r", gpus=(Gpu(memory_bytes=4 * GIB, model="Tesla V100"),), cpus=4),
 )
 OPEN = Queue(name="q")
 
@@ -55,6 +63,27 @@ def job(*tasks: Task, gang: bool = False) -> Job:
             "2 GPUs with 5 GiB",
             "nodes have at most 1 GPU with 5 GiB",
         ),
+        ([Task(gpu_models=("v100", "h100"))], False, None, ""),
+        (
+            [Task(gpus=2, gpu_models=("A100", "L4"))],
+            False,
+            "2 A100 or L4 GPUs",
+            "nodes have no A100 or L4 GPU (but NVIDIA H100 80GB HBM3 and Tesla V100)",
+        ),
+        (
+            [Task(gpus=2, gpu_models=("H100",))],
+            False,
+            "2 H100 GPUs",
+            "nodes have at most 1 H100 GPU",
+        ),
+        (
+            [Task(gpu_models=("v100",), gpu_memory_bytes=8 * GIB)],
+            False,
+            "1 v100 GPU with 8 GiB",
+            "nodes have at most v100 GPUs with 4 GiB",
+        ),
+        ([Task(nodes=("a",))], False, None, ""),
+        ([Task(gpus=0, cpus=4, nodes=("b",))], False, None, ""),
         ([Task(gpus=0, cpus=4)], False, None, ""),
         ([Task(gpus=0, cpus=5)], False, "5 CPUs", "nodes have at most 4 CPUs"),
         ([Task(custom=(("f", 1000),))], False, "a GPU and 1 of 'f'", "nodes have no 'f'"),
@@ -87,6 +116,29 @@ def test_a_job_that_no_node_could_hold_is_rejected(
         "rejected: no node can satisfy this request; "
         f"needs {need} on one node, {most}: request less, or add such a node"
     )
+
+
+@pytest.mark.parametrize(
+    ("task", "need", "most"),
+    [
+        (
+            Task(nodes=("b",), gpu_models=("H100",)),
+            "1 H100 GPU on b",
+            "these nodes have no H100 GPU (but Tesla V100)",
+        ),
+        (Task(exclude=("a", "b")), "a GPU on one node other than a or b", "which is not up"),
+        (Task(nodes=("c", "d")), "a GPU on c or d", "which is not up"),
+        (
+            Task(gpus=0, cpus=4, exclude=("b",)),
+            "4 CPUs on one node other than b",
+            "these nodes have at most 2 CPUs",
+        ),
+    ],
+)
+def test_job_for_certain_nodes_is_rejected_if_none_of_them_could_hold_it(
+    task: Task, need: str, most: str
+) -> None:
+    assert fits_no_node(job(task), NODES) == NothingFits(need=need, task=0, most=most)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +246,7 @@ def test_a_policy_is_made_with_the_parameters_given() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "problem"),
     [
-        ("won", {}, "policy: there is no policy 'won'; did you mean 'one'?"),
+        ("oone", {}, "policy: there is no policy 'oone'; did you mean 'one'?"),
         ("one", {"alpa": 3}, "policy.alpa: policy one has no parameter 'alpa'; did you mean"),
         ("one", {"alpha": 1}, "policy.alpha: 1 is not above 1; default 2.0: a price"),
         ("one", {"alpha": True}, "policy.alpha: True is not a finite number"),

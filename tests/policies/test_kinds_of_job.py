@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,60 @@ def test_task_without_a_gpu_starts_when_no_wide_task_of_its_job_is_left(name: st
     plan = decide(name, state)
     assert [start.task for start in plan.starts] == [1]
     assert [*plan.refusals] == []
+
+
+H100, A100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
+
+
+def two_models(*jobs: Job) -> State:
+    """A node with an H100 and an A100, one with two A100s, and jobs whose tasks are all WAITING."""
+    state = State()
+    state.set_queue(Queue(name="default"))
+    for node, models in (("n", (H100, A100)), ("m", (A100, A100))):
+        gpus = tuple(Gpu(memory_bytes=1, model=model) for model in models)
+        state.add_node(Node(id=node, rack="r", gpus=gpus, cpus=4))
+    for job in jobs:
+        row = state.add_job(job)
+        state.move_job(row, JobState.ACTIVE)
+        for task in state.tasks_of(row):
+            state.move_task(task, TaskState.WAITING)
+    return state
+
+
+@EACH
+def test_tasks_start_on_the_models_and_nodes_that_they_name_only(name: str) -> None:
+    tasks = (
+        Task(gpus=0, exclude=("n",)),
+        Task(nodes=("m",), gpu_models=("a100",)),
+        Task(gpu_models=("H100", "L4")),
+        Task(gpu_models=("H100", "L4")),
+    )
+    state = two_models(job_of(*tasks))
+    plan = decide(name, state)
+    placed = {start.task: (start.node, start.gpus) for start in plan.starts}
+    assert (placed.pop(0), placed.pop(1)[0], placed) == ((1, ()), 1, {2: (0, (0,))})
+    reasons = {refusal.reason.cause() for refusal in plan.refusals}
+    assert "0 of 1 H100 or L4 GPUs free, 1 needed" in reasons
+
+
+@EACH
+def test_gang_waits_for_the_model_that_it_names(name: str) -> None:
+    wanted = Task(gpu_models=("A100",), exclude=("n",))
+    state = two_models(job_of(wanted, wanted, wanted, gang=True))
+    assert state.ledger.gpu_room(0).tolist() == [0, 0, 1, 1]
+    plan = decide(name, state)
+    assert not plan.starts
+    reasons = {refusal.reason.cause() for refusal in plan.refusals}
+    assert "2 of 3 needed A100 GPUs are free" in reasons
+
+
+@pytest.mark.parametrize(
+    "name", ["headgate", "fs", "fsp", "fsu", "gs", "gsp", "gsd", "capacity", "fair"]
+)
+def test_share_of_a_job_counts_only_gpus_that_it_can_use(name: str) -> None:
+    """One GPU is all that the first job can use; so the other one has a right to all others."""
+    picky = replace(job_of(*[Task(gpu_models=("H100",))] * 4), id="b", user="bob")
+    plan = decide(name, two_models(picky, job_of(*[Task()] * 4)))
+    placed = {start.task: (start.node, start.gpus) for start in plan.starts}
+    assert placed[0] == (0, (0,))
+    assert len(placed) == 4

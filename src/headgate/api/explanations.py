@@ -12,6 +12,7 @@ from headgate.api.deps import ControllerDep, Ordinal, Pools, User, new_router
 from headgate.api.responses import EscapedJSON
 from headgate.api.views import explanation_view, reason_view, stop_view, without_message
 from headgate.base.errors import Problem, SpecError
+from headgate.foresight.forecast import Forecast
 from headgate.foresight.outlook import JobOutlook, Outlook, StartedRun, more_nodes, outlook
 from headgate.foresight.why import CandidateNode, RunFacts, Why, why
 from headgate.model import Locality
@@ -107,8 +108,12 @@ def _why_view(found: Why) -> Body:
         "cheapest": None if found.cheapest is None else _read_view(found.cheapest),
         "if_freed": None if found.if_freed is None else asdict(found.if_freed),
         "room_by_moves": None if found.room_by_moves is None else asdict(found.room_by_moves),
-        "start": None if found.start is None else asdict(found.start),
+        "start": None if found.start is None else _forecast_view(found.start),
     }
+
+
+def _forecast_view(found: Forecast) -> Body:
+    return {**asdict(found), "still": None if found.still is None else reason_view(found.still)}
 
 
 def _read_view(found: RunFacts | CandidateNode | StartedRun | JobOutlook) -> Body:

@@ -20,6 +20,7 @@ def job_of_command(
     name: str | None = None,
     queue: str | None = None,
     gpus: float | str | None = None,
+    gpu_model: str | Sequence[str] | None = None,
     gpu_memory: str | int | None = None,
     cpus: float | None = None,
     memory: str | int | None = None,
@@ -37,7 +38,9 @@ def job_of_command(
     """
     words = shlex.split(command, comments=True) if isinstance(command, str) else list(command)
     run = command if isinstance(command, str) else f"exec {shlex.join(words)}"
-    resources = _given(gpus=gpus, gpu_memory=gpu_memory, cpus=cpus, memory=memory)
+    resources = _given(
+        gpus=gpus, gpu_model=gpu_model, gpu_memory=gpu_memory, cpus=cpus, memory=memory
+    )
     if num_nodes is None and count is None:
         count = 1
     return {
@@ -60,6 +63,7 @@ def job_of_ray_script(
     args: Sequence[str] = (),
     *,
     gpus: int | None = None,
+    gpu_model: str | Sequence[str] | None = None,
     cpus: int | None = None,
     memory: str | int | None = None,
     num_nodes: int | None = None,
@@ -77,7 +81,7 @@ def job_of_ray_script(
         what = "is not a file" if path.exists() else "there is no such file"
         raise SpecError([Problem(path=str(script), problem=what)], code="usage")
     ray: dict[str, Any] = {"script": str(path), "args": list(args)}
-    if resources := _given(gpus=gpus, cpus=cpus, memory=memory):
+    if resources := _given(gpus=gpus, gpu_model=gpu_model, cpus=cpus, memory=memory):
         ray["resources"] = resources
     if retries is not None:
         ray["retries"] = retries

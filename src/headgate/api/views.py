@@ -145,6 +145,7 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         "wait_s": None,
         "run_s": None,
         "reason": None if explanation.reason is None else str(explanation.reason),
+        "brief_reason": None if explanation.reason is None else explanation.reason.brief(),
         "message": explanation.message,
         "public": job.public,
         "archived": False,
@@ -298,8 +299,14 @@ def explanation_view(explanation: Explanation) -> View:
 
 
 def reason_view(reason: Reason) -> View:
-    """Return a reason with its code, text and numbers."""
-    return {"code": reason.code, "text": reason.detail(), "numbers": asdict(reason)}
+    """Return a reason with its code, texts and numbers."""
+    return {
+        "code": reason.code,
+        "text": reason.detail(),
+        "brief": reason.brief(),
+        "way_out": reason.way_out(),
+        "numbers": asdict(reason),
+    }
 
 
 def runs_of_nodes(snapshot: Snapshot) -> dict[int, list[str]]:

@@ -9,6 +9,7 @@ HeadgateError
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ MOST_PROBLEMS = 100
 
 _MOST_NAMES = 1000  # that are compared with a misspelt one
 _MOST_LISTED = 20
+_ALIKE = 0.75  # such as `jbos` and `jobs`
+_LEAST_BEGINNING = 3  # letters that a beginning of a name has
+_NAME = re.compile(r"-*(.+?)-?([0-9]*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +82,38 @@ class InvariantBroken(HeadgateError):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint that names the nearest known word, or lists the known ones.
+    """Return a hint that names the known word that is meant, or lists the known ones.
 
-    Of more than 1,000 names, only the first 1,000 in order are compared.
+    A word is taken for another only where they differ by a slip of the keyboard, or where it is the
+    beginning of the other. Of more than 1,000 names, only the first 1,000 in order are compared.
     """
     names = sorted(known)
-    close = difflib.get_close_matches(word, names[:_MOST_NAMES], n=1, cutoff=0.6)
-    if close:
-        return f"did you mean '{close[0]}'?"
+    close = closest(word, names[:_MOST_NAMES])
+    if close is not None:
+        return f"did you mean '{close}'?"
     more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
     return f"known: {', '.join(names[:_MOST_LISTED])}{more}" if names else ""
+
+
+def closest(word: str, names: Iterable[str]) -> str | None:
+    """Return the name that a misspelt word stands for, None where none is really like it.
+
+    Dashes before a name and a number at its end do not make it similar: `nosuch-1` is not `sort-1`,
+    and `job-7` is not `job-1`.
+    """
+    stem, number = _parts(word)
+    stems = dict[str, str]()
+    for name in names:
+        its_stem, its_number = _parts(name)
+        if its_number == number or not (its_number and number):
+            stems.setdefault(its_stem, name)
+    found = difflib.get_close_matches(stem, stems, n=1, cutoff=_ALIKE)
+    if not found and len(stem) >= _LEAST_BEGINNING:
+        found = [other for other in stems if other.startswith(stem)][:1]
+    return stems[found[0]] if found else None
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """Return a name without the dashes before it and the number at its end, and the number."""
+    match = _NAME.fullmatch(name)
+    return (name.lower(), "") if match is None else (match[1].lower(), match[2])

@@ -58,6 +58,12 @@ def enumerated(words: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def one_of(words: Sequence[str]) -> str:
+    """Return `a`, `a or b`, `a, b or c`."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
 def used_elsewhere(node: str, gpus: Sequence[int]) -> str:
     """Return the sentence that other Ray programs use GPUs of a node, by index."""
     if len(gpus) == 1:

@@ -19,6 +19,8 @@ from headgate.cli import in_force, joining, process, show
 from headgate.cli.in_force import config_of
 from headgate.cli.settings import client_of
 from headgate.model import Gpu, Node, Queue
+from headgate.model.gpu_models import words_of
+from headgate.spec.document import clipped
 
 if TYPE_CHECKING:
     from headgate.live.account import Account
@@ -28,6 +30,7 @@ DEFAULT_POLICY = "headgate"
 GPU_MEMORY_BYTES = 4 << 30
 _JOIN_S = 120.0
 _LOOK_S = 0.3
+_LONGEST_MODEL = 60  # characters: a label of a Ray node has at most 63
 ShowProgress = Callable[[str], None]
 
 
@@ -38,6 +41,7 @@ def start_cluster(
     gpus: int | None = None,
     racks: int | None = None,
     gpu_memory_bytes: int | None = None,
+    gpu_model: Sequence[str] | None = None,
     policy: str | None = None,
     seed: int | None = None,
     queues: tuple[Queue, ...] | None = None,
@@ -60,11 +64,15 @@ def start_cluster(
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
     from headgate.live.private import private_files
+    from headgate.live.ray_nodes import need_ray
     from headgate.ports import read_live_policy
 
     socket_path(state)
     chosen, parameters = (None, None) if policy is None else read_live_policy(POLICIES, policy)
-    shape = _given(nodes=nodes, gpus=gpus, racks=racks, gpu_memory=gpu_memory_bytes)
+    models = tuple(gpu_model) if gpu_model else None
+    shape = _given(
+        nodes=nodes, gpus=gpus, racks=racks, gpu_memory=gpu_memory_bytes, gpu_model=models
+    )
     joining.check(address, token_file, shape)
     planned = _planned(**shape) if shape else []
     given = _given(
@@ -73,6 +81,7 @@ def start_cluster(
         spares=spares, scaling=scaling, **limits,
     )  # fmt: skip
     members = _members(state, given)
+    need_ray()
     with private_files():
         _make_directory(state, members)
         with process.alone(state):
@@ -114,9 +123,17 @@ def stop_cluster(state: Path, *, show_progress: ShowProgress = lambda _: None) -
 
 
 def _planned(
-    nodes: int = 8, gpus: int = 2, racks: int | None = None, gpu_memory: int = GPU_MEMORY_BYTES
+    nodes: int = 8,
+    gpus: int = 2,
+    racks: int | None = None,
+    gpu_memory: int = GPU_MEMORY_BYTES,
+    gpu_model: tuple[str, ...] = ("",),
 ) -> list[Node]:
-    """Return virtual nodes in consecutive racks of about equal size, at most two by default."""
+    """Return virtual nodes in consecutive racks of about equal size, at most two by default.
+
+    They get the models of GPUs in turn.
+    """
+    _check_models(gpu_model, nodes)
     racks = min(2, nodes) if racks is None else racks
     if racks > nodes:
         text, hint = f"{racks} racks for {nodes} nodes", f"use at most {nodes}"
@@ -126,10 +143,22 @@ def _planned(
         Node(
             id=f"n{i}",
             rack=f"r{i * racks // nodes}",
-            gpus=(Gpu(memory_bytes=gpu_memory),) * gpus,
+            gpus=(Gpu(memory_bytes=gpu_memory, model=gpu_model[i % len(gpu_model)]),) * gpus,
         )
         for i in range(nodes)
     ]
+
+
+def _check_models(models: Sequence[str], nodes: int) -> None:
+    """Raise SpecError for models that virtual nodes cannot have."""
+    text, hint = "", "write one such as H100"
+    if len(models) > nodes:
+        text, hint = f"{len(models)} models for {nodes} nodes", "a node has GPUs of one model"
+    for model in models if models != ("",) else ():
+        if not words_of(model) or len(model) > _LONGEST_MODEL:
+            text = f"'{clipped(model)}' is no model of GPUs"
+    if text:
+        raise SpecError([Problem(path="--gpu-model", problem=text, hint=hint)])
 
 
 def _members(state: Path, given: Mapping[str, Any]) -> str | None:

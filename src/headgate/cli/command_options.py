@@ -20,6 +20,12 @@ GpusOption = Annotated[
 GpuMemoryOption = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Memory of each GPU, at least, such as 40GiB.")
 ]
+GpuModelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu-model", metavar="MODEL", help="Model of the GPUs, such as H100; may be repeated."
+    ),
+]
 CpusOption = Annotated[float | None, typer.Option(metavar="N", help="CPUs.")]
 MemoryOption = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Main memory, such as 16GiB.")

@@ -10,10 +10,8 @@ import traceback
 from collections.abc import Sequence
 from shutil import get_terminal_size
 
-import typer
-
 from headgate.api.errors import error_body
-from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, nearest
+from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
 from headgate.base.text import indented, visible, visible_values
 from headgate.cli.tables import wrapped
 from headgate.cli.times import in_local_time
@@ -93,34 +91,6 @@ def _print(text: str) -> None:
     if sys.stderr.isatty():
         first = wrapped(first, get_terminal_size((80, 24)).columns)
     print(f"{first}{newline}{rest}", file=sys.stderr)
-
-
-def misused(error: typer.TyperException) -> SpecError:
-    """Return typer's error of a command line as a SpecError `usage`.
-
-    Typer's classes of errors are not public: their attributes distinguish them.
-    """
-    context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
-    command = context.command_path if context is not None else "headgate"
-    hint = f"see {command} --help"
-    path = getattr(error, "option_name", "")
-    problem = error.message
-    known = [] if context is None else [name for p in context.command.params for name in p.opts]
-    if hasattr(error, "possibilities"):
-        close = nearest(path, known)
-        hint = close if close.startswith("did you mean") else hint
-        problem = f"there is no option '{path}'"
-    elif parameter is not None:
-        names = [*parameter.opts, parameter.name.upper()]
-        path = next((n for n in names if n.startswith("--")), None) or next(
-            (n for n in names if n.startswith("-")), parameter.metavar or names[-1]
-        )
-        problem = problem.removeprefix("Value error, ") or "is missing"
-        if path == "--format" and "--output" in known:
-            hint = "to write the result to a file use --output FILE"
-    elif command == "headgate jobs":
-        hint = "headgate get JOB shows one job"
-    return SpecError([Problem(path=path, problem=problem, hint=hint)], code="usage")
 
 
 def unexpected(error: BaseException) -> HeadgateError:

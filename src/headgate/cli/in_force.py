@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.units import format_seconds, format_size
 from headgate.cli.settings import client_of
+from headgate.model.gpu_models import words_of
 from headgate.ports import Value, value_text
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ _OPTIONS = {
 _HINT = "to apply it: headgate down, then headgate up with all options"
 
 
-def check(state: Path, given: Mapping[str, Any], shape: Mapping[str, int]) -> None:
+def check(state: Path, given: Mapping[str, Any], shape: Mapping[str, Any]) -> None:
     """Raise SpecError `not_in_force` with every option that differs from the running Headgate.
 
     `given` are fields of the configuration, `shape` options about virtual nodes.
@@ -92,7 +94,7 @@ def _shown(key: str, value: Any) -> str:
 
 
 def _nodes(
-    state: Path, config: ControllerConfig, shape: Mapping[str, int]
+    state: Path, config: ControllerConfig, shape: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """Yield the options about virtual nodes that differ from the running nodes, with messages."""
     from headgate.live.ray_nodes import local_cluster
@@ -112,10 +114,16 @@ def _nodes(
         "racks": {len({node["rack"] for node in nodes})},
         "gpu_memory": {gpu["memory_bytes"] for node in nodes for gpu in node["gpus"]},
     }
+    models = [gpu["model"] for node in nodes for gpu in node["gpus"][:1]]
     for key, value in shape.items():
         option = f"--{key.replace('_', '-')}"
         if config.foreign:
             yield option, f"no virtual nodes: the Ray cluster at {config.ray_address} is joined"
+        elif key == "gpu_model":
+            pairs = zip(models, cycle(value), strict=False)
+            if any(words_of(held) != words_of(given) for held, given in pairs):
+                values = " and ".join(dict.fromkeys(filter(None, models))) or "none"
+                yield option, f"{values} is in force"
         elif held[key] != {value}:
             show = format_size if key == "gpu_memory" else str
             values = " and ".join(map(show, sorted(held[key]))) or "none"

@@ -23,7 +23,7 @@ from headgate.cli.settings import (
     settle,
 )
 from headgate.cli.stops import stop_lines
-from headgate.cli.times import local_time
+from headgate.cli.times import in_local_time, local_time
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -184,9 +184,9 @@ def _time(job: Job) -> str:
 
 
 def _short_reason(job: Job) -> str | None:
-    """Return what a job waits for without what would end the wait, or how it ended."""
-    reason = output.sentence(job["reason"])
-    return reason.partition("; ")[0] if reason else _first_line(job["message"])
+    """Return in one clause what a job waits for, or how it ended."""
+    brief = job.get("brief_reason")
+    return in_local_time(brief) if brief else _first_line(job["message"])
 
 
 def _first_line(message: str | None) -> str | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import pwd
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,6 +63,12 @@ _RacksOption = Annotated[
 ]
 _GpuMemoryOption = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Memory per GPU.", show_default="4GiB")
+]
+_GpuModelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu-model", metavar="MODEL", help="Model of the GPUs; several: for nodes in turn."
+    ),
 ]
 _PolicyOption = Annotated[
     str | None,
@@ -159,6 +167,7 @@ def up(
     gpus: _GpusOption = None,
     racks: _RacksOption = None,
     gpu_memory: _GpuMemoryOption = None,
+    gpu_model: _GpuModelOption = None,
     policy: _PolicyOption = None,
     place: PlaceOption = None,
     seed: _SeedOption = None,
@@ -184,8 +193,6 @@ def up(
     controller. Where nodes run without a controller, starts it; it continues from the journal.
     """
     settings = settle(state, fmt)
-    listed = None if queues is None else load_queues(queues)
-    memory_bytes = None if gpu_memory is None else _memory_bytes(gpu_memory, settings)
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     retain_s = None if retain is None else parsed("--retain", _keep, retain)
     connections = None if topology is None else _topology_text(topology)
@@ -195,10 +202,11 @@ def up(
             nodes=nodes,
             gpus=gpus,
             racks=racks,
-            gpu_memory_bytes=memory_bytes,
+            gpu_memory_bytes=_memory_bytes(gpu_memory, settings),
+            gpu_model=gpu_model,
             policy=placed_by(policy, place),
             seed=seed,
-            queues=listed,
+            queues=None if queues is None else load_queues(queues),
             group=group,
             shared_account=shared_account,
             address=address,
@@ -248,10 +256,12 @@ def _connect(settings: Settings, topology: str | None) -> None:
             client.set_topology(topology)
 
 
-def _memory_bytes(text: str, settings: Settings) -> int:
+def _memory_bytes(text: str | None, settings: Settings) -> int | None:
     """Return the memory of a GPU in bytes; warn about a value that is probably unintended."""
     from headgate.spec.warnings import little_memory
 
+    if text is None:
+        return None
     found = size_bytes(text, "--gpu-memory")
     odd = little_memory(found)
     if odd is not None and not settings.as_json:
@@ -338,6 +348,7 @@ def down(
 
     settings = settle(state, fmt)
     place = settings.state
+    _need_own(place)
     cluster, running = local_cluster(place), len(process.controllers(place))
     nodes = 0 if cluster is None else len(set(cluster.sessions) - {HEAD})
     facts = {"state": str(place), "controllers": running, "nodes": nodes, "dry_run": dry_run}
@@ -351,6 +362,24 @@ def down(
             stop_cluster(place, show_progress=show_progress)
     text = f"Headgate {'would be' if dry_run else 'is'} down ({what})"
     output.print_result(facts, text, as_json=settings.as_json)
+
+
+def _need_own(state: Path) -> None:
+    """Raise SpecError `forbidden` for the state directory of another user, unless root asks."""
+    try:
+        owner = state.stat().st_uid
+    except OSError:
+        return  # there is none, or it cannot be reached: reported when it is read
+    if os.geteuid() in (0, owner):
+        return
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = f"user {owner}"
+    who = name if owner == 0 else f"{name} or root"
+    text = f"permission denied: only {who} may stop the Headgate in {state}, for all of its users"
+    hint = f"ask {who}; headgate cancel JOB ends a job of yours"
+    raise SpecError([Problem(path="down", problem=text, hint=hint)], code="forbidden")
 
 
 def _in_flight(settings: Settings) -> str:

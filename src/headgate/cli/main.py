@@ -30,7 +30,7 @@ def run(arguments: Sequence[str]) -> int:
     except HeadgateError as error:
         return _report(error, arguments)
     except typer.TyperException as error:
-        return _report(errors.misused(error), arguments)
+        return _report(_misused(error, arguments), arguments)
     except (KeyboardInterrupt, typer.Abort):
         return _report(errors.interrupted(), arguments)
     except output.PipeClosed:
@@ -38,6 +38,12 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001  # never a traceback to a user
         return _report(errors.unexpected(error), arguments)
     return code if isinstance(code, int) else errors.OK
+
+
+def _misused(error: typer.TyperException, arguments: Sequence[str]) -> HeadgateError:
+    from headgate.cli.usage import misused
+
+    return misused(error, arguments)
 
 
 def _report(error: HeadgateError, arguments: Sequence[str]) -> int:

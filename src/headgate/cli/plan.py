@@ -89,12 +89,11 @@ def _summary(found: View) -> str:
 
 
 def _jobs(outlooks: View, *, whole: bool) -> Iterator[tuple[object, ...]]:
-    """Yield the rows of the jobs; unless `whole`, of reasons only what is in the way."""
+    """Yield the rows of the jobs; unless `whole`, with the short form of reasons."""
     today = {job["job"]: job for job in outlooks["today"]["jobs"]}
     for job in outlooks["what_if"]["jobs"]:
-        reason = None if job["reason"] is None else in_local_time(job["reason"]["text"])
-        if reason is not None and not whole:
-            reason = reason.partition("; ")[0]
+        reason = None if job["reason"] is None else job["reason"]["text" if whole else "brief"]
+        reason = reason and in_local_time(reason)
         yield (
             *(job["job"], job["held_gpus"], today[job["job"]]["holds_gpus"], job["holds_gpus"]),
             *(_change(job["started_tasks"], job["cut_tasks"]), job["waiting_tasks"], reason),

@@ -22,6 +22,7 @@ from headgate.cli.command_options import (
     CpusOption,
     EnvOption,
     GpuMemoryOption,
+    GpuModelOption,
     GpusOption,
     MemoryOption,
     NameOption,
@@ -51,6 +52,7 @@ def run(
         list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.")
     ],
     gpus: GpusOption = None,
+    gpu_model: GpuModelOption = None,
     gpu_memory: GpuMemoryOption = None,
     cpus: CpusOption = None,
     memory: MemoryOption = None,
@@ -76,6 +78,7 @@ def run(
     settings = settle(state, fmt)
     keys = keys_of(
         gpus=gpus,
+        gpu_model=gpu_model or None,
         gpu_memory=gpu_memory,
         cpus=cpus,
         memory=memory,
@@ -93,9 +96,8 @@ def run(
     job_file = job_of_command(command_of(command), **keys)
     with settings.client() as client:
         text, warnings = send_files(client, job_file, base=Path.cwd(), here=True)
-        if not settings.as_json:
-            for warning in warnings:
-                output.warn(warning)
+        for warning in () if settings.as_json else warnings:
+            output.warn(warning)
         job = _submitted(client, text)
         with _cancelling(client, job):
             view = _follow(client, job, nodes or 1, settings)

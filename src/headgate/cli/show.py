@@ -15,7 +15,7 @@ from headgate.cli.settings import FormatOption, StateOption, settle
 def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
     """List the nodes: state, allocated resources, runs.
 
-    Also shows the expected bandwidth; -o wide shows what nodes actually use.
+    Also shows the expected bandwidth; -o wide shows models of GPUs and what nodes actually use.
     """
     settings = settle(state, fmt)
     with settings.client() as client:
@@ -26,8 +26,8 @@ def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
         return
     headings = ("NODE", "RACK", "STATE", "GPUS", "GPU MEM", "CPUS", "MEMORY", "RUNS")
     if settings.wide:
-        rows = ((*_node_cells(node), *_used(node)) for node in found)
-        output.print_table((*headings, "CPUS USED", "MEMORY USED"), rows)
+        rows = ((*_node_cells(node), _models(node), *_used(node)) for node in found)
+        output.print_table((*headings, "GPU MODEL", "CPUS USED", "MEMORY USED"), rows)
     else:
         cropped = ("RUNS", "GPU MEM", "RACK", "NODE")
         output.print_table(headings, map(_node_cells, found), names=cropped)
@@ -72,6 +72,11 @@ def _node_cells(node: dict[str, Any]) -> tuple[object, ...]:
         format_ratio(granted.get("memory_bytes") or 0, size) if size else None,
         ", ".join(node["runs"]) or None,
     )
+
+
+def _models(node: dict[str, Any]) -> str | None:
+    """Return the models of a node's GPUs."""
+    return ", ".join(dict.fromkeys(gpu["model"] for gpu in node["gpus"] if gpu["model"])) or None
 
 
 def _used(node: dict[str, Any]) -> tuple[str | None, str | None]:

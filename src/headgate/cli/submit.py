@@ -22,6 +22,7 @@ from headgate.cli.command_options import (
     CpusOption,
     EnvOption,
     GpuMemoryOption,
+    GpuModelOption,
     GpusOption,
     MemoryOption,
     NameOption,
@@ -60,6 +61,7 @@ def submit(
     arguments: ArgumentsOption = None,
     ray: RayOption = None,
     gpus: GpusOption = None,
+    gpu_model: GpuModelOption = None,
     gpu_memory: GpuMemoryOption = None,
     cpus: CpusOption = None,
     memory: MemoryOption = None,
@@ -96,6 +98,7 @@ def submit(
     settings = settle(state, fmt)
     keys = keys_of(
         gpus=gpus,
+        gpu_model=gpu_model or None,
         gpu_memory=gpu_memory,
         cpus=cpus,
         memory=memory,

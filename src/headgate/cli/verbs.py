@@ -22,7 +22,7 @@ class Verbs(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._verbs = _VERBS.get(self.name or "", {})
+        self._verbs = VERBS.get(self.name or "", {})
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx
@@ -51,7 +51,7 @@ class Verbs(TyperGroup):
 
 
 _PACKAGE = "headgate.cli"
-_VERBS = {
+VERBS = {
     "headgate": {
         "up": "lifecycle:up",
         "down": "lifecycle:down",

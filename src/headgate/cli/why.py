@@ -96,7 +96,7 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
         yield "Expected end", ends
         yield "Reads", reads(run["read_bytes"])
     if share is not None and explanation["reason"] is not None:
-        yield "Share", _share(share)
+        yield "Share", _share(share, explanation)
     if task is not None and task.get("stopped"):
         yield "Last stop", stop_text(task["stopped"])
     if task is not None and task["unfinished"]:
@@ -119,11 +119,21 @@ def _facts(explanation: View, *, whole: bool) -> Iterator[tuple[str, str]]:
         yield "Expected start", expected_start(explanation, explanation["start"])
 
 
-def _share(share: View) -> str:
+def _share(share: View, explanation: View) -> str:
     of = "" if share["share_gpus"] is None else f", fair share {share['share_gpus']}"
     wait = "" if share["wait_s"] is None else f"; waiting costs {format_seconds(share['wait_s'])}"
     held = output.counted(share["held_gpus"], "GPU")
-    return f"{held} allocated{of}; eligible for {share['may_win_gpus']} more{wait}"
+    may_win: int = share["may_win_gpus"]
+    until = "" if may_win else f" {_until(explanation)}"
+    return f"{held} allocated{of}; eligible for {may_win} more{until}{wait}"
+
+
+def _until(explanation: View) -> str:
+    """Return until when a job is eligible for no more GPUs: the end of a run, where it is known."""
+    start = explanation["start"]
+    if start is not None and start["after"] is not None:
+        return f"until {start['after']} has ended, expected {_at(explanation, start['at'])}"
+    return f"now: {explanation['reason']['way_out']}"
 
 
 def _place(explanation: View, place: View) -> str:
@@ -168,9 +178,18 @@ def expected_start(explanation: View, start: View) -> str:
         if start["unknown_runs"]:
             runs = output.counted(start["unknown_runs"], "running task")
             return f"unknown: no run-time history yet for {runs}"
-        return f"not within the next {format_seconds(start['until'] - explanation['now'])}"
+        return _no_start(start, start["until"] - explanation["now"])
     after = "" if start["after"] is None else f", when {start['after']} has ended"
     return f"{start['task']} {_between(explanation, start)} on {start['node']}{after}"
+
+
+def _no_start(start: View, ahead_s: float) -> str:
+    """Return why no start is expected within the time that is foreseen."""
+    still = f": {start['still']['text']}" if start["still"] else ""
+    if not start["ends"]:
+        return f"unknown, as no run ends before{still}"
+    ended = f"{output.counted(start['ends'], 'run')} will have ended"
+    return f"not within the next {format_seconds(ahead_s)}, when {ended}{still}"
 
 
 def _between(explanation: View, start: View) -> str:

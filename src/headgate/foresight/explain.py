@@ -15,16 +15,15 @@ from headgate.model import Node
 from headgate.planning.estimates import Estimates
 from headgate.planning.fit import infeasible_demand, infeasible_gang
 from headgate.protocol import Reason
+from headgate.protocol.order_reasons import MaxRunning, WaitsForJobs, WaitsForTasks
 from headgate.protocol.reasons import (
     JobsInFlightLimit,
-    MaxRunning,
     NoFittingNode,
     NothingFits,
+    Short,
     Shortage,
     Undecided,
     UsedElsewhere,
-    WaitsForJobs,
-    WaitsForTasks,
 )
 from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.life import ENDED, HOLDING
@@ -34,7 +33,7 @@ from headgate.state.view import View
 _OTHER = (Shortage, NoFittingNode)
 """Reasons about other resources than GPUs."""
 
-_NODES = (NothingFits, NoFittingNode, Shortage, Undecided)
+_NODES = (NothingFits, Short, Undecided)
 """Reasons of a job that may need other nodes than those that are up."""
 
 

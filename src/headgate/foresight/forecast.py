@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.foresight.explain import explain
 from headgate.foresight.run_ends import RunEnds
 from headgate.foresight.start_interval import RunAhead, start_interval
 from headgate.foresight.whatif import WhatIf
 from headgate.planning.shares import Ints
 from headgate.ports import Policy
+from headgate.protocol import Reason
 from headgate.state import Snapshot, TaskState
 
 NOT_BEGUN = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
@@ -29,8 +31,8 @@ class Forecast:
     `task` starts on `node` at `at` (seconds of the world's clock) after `ends` runs have ended,
     `after` the last of them; with a probability of 80 % from `earliest` to `latest`, which is None
     if that is not known. These are None without a result: no task starts before `until`, where the
-    simulation ended after `rounds` rounds, or since no further end is known; `unknown_runs` counts
-    runs without an expected end.
+    simulation ended after `rounds` rounds, or since no further end is known: then `still` is why it
+    waits. `unknown_runs` counts runs without an expected end.
     """
 
     at: float | None
@@ -43,6 +45,7 @@ class Forecast:
     rounds: int
     until: float
     unknown_runs: int
+    still: Reason | None = None
 
 
 def forecast(snapshot: Snapshot, policy: Policy, tasks: Collection[int], now: float) -> Forecast:
@@ -89,8 +92,13 @@ class _Simulation:
         return Forecast(
             at=None, earliest=None, latest=None, task=None, node=None, after=None,
             ends=self._ended, rounds=self._rounds, until=what_if.state.now,
-            unknown_runs=self._runs.unknown(),
+            unknown_runs=self._runs.unknown(), still=self._still(),
         )  # fmt: skip
+
+    def _still(self) -> Reason | None:
+        """Return why the first of the tasks waits at the end of the simulation."""
+        state, task = self._what_if.state, min(self._wanted)
+        return explain(state, state.tasks.job[task], state.now, task).reason
 
     def _order_of_starts(self, tasks: Ints) -> Ints:
         """Return how many runs have ended when each task of a round starts.

@@ -15,6 +15,7 @@ from headgate.planning.fit import (
     infeasible_gang,
     members_that_fit,
     most_on_one_node,
+    one_node_text,
 )
 from headgate.planning.scaler import why_unmet
 from headgate.planning.scaling import Pending, holds
@@ -27,14 +28,11 @@ from headgate.state.view import View
 def node_reason(view: View, job: int, now: float, task: int | None = None) -> Reason | None:
     """Return why a job waits, if the nodes that are up and not draining could not hold it, idle.
 
-    With `task`, the row of one, why that one does. None also while no node is up, unless the
-    cluster scales. O(distinct demands of its waiting tasks x nodes); of a gang O(its tasks x
-    nodes).
+    With `task`, the row of one, why that one does. O(distinct demands of its waiting tasks x
+    nodes); of a gang O(its tasks x nodes).
     """
     spec = view.job(job)
     up = view.live_nodes()
-    if not up and view.fleet.scaling is None:
-        return None
     rows = view.waiting_of(job).tolist() if task is None or spec.gang else [task]
     tasks = [spec.tasks[view.ordinal(row)] for row in rows]
     nodes = [view.node(row) for row in up if not view.nodes.draining[row]]
@@ -74,7 +72,11 @@ def _infeasible(
 ) -> Infeasible:
     demand = lacking[0]
     one = demand_text(demand)
-    need = f"{len(lacking)} more places with {one} each" if gang else f"{one} on one node"
+    need = (
+        f"{len(lacking)} more places with {one} each"
+        if gang
+        else f"{one} on {one_node_text(demand)}"
+    )
     largest = "" if gang or not nodes else most_on_one_node(demand, nodes)
     fleet = view.fleet
     if fleet.scaling is None:

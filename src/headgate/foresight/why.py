@@ -252,7 +252,7 @@ class _Explainer:
         ledger = Ledger.tentative(snapshot)
         price = self._price()
         for node in snapshot.live_nodes():
-            gpus = self._gpus(node, snapshot.tasks.memory_bytes[task]) if need else []
+            gpus = self._gpus(ledger, demand, node) if need else []
             if len(gpus) < need or ledger.exceeds_capacity(demand, node):
                 continue
             best = ledger.best_gpus(demand, node)
@@ -271,14 +271,15 @@ class _Explainer:
             return lambda task, node: policy.cost_s(self._snapshot, task, node)
         return self._snapshot.expected_read_s
 
-    def _gpus(self, node: int, memory_bytes: int) -> list[_Gpu]:
-        """Return the GPUs of a node that are large enough, with their holders."""
+    def _gpus(self, ledger: Ledger, demand: int, node: int) -> list[_Gpu]:
+        """Return the GPUs of a node that suit a demand, with their holders."""
         snapshot = self._snapshot
         first = snapshot.nodes.first_gpu[node]
+        suits = ledger.suits(demand, first, first + snapshot.nodes.gpu_count[node])
         found = []
         for index, size in enumerate(snapshot.gpu_memory_bytes_of(node).tolist()):
             holder = snapshot.gpus.task[first + index]
-            if size >= memory_bytes and holder != GPU_GONE:
+            if suits[index] and holder != GPU_GONE:
                 until = self._ends(holder) if holder >= 0 else None
                 found.append(_Gpu(index=index, memory_bytes=size, holder=holder, until=until))
         return found

@@ -28,7 +28,7 @@ SCHEMA = 4
 it is all stored. A change of what events can say needs a new one, so that earlier releases reject
 the journal instead of failing at an event. 1 named commands by a counter; its events cannot be read
 any more. 2 had no moves, topologies, draining, scaling, items, nor GPUs of other programs; 3 no
-working directories that the nodes share."""
+working directories that the nodes share, and no jobs for certain models of GPUs or nodes."""
 
 _OLDEST = 2  # its events, and those of later schemas, are read unchanged
 

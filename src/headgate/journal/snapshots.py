@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import itertools
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from headgate.model.topology import ClusterTopology
 from headgate.protocol import RunStop, StopCause, StopKind, Timer
 from headgate.state import Snapshot
 from headgate.state.fleet import NO_FLEET, Fleet
-from headgate.state.tables import TABLES, empty, freeze, memo
+from headgate.state.tables import TABLES, empty, freeze, memo, thaw_table
 from headgate.state.view import Names
 
 Kind = tuple[str | tuple[str], int, bool, int]
@@ -68,6 +68,7 @@ class _Rest:
     topology: ClusterTopology | None = None
     fleet: Fleet = NO_FLEET
     node_memos: dict[str, dict[int, float]] = field(default_factory=dict)
+    models: list[str] = field(default_factory=lambda: [""])
     preempted: dict[int, str] = field(default_factory=dict)
     """Of earlier releases, in place of `stops`: why the last run of a task was preempted."""
 
@@ -78,6 +79,7 @@ _OBJECTS = {("jobs", "message"): "messages", ("grants", "gpus"): "granted",
             ("tasks", "run_gpus"): "run_gpus"}  # fmt: skip
 
 _LATER = {
+    "gpus.model": "gpus.node",
     "gpus.withheld": "gpus.node",
     "tasks.target": "tasks.grant",
     "grants.purpose": "grants.task",
@@ -147,6 +149,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         runtime_classes=[key for _, key in classes[: len(snapshot.runtime_classes.compute_s)]],
         resources=names.resources[:],
         demands=names.demands[:],
+        models=names.models[:],
         **objects,
     )
 
@@ -185,7 +188,10 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         demands=[],
         demand_rows={},
         needs=[],
+        models=rest.models,
     )
+    if "gpus.model" not in arrays:
+        tables["gpus"] = _with_models(tables, names, rest.nodes)
     for name in rest.resources:
         names.resource(name)
     for demand in rest.demands:
@@ -210,6 +216,15 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         timers=rest.timers,
         policy_failures=rest.policy_failures,
     )
+
+
+def _with_models(tables: Mapping[str, Any], names: Names, nodes: Sequence[Node]) -> Any:
+    """Return the table of GPUs of an earlier release with their models."""
+    gpus = thaw_table(tables["gpus"])
+    for node, first in zip(nodes, tables["nodes"].first_gpu.array().tolist(), strict=True):
+        for index, gpu in enumerate(node.gpus):
+            gpus.model[first + index] = names.model(gpu.model)
+    return freeze(gpus)
 
 
 def _stops(rest: _Rest, tasks: Any) -> dict[int, tuple[RunStop, ...]]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headgate.base.errors import Problem, SpecError, nearest
+from headgate.base.errors import Problem, SpecError
 from headgate.journal import Archive
 from headgate.spec.document import clipped
 from headgate.state import JobState, Snapshot
-from headgate.state.lookup import known_row
+from headgate.state.lookup import known_row, near_job
 
 _NEVER = {
     JobState.STOPPING: "is being stopped",
@@ -28,10 +28,7 @@ def unfinished(after: Sequence[str], view: Snapshot, archive: Archive) -> tuple[
         at = _state_of(name, view, archive)
         if at is None:
             problem = f"there is no job '{clipped(name)}'"
-            hint = nearest(name, view.names.job_rows.copy())
-            if not hint.startswith("did you mean"):
-                hint = "headgate jobs --all lists them"
-            problems.append(Problem(path=path, problem=problem, hint=hint))
+            problems.append(Problem(path=path, problem=problem, hint=near_job(view, name)))
         elif at in _NEVER:
             doomed = True
             problem = f"{name} {_NEVER[at]}: a job after it can never start"

@@ -458,14 +458,14 @@ def _report_facts(report: AgentReport) -> dict[str, Any]:
 
 
 def _node(member: Member, report: AgentReport) -> Node:
-    """Return the node of a member; GPU memory as labelled, else as its driver reports."""
-    seen = report.machine.gpus
+    """Return the node of a member; memory and models of GPUs as labelled, else as reported."""
+    seen, models = report.machine.gpus, member.gpu_models
     gpus = tuple(
         Gpu(
             memory_bytes=member.gpu_memory_bytes
             if member.gpu_memory_bytes is not None
             else (seen[i].memory_bytes if i < len(seen) else 0),
-            model=seen[i].name if i < len(seen) else "virtual",
+            model=models[i] if models else (seen[i].name if i < len(seen) else "virtual"),
         )
         for i in range(member.gpus)
     )

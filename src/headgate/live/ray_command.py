@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Sequence
 from importlib import util
 
 from headgate.live.ray_ports import PortBlock
 from headgate.model import Node
 
 NAME_LABEL, RACK_LABEL, MEMORY_LABEL = "headgate-node", "headgate-rack", "headgate-gpu-memory"
+MODEL_LABEL = "headgate-gpu-model"
 ABOVE_RACKS = ("headgate-core", "headgate-aggregation")
 """Labels of the switches above a node's rack, from the top."""
 
@@ -37,6 +40,8 @@ DRIVER_SETTINGS = {
 }
 """The environment of a driver, of any cluster."""
 
+_WORD = re.compile(r"[A-Za-z0-9]+")
+_UNKNOWN = "unknown"
 _STORE_BYTES = 80_000_000  # shards travel by Flight, so Ray's own object stores stay small
 
 
@@ -57,11 +62,28 @@ def node_command(address: str, node: Node, host: str, temp: str, ports: PortBloc
     labels = {NAME_LABEL: node.id, RACK_LABEL: node.rack}
     if node.gpus:
         labels[MEMORY_LABEL] = str(min(gpu.memory_bytes for gpu in node.gpus))
+        labels |= _model_label([gpu.model for gpu in node.gpus])
     return [
         *_ray_start(host, temp, ports),
         *(f"--address={address}", f"--num-cpus={node.cpus}", f"--num-gpus={len(node.gpus)}"),
         *("--labels", ",".join(f"{key}={value}" for key, value in labels.items())),
     ]
+
+
+def _model_label(models: Sequence[str]) -> dict[str, str]:
+    """Return the label with the models of GPUs: one, or one each; words are joined by hyphens."""
+    if not any(models):
+        return {}
+    names = ["-".join(_WORD.findall(model)) or _UNKNOWN for model in models]
+    return {MODEL_LABEL: ".".join(names if len(set(names)) > 1 else names[:1])}
+
+
+def models_of(label: str | None, count: int) -> tuple[str, ...] | None:
+    """Return the model of each GPU of a node, as its label says, "" if unknown; None without."""
+    if label is None:
+        return None
+    models = ["" if name == _UNKNOWN else name for name in label.split(".")]
+    return tuple(models * count if len(models) == 1 else (models + [""] * count)[:count])
 
 
 def _ray_start(host: str, temp: str, ports: PortBlock) -> list[str]:

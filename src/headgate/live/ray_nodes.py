@@ -16,6 +16,7 @@ import os
 import secrets
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -28,7 +29,7 @@ from typing import Any
 
 import psutil
 
-from headgate.base.errors import HeadgateError, WorldError
+from headgate.base.errors import HeadgateError, Problem, WorldError
 from headgate.live.packet_filter import (
     Shield,
     lets_others_in,
@@ -40,10 +41,12 @@ from headgate.live.ray_command import (
     ABOVE_RACKS,
     DRIVER_SETTINGS,
     MEMORY_LABEL,
+    MODEL_LABEL,
     NAME_LABEL,
     RACK_LABEL,
     SETTINGS,
     head_command,
+    models_of,
     node_command,
 )
 from headgate.live.ray_ports import PortBlock, claimed_ports
@@ -111,6 +114,7 @@ class Member:
     gpus: int
     cpus: int
     gpu_memory_bytes: int | None
+    gpu_models: tuple[str, ...] | None = None
     custom: tuple[tuple[str, int], ...] = ()
 
 
@@ -129,7 +133,7 @@ def start_nodes(
     already, or a node does not come up within `wait_s` seconds (with the end of its log); no
     process is left running then.
     """
-    _need_ray()
+    need_ray()
     state.mkdir(parents=True, exist_ok=True)
     if local_cluster(state) is not None:
         raise WorldError(f"{state} already has a cluster; end it first")
@@ -330,7 +334,7 @@ def connect(address: str, *, token: str | None = None) -> None:
     one. `token` is the path of the cluster's token file, for a cluster that requires one. Raises
     WorldError when no cluster responds there: immediately if no process listens.
     """
-    _need_ray()
+    need_ray()
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
@@ -394,15 +398,16 @@ def short_error(error: Exception) -> str:
 
 def _member(entry: Mapping[str, Any]) -> Member:
     labels, resources = entry["Labels"], entry["Resources"]
-    memory = labels.get(MEMORY_LABEL)
+    memory, gpus = labels.get(MEMORY_LABEL), int(resources.get("GPU", 0))
     return Member(
         name=labels.get(NAME_LABEL, entry["NodeManagerAddress"]),
         ray_id=entry["NodeID"],
         rack=_rack(labels),
         address=entry["NodeManagerAddress"],
-        gpus=int(resources.get("GPU", 0)),
+        gpus=gpus,
         cpus=int(resources.get("CPU", 0)),
         gpu_memory_bytes=None if memory is None else int(memory),
+        gpu_models=models_of(labels.get(MODEL_LABEL), gpus),
         custom=_custom(resources),
     )
 
@@ -423,9 +428,12 @@ def _custom(resources: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(own.items()))
 
 
-def _need_ray() -> None:
+def need_ray() -> None:
+    """Raise WorldError, with what to install, where Ray is missing."""
     if util.find_spec("ray") is None:
-        raise WorldError("Ray is not installed; install Headgate with its 'live' extra")
+        text = f"Ray is not installed for {sys.executable}; only simulations run without it"
+        hint = f"{sys.executable} -m pip install 'headgate[live]'"
+        raise WorldError([Problem(path="", problem=text, hint=hint)])
 
 
 def _loopback(number: int) -> str:

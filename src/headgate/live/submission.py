@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from headgate.base.errors import Problem, SpecError
+from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError
 from headgate.journal import Archive
 from headgate.live.account import Account, account_for, file_sizes, unusable, why_unusable
 from headgate.live.claims import DatasetClaims
@@ -27,6 +27,7 @@ from headgate.protocol.reasons import NothingFits, PolicyRefuses, QueueTooSmall
 from headgate.spec import JobFile, expand, resources_key
 from headgate.spec.document import clipped
 from headgate.spec.environment import unsent
+from headgate.spec.where import unknown_nodes
 from headgate.state import Snapshot
 
 
@@ -169,6 +170,7 @@ class Submissions:
             known = ", ".join(sorted(view.names.queue_rows))
             problem = f"there is no queue '{job_file.queue}'"
             raise SpecError([Problem(path="queue", problem=problem, hint=f"known: {known}")])
+        _reject_unknown_nodes(job_file, view)
         earlier = unfinished([*job_file.after, *after], view, self._archive)
         job = expand(
             job_file,
@@ -259,6 +261,18 @@ def _rejected(job_file: JobFile, job: Job, reason: Reason) -> SpecError:
     code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
     problem = Problem(path=path, problem=reason.cause(), hint=reason.way_out())
     return SpecError([problem], code=code)
+
+
+def _reject_unknown_nodes(job_file: JobFile, view: Snapshot) -> None:
+    """Raise SpecError for nodes that were never part of the cluster, unless it waits for some."""
+    known = {} if job_file.wait_for_node else view.names.node_rows
+    problems = [
+        Problem(path=f"{key}[{number}]", problem=problem, hint=hint())
+        for key, number, problem, hint in unknown_nodes(job_file.nodes, job_file.exclude, known)
+        if known
+    ]
+    if problems:
+        raise SpecError(problems[:MOST_PROBLEMS], code="infeasible")
 
 
 def _reject_unsent(job_file: JobFile) -> None:

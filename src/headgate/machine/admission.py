@@ -373,7 +373,7 @@ def _starts_together(snapshot: Snapshot, starts: Starts, possible: Bools) -> Boo
     grants = ManyGrants(
         snapshot, tasks.demand.take(task), starts.node, starts.gpu_offset, starts.gpu
     )
-    if grants.in_part:
+    if grants.need_ledger:
         return None
     can = (tasks.state.take(task) == TaskState.WAITING) & grants.fit_alone()
     can &= snapshot.nodes.alive.take(starts.node) > snapshot.nodes.draining.take(starts.node)

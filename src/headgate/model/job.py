@@ -27,7 +27,8 @@ class Task:
 
     A run holds the task's `demand`: `gpus` GPUs, whole or `gpu_milli` thousandths of each, and
     `cpus`, `memory_bytes` and `custom` (name, thousandths) of its node. Without `cpus` (None), a
-    task holds one CPU if it has no GPU, else none.
+    task holds one CPU if it has no GPU, else none. `gpu_models`, `nodes` and `exclude` are those of
+    `Demand`.
 
     `compute_s` is the computing time after reading, where known (always in a simulation). The
     program saves a checkpoint every `checkpoint_s` seconds of computing (0: never) on a path that
@@ -47,6 +48,9 @@ class Task:
     output_bytes: int = 0
     parts: int = 1
     checkpoint_s: float = 0.0
+    gpu_models: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
 
     @property
     def demand(self) -> Demand:
@@ -59,6 +63,9 @@ class Task:
             gpus=self.gpus,
             gpu_milli=self.gpu_milli,
             gpu_memory_bytes=self.gpu_memory_bytes,
+            gpu_models=self.gpu_models,
+            nodes=self.nodes,
+            exclude=self.exclude,
         )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.model.gpu_models import is_model
+
 WHOLE = 1000
 """Thousandths in one CPU, one unit of a custom kind, one GPU."""
 
@@ -34,6 +36,9 @@ class Demand:
     least `gpu_memory_bytes`, and the run holds all of its memory. Or it holds a part, `gpu_milli`
     thousandths: then it holds `gpu_memory_bytes` of the GPU's memory, or, where that is 0, the same
     share of it. `custom` are (name, thousandths), by name.
+
+    Its GPUs are of one of `gpu_models` (`is_model`), its node is one of `nodes` and none of
+    `exclude`; without any, all are.
     """
 
     cpus_milli: int = 0
@@ -42,6 +47,22 @@ class Demand:
     gpus: int = 0
     gpu_milli: int = WHOLE
     gpu_memory_bytes: int = 0
+    gpu_models: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def restricted(self) -> bool:
+        """Whether it is for certain models of GPUs, or for certain nodes, only."""
+        return bool(self.gpu_models or self.nodes or self.exclude)
+
+    def accepts_model(self, model: str) -> bool:
+        """Return whether it may hold GPUs of a model."""
+        return not self.gpu_models or any(is_model(asked, model) for asked in self.gpu_models)
+
+    def accepts_node(self, node: str) -> bool:
+        """Return whether it may run on a node of this name."""
+        return (not self.nodes or node in self.nodes) and node not in self.exclude
 
     @property
     def gpus_milli(self) -> int:

@@ -26,11 +26,14 @@ class MaxMin:
         O(jobs x log(GPUs held)).
         """
 
-    def allocate_by_class(self, held: Ints, tasks: Ints, gpus: Ints, won: Ints) -> Ints:
-        """Return how many GPUs of several classes each job gets, `[jobs]`, `won` among them.
+    def allocate_by_type(
+        self, held: Ints, tasks: Ints, gpus: Ints, won: Ints, most: Ints, accepts: Bools
+    ) -> Ints:
+        """Return how many GPUs of several kinds each job gets, `[jobs]`, `won` among them.
 
-        `tasks`, `[jobs, classes]`, are those to serve, `gpus`, `[classes]`, those to allocate.
-        O(`allocate`) if all tasks fit all GPUs, else O(classes x log(GPUs)) times that.
+        `tasks`, `[jobs, types]`, are those to serve, `gpus`, `[kinds]`, those to allocate, `most`,
+        `[jobs]`, as many as a job may get; `accepts`, `[types, kinds]`, is which GPUs a task may
+        get. O(`allocate`) if all tasks fit all GPUs, else O(types x log(GPUs)) times that.
         """
 
 def recount(
@@ -39,21 +42,20 @@ def recount(
     before: Bytes,
     gpus_milli: Ints,
     wide: Bools,
-    memory_bytes: Ints,
+    types: Ints,
     job: Int32s,
     *,
     flags: Bytes,
-    class_bytes: Ints,
     index: Ints,
     table: Ints,
 ) -> tuple[Ints, Ints, Ints, Ints]:
     """Update the table of a `Census`, in place, for tasks that changed from `before` to `state`.
 
-    Of each task: its row, ascending, the thousandths of GPUs that it needs, whether it is wide, the
-    memory on each GPU, and the row of its job. `flags`, by state, are 1 for unfinished plus 2 for
+    Of each task: its row, ascending, the thousandths of GPUs that it needs, whether it is wide, its
+    type (`GpuKinds`), and the row of its job. `flags`, by state, are 1 for unfinished plus 2 for
     waiting; `index`, by job, is its row in the table, negative if it is not in flight. Returns the
     fields of a `WaitingChange`. Raises ValueError if arrays do not match or an index is out of
-    range. O(tasks x log(classes)).
+    range. O(tasks).
     """
 
 def recount_idle(

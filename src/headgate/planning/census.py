@@ -1,4 +1,4 @@
-"""The tasks of jobs in flight, counted by job and memory class, updated by changes."""
+"""The tasks of jobs in flight, counted by job and type (`GpuKinds`), updated by changes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headgate.model import WHOLE, Demand
 from headgate.planning._native import recount
+from headgate.planning.gpu_kinds import GpuKinds
 from headgate.planning.shares import Ints
 from headgate.state import Snapshot, TaskState
 
@@ -42,7 +43,7 @@ class DemandSizes:
     """The GPUs of each demand, `[demands]`."""
 
     gpus_milli: Ints  # thousandths, at least 1 of a demand for GPUs
-    wide: Bools  # several GPUs, or parts of them
+    wide: Bools  # see `is_wide`
 
     def after(self, demands: Sequence[Demand]) -> DemandSizes:
         """Return the sizes of demands of which these are the first; O(new ones)."""
@@ -60,8 +61,8 @@ NO_DEMANDS = DemandSizes(gpus_milli=np.zeros(0, np.int64), wide=np.zeros(0, bool
 
 
 def is_wide(demand: Demand) -> bool:
-    """Return whether a task of a demand is wide: on several GPUs, or on parts of GPUs."""
-    return demand.gpus > 1 or demand.in_part
+    """Return whether a task of a demand is wide: on anything but any one whole GPU."""
+    return demand.gpus > 1 or demand.in_part or (demand.gpus == 1 and demand.restricted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -93,7 +94,7 @@ class WaitingChange:
 
     row: Ints  # [waiting] rows of tasks, ascending
     job: Ints  # [waiting] rows of jobs
-    memory_class: Ints  # [waiting] the number of classes if no GPU is large enough
+    type: Ints  # [waiting]
     waited: Ints  # rows of tasks that waited before, ascending
 
 
@@ -106,11 +107,11 @@ def any_of_class(table: Ints) -> Bools:
 
 
 def _whole(milli: Ints) -> Ints:
-    """Return GPUs for thousandths of them, `[rows, classes]`, rounded up."""
+    """Return GPUs for thousandths of them, `[rows, types]`, rounded up."""
     gpus = np.zeros(milli.shape, np.int64)
-    for of_class, column in zip(gpus.T, milli.T, strict=True):
+    for of_type, column in zip(gpus.T, milli.T, strict=True):
         some = np.flatnonzero(column)
-        of_class[some] = -(-column[some] // WHOLE)
+        of_type[some] = -(-column[some] // WHOLE)
     return gpus
 
 
@@ -130,31 +131,31 @@ def index_of(rows: Ints, count: int) -> Ints:
 class Census:
     """The tasks on GPUs of each job in flight, counted; int64 arrays.
 
-    *Wide* tasks are those of gangs, on several GPUs, or on parts of GPUs. `table` has a row per job
-    with four columns by class: unfinished tasks that are not wide, those of them that wait,
-    thousandths of GPUs of unfinished wide tasks, and those of waiting ones. The classes are those
-    of a `Standing`, and one more for tasks that need more memory than any GPU has.
+    *Wide* tasks are those of gangs, and of wide demands (`is_wide`). `table` has a row per job
+    with four columns by type: unfinished tasks that are not wide, those of them that wait,
+    thousandths of GPUs of unfinished wide tasks, and those of waiting ones. The types are those
+    of the kinds of GPUs, and one more, the last one, for tasks that no GPU suits.
     """
 
     job: Ints  # [jobs] rows, ascending
-    classes: int
-    table: Ints  # [jobs, 4 x classes]
+    types: int
+    table: Ints  # [jobs, 4 x types]
     sizes: DemandSizes
 
     @property
     def unfinished(self) -> Ints:
-        """GPUs of unfinished tasks, parts of one rounded up, `[jobs, classes]`."""
+        """GPUs of unfinished tasks, parts of one rounded up, `[jobs, types]`."""
         single, _, wide_milli, _ = self._columns()
         return single + _whole(wide_milli)
 
     @property
     def waiting(self) -> Ints:
-        """Waiting tasks that are not wide, `[jobs, classes]`."""
+        """Waiting tasks that are not wide, `[jobs, types]`."""
         return self._columns()[1]
 
     @property
     def wide(self) -> Ints:
-        """GPUs of waiting wide tasks, parts of one rounded up, `[jobs, classes]`."""
+        """GPUs of waiting wide tasks, parts of one rounded up, `[jobs, types]`."""
         return _whole(self._columns()[3])
 
     @property
@@ -164,17 +165,16 @@ class Census:
 
     def _columns(self) -> tuple[Ints, Ints, Ints, Ints]:
         first, second, third, fourth = (
-            self.table[:, n * self.classes : (n + 1) * self.classes] for n in range(4)
+            self.table[:, n * self.types : (n + 1) * self.types] for n in range(4)
         )
         return first, second, third, fourth
 
     def after(
-        self, changes: TaskChanges, class_bytes: Ints, job: Ints
+        self, changes: TaskChanges, kinds: GpuKinds, job: Ints
     ) -> tuple[Census, WaitingChange]:
         """Return the census after changes, for the jobs `job` in flight, and the waiting tasks.
 
-        No task counts as unfinished before its job is in flight.
-        O(changes x log(classes) + jobs x classes).
+        No task counts as unfinished before its job is in flight. O(changes + jobs x types).
         """
         snapshot, rows = changes.snapshot, changes.rows
         tasks, jobs = snapshot.tasks, len(snapshot.jobs.state)
@@ -186,25 +186,24 @@ class Census:
             table = np.concatenate([self.table, empty])[index]
         sizes = self.sizes.after(snapshot.names.demands)
         demand, its_job = tasks.demand.take(rows), tasks.job.take(rows)
-        row, of_job, memory_class, waited = recount(
+        row, of_job, types, waited = recount(
             numbers_of(rows),
             tasks.state.take(rows),
             changes.before,
             sizes.gpus_milli[demand],
             sizes.wide[demand] | (snapshot.jobs.gang.take(its_job) > 0),
-            tasks.memory_bytes.take(rows),
+            kinds.of_demand[demand],
             its_job,
             flags=_FLAGS,
-            class_bytes=class_bytes,
             index=index_of(job, jobs),
             table=table,
         )
-        census = Census(job=job, classes=self.classes, table=table, sizes=sizes)
-        return census, WaitingChange(row=row, job=of_job, memory_class=memory_class, waited=waited)
+        census = Census(job=job, types=self.types, table=table, sizes=sizes)
+        return census, WaitingChange(row=row, job=of_job, type=types, waited=waited)
 
 
-def empty_census(classes: int) -> Census:
+def empty_census(types: int) -> Census:
     """Return the census of no job."""
     none = np.zeros(0, np.int64)
-    table = np.zeros((0, 4 * classes), np.int64)
-    return Census(job=none, classes=classes, table=table, sizes=NO_DEMANDS)
+    table = np.zeros((0, 4 * types), np.int64)
+    return Census(job=none, types=types, table=table, sizes=NO_DEMANDS)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from headgate.base.text import enumerated
+from headgate.base.text import enumerated, one_of
 from headgate.base.units import format_size
 from headgate.model import UNLIMITED, WHOLE, Demand, Node, Task, amount_of
 from headgate.planning.shares import Ints
@@ -31,13 +32,35 @@ def demand_text(demand: Demand) -> str:
 def gpus_text(demand: Demand) -> str:
     """Return the text of the GPUs of a demand for messages."""
     memory = format_size(demand.gpu_memory_bytes) if demand.gpu_memory_bytes else ""
+    model = model_text(demand)
+    one = f"1 {model} GPU" if model else "a GPU"
     if not demand.in_part:
-        gpus = f"{demand.gpus} GPUs" if demand.gpus != 1 else "a GPU"
+        gpus = f"{demand.gpus} {model}{model and ' '}GPUs" if demand.gpus != 1 else one
         return f"{gpus} with {memory}" if memory else gpus
     if not demand.gpu_milli:
-        return f"{memory} of a GPU's memory"
-    share = f"{amount_of(demand.gpu_milli)} of a GPU"
+        return f"{memory} of the memory of {one}" if model else f"{memory} of a GPU's memory"
+    share = f"{amount_of(demand.gpu_milli)} of {one}"
     return f"{share} with {memory} of its memory" if memory else share
+
+
+def model_text(demand: Demand) -> str:
+    """Return the words for the models of GPUs that a demand accepts, "" for all."""
+    return one_of(demand.gpu_models) if demand.gpu_models else ""
+
+
+def one_node_text(demand: Demand) -> str:
+    """Return the words for the one node on which a task of a demand runs."""
+    if demand.nodes:
+        among = [name for name in demand.nodes if name not in demand.exclude]
+        return one_of(among) if among else "no node"
+    return f"one node other than {one_of(demand.exclude)}" if demand.exclude else "one node"
+
+
+def accepted_text(demand: Demand) -> str:
+    """Return the words for the nodes that a demand accepts, "" for all."""
+    if demand.nodes:
+        return f"on {one_node_text(demand)}"
+    return f"not on {one_of(demand.exclude)}" if demand.exclude else ""
 
 
 def by_size(demand: Demand) -> tuple[int, int]:
@@ -47,12 +70,12 @@ def by_size(demand: Demand) -> tuple[int, int]:
 
 def runs_that_fit(node: Node, demand: Demand) -> int:
     """Return the number of runs of a demand that fit an idle node together, or UNLIMITED."""
-    bounds = [UNLIMITED]
+    bounds = [UNLIMITED if demand.accepts_node(node.id) else 0]
     if demand.in_part:
-        bounds.append(_runs_in_part([_parts(g.memory_bytes, demand) for g in node.gpus], demand))
+        parts = [_parts(g.memory_bytes, demand) for g in node.gpus if demand.accepts_model(g.model)]
+        bounds.append(_runs_in_part(parts, demand))
     elif demand.gpus:
-        fitting = sum(gpu.memory_bytes >= demand.gpu_memory_bytes for gpu in node.gpus)
-        bounds.append(fitting // demand.gpus)
+        bounds.append(gpus_that_fit(node, demand) // demand.gpus)
     if demand.cpus_milli:
         bounds.append(WHOLE * node.cpus // demand.cpus_milli)
     if demand.memory_bytes and node.memory_bytes is not None:
@@ -81,13 +104,18 @@ def infeasible_demand(demand: Demand, nodes: Iterable[Node]) -> str:
     """Return why no idle node fits a run of a demand, or "" if one does."""
     if any(runs_that_fit(node, demand) for node in nodes):
         return ""
-    return f"needs {demand_text(demand)} on one node, and no node has that"
+    return f"needs {demand_text(demand)} on {one_node_text(demand)}, and no node has that"
 
 
 def most_on_one_node(demand: Demand, nodes: Sequence[Node]) -> str:
-    """Return what nodes have at most of that of which none has enough for a demand."""
-    limits = []
-    if demand.gpus and not any(_gpus_that_fit(node, demand) >= demand.gpus for node in nodes):
+    """Return what nodes have at most of that of which none has enough for a demand.
+
+    Nodes that it does not accept do not count.
+    """
+    limits, nodes = [], [node for node in nodes if demand.accepts_node(node.id)]
+    if not nodes:
+        return "which is not up"
+    if demand.gpus and not any(gpus_that_fit(node, demand) >= demand.gpus for node in nodes):
         limits.append(_gpu_limit(demand, nodes))
     slots = max((node.cpus for node in nodes), default=0)
     if demand.cpus_milli > WHOLE * slots:
@@ -104,27 +132,36 @@ def most_on_one_node(demand: Demand, nodes: Sequence[Node]) -> str:
     if not limits:
         return "no node has all of it together"
     at_most = "" if all(limit.startswith("no ") for limit in limits) else "at most "
-    return f"nodes have {at_most}{enumerated(limits)}"
+    have = "these nodes have" if demand.nodes or demand.exclude else "nodes have"
+    return f"{have} {at_most}{enumerated(limits)}"
 
 
-def _gpus_that_fit(node: Node, demand: Demand) -> int:
-    """Return how many GPUs of a node are large enough for a demand."""
+def gpus_that_fit(node: Node, demand: Demand) -> int:
+    """Return how many GPUs of a node suit a demand, none of one that it does not accept."""
+    if not demand.accepts_node(node.id):
+        return 0
+    gpus = [gpu for gpu in node.gpus if demand.accepts_model(gpu.model)]
     if demand.in_part:
-        return sum(_parts(gpu.memory_bytes, demand) > 0 for gpu in node.gpus)
-    return sum(gpu.memory_bytes >= demand.gpu_memory_bytes for gpu in node.gpus)
+        return sum(_parts(gpu.memory_bytes, demand) > 0 for gpu in gpus)
+    return sum(gpu.memory_bytes >= demand.gpu_memory_bytes for gpu in gpus)
 
 
 def _gpu_limit(demand: Demand, nodes: Sequence[Node]) -> str:
-    most = max((_gpus_that_fit(node, demand) for node in nodes), default=0)
-    largest = max((gpu.memory_bytes for node in nodes for gpu in node.gpus), default=None)
-    if largest is None:
+    most = max((gpus_that_fit(node, demand) for node in nodes), default=0)
+    gpus = [gpu for node in nodes for gpu in node.gpus]
+    if not gpus:
         return "no GPU"
+    of_model = [gpu.memory_bytes for gpu in gpus if demand.accepts_model(gpu.model)]
+    if not of_model:
+        names = sorted({gpu.model or "GPUs of unknown model" for gpu in gpus})
+        return f"no {one_of(demand.gpu_models)} GPU (but {enumerated(names)})"
     if not most:
-        return f"GPUs with {format_size(largest)}"
-    gpus = "1 GPU" if most == 1 else f"{most} GPUs"
-    return (
-        f"{gpus} with {format_size(demand.gpu_memory_bytes)}" if demand.gpu_memory_bytes else gpus
-    )
+        return f"{_gpus_of_model(demand)} with {format_size(max(of_model))}"
+    return gpus_text(replace(demand, gpus=most, gpu_milli=WHOLE)).replace("a GPU", "1 GPU", 1)
+
+
+def _gpus_of_model(demand: Demand) -> str:
+    return f"{one_of(demand.gpu_models)} GPUs" if demand.gpu_models else "GPUs"
 
 
 def infeasible_gang(
@@ -167,10 +204,20 @@ def _at_least(demand: Demand, other: Demand) -> bool:
         and demand.gpus >= other.gpus
         and demand.gpu_milli >= other.gpu_milli
         and demand.in_part == other.in_part
+        and _is_as_narrow(demand, other)
         and demand.gpu_memory_bytes >= other.gpu_memory_bytes
         and demand.cpus_milli >= other.cpus_milli
         and demand.memory_bytes >= other.memory_bytes
         and all(custom.get(name, 0) >= milli for name, milli in other.custom)
+    )
+
+
+def _is_as_narrow(demand: Demand, other: Demand) -> bool:
+    """Return whether a demand plainly accepts no model and no node that another one does not."""
+    return (
+        (not other.gpu_models or demand.gpu_models == other.gpu_models)
+        and (not other.nodes or demand.nodes == other.nodes)
+        and set(other.exclude) <= set(demand.exclude)
     )
 
 
@@ -254,10 +301,15 @@ def no_room(scratch: Scratch, task: int) -> Reason:
 
 def lacking_resource(
     scratch: Scratch, demand: int, beside: Ints, nodes: Ints
-) -> Shortage | NoFittingNode:
+) -> Shortage | NoFittingNode | NothingFits:
     """Return what the nodes of `beside`, those of `nodes` with GPUs for a demand, lack for it."""
     names, free = scratch.snapshot.names, scratch.ledger.nodes.free
     spec = names.demands[demand]
+    if spec.restricted:
+        accepted = scratch.ledger.accepted_nodes(demand)
+        beside, nodes = beside[accepted[beside]], nodes[accepted[nodes]]
+        if not len(nodes):
+            return NothingFits(need=f"{demand_text(spec)} on {one_node_text(spec)}")
     for kind, amount in names.needs[demand]:
         most = max(0, int(free.kind(kind)[beside].max(initial=0)))
         if most < amount:

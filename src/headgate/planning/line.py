@@ -20,6 +20,7 @@ from headgate.planning.standing import Standing
 from headgate.planning.units import Unit
 from headgate.planning.wide import WideUnits
 from headgate.protocol import Memo
+from headgate.protocol.reasons import KeptFor
 from headgate.state import Scratch
 
 IN_LINE_SINCE = "in_line_since"
@@ -37,6 +38,7 @@ class Line:
         self._idle_nodes: dict[tuple[tuple[int, ...], bool], list[int]] = {}  # by shape
         self.kept: list[int] = []
         """Nodes (rows) that are kept for the first in line; closed in the scratch's ledger."""
+        self._first = -1  # for which they are kept
         self.kept_milli = 0
         """Thousandths of GPUs for which its queue keeps room below its ceiling."""
 
@@ -68,6 +70,7 @@ class Line:
                 nodes = self._nodes_for(unit)
                 milli = self._wide.place_one(job, room_milli=room_milli, among=nodes)
                 if not milli:
+                    self._first = job
                     self._keep(nodes, unit)
         if milli:
             self._since[job] = -1.0
@@ -76,6 +79,18 @@ class Line:
     def end(self) -> None:
         """Open the nodes that were kept."""
         self._scratch.ledger.close([])
+
+    def why(self, job: int) -> KeptFor | None:
+        """Return that the GPUs left are kept for another job than this one, if some are."""
+        free = int(self._scratch.ledger.nodes.free_gpus.array()[self.kept].sum())
+        if not free or job == self._first:
+            return None
+        first = self._scratch.snapshot.job(int(self._now.jobs[self._first]))
+        return KeptFor(job=first.id, free_gpus=free)
+
+    def why_row(self, row: int) -> KeptFor | None:
+        """Return the same of the job of a row."""
+        return self.why(int(np.searchsorted(self._now.jobs, row)))
 
     def memo(self) -> Memo:
         """Return the times that have changed, by row of the job."""

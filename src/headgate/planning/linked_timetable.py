@@ -188,9 +188,9 @@ class LinkedTimetable(PackedTimetable):
         self, unit: Unit, demand: int, count: int, run_s: float, before: float
     ) -> Iterator[tuple[float, Ints]]:
         """Yield times after now and before one at which GPUs become free, and the room then."""
-        spec, alive = self._demands[demand], len(self._scratch.snapshot.nodes.alive)
+        alive = len(self._scratch.snapshot.nodes.alive)
         available = self._available(self._every, self.now, run_s)
-        available = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+        available = np.where(self.suits(demand)[self._every], available, math.inf)
         node, free_at = self._places(demand, available, 1 if unit.distinct_nodes else count)
         times = np.unique(free_at)
         times = times[(times > self.now) & (times < before)]
@@ -242,9 +242,9 @@ class LinkedTimetable(PackedTimetable):
             yield from super()._gpus_now(demand, node, run_s, places)
             return
         low, high = np.searchsorted(self._node, (node, node + 1))
-        rows, memory = self._row[low:high], self._memory[low:high]
+        rows = self._row[low:high]
         usable = np.zeros(len(self._free_at), bool)
-        usable[rows] = self._usable_now(spec, rows, memory, run_s)
+        usable[rows] = self._usable_now(demand, rows, run_s)
         most = min(places, int(usable[rows].sum()) // spec.gpus)
         free = Room(
             room=np.zeros(0, np.int64),

@@ -146,7 +146,7 @@ def _moves_for(
     same = len(set(unit.demands)) == 1 and spec.gpus and not spec.in_part
     if not same or not isinstance(tree, Tree) or grants_of_moves(snapshot)[0]:
         return None
-    view, count = _View(scratch, spec.gpu_memory_bytes, price), len(unit.tasks) * spec.gpus
+    view, count = _View(scratch, unit.demands[0], price), len(unit.tasks) * spec.gpus
     if view.idle.sum() < count:
         return None
     runs = view.runs()
@@ -166,13 +166,14 @@ def _ranked(tree: Tree) -> RankedTree:
 class _View:
     """The GPUs of a snapshot as leaves; `idle` are those that suit a unit and are free."""
 
-    def __init__(self, scratch: Scratch, memory_bytes: int, price: MovePrice) -> None:
-        self._snapshot, self._memory, self._price = scratch.snapshot, memory_bytes, price
+    def __init__(self, scratch: Scratch, demand: int, price: MovePrice) -> None:
+        self._snapshot, self._price = scratch.snapshot, price
         self._ledger, self._moved = scratch.ledger, scratch.snapshot.memo(MOVED)
         snapshot, fabric = scratch.snapshot, Fabric.of(scratch.snapshot)
         self._leaf, self._gpu = fabric.gpu_leaf, fabric.leaf_gpu
         self._node = snapshot.gpus.node.array().astype(np.int64)
-        self._suits: Bools = snapshot.gpus.memory_bytes.array() >= memory_bytes
+        self._suits: Bools = self._ledger.suits(demand)
+        self._of_all: dict[int, bool] = {}  # by demand: whether a run may hold all that suit
         free = (snapshot.gpus.task.array() == GPU_FREE) & self._suits & (self._leaf >= 0)
         for start in scratch.starts:
             free[self._rows(start.node, start.gpus)] = False
@@ -191,10 +192,7 @@ class _View:
             if any(tasks.state[task] != TaskState.RUNNING for task in unit):
                 continue
             specs = [self._snapshot.demand(task) for task in unit]
-            whole = all(
-                spec.gpus and not spec.in_part and spec.gpu_memory_bytes <= self._memory
-                for spec in specs
-            )
+            whole = all(self._may_hold_all(tasks.demand[task]) for task in unit)
             job = self._snapshot.job(tasks.job[unit.start])
             one_node = len({tasks.node[task] for task in unit}) == 1
             single = all(spec.gpus == 1 for spec in specs) and not job.distinct_nodes
@@ -208,6 +206,14 @@ class _View:
                 price = round(1e3 * (cost + self._lost(unit)))
                 found.append(_Runs(unit, Held(np.sort(self._leaf[rows]), price), cost))
         return found
+
+    def _may_hold_all(self, demand: int) -> bool:
+        """Return whether a run may hold, as whole ones, all GPUs that suit the unit."""
+        if demand not in self._of_all:
+            spec, suits = self._snapshot.names.demands[demand], self._ledger.suits(demand)
+            whole = bool(spec.gpus) and not spec.in_part
+            self._of_all[demand] = whole and bool(suits[self._suits].all())
+        return self._of_all[demand]
 
     def _lost(self, unit: range) -> float:
         """Return the GPU seconds that runs have lost by earlier moves, on average of their job."""

@@ -46,7 +46,7 @@ class PackedTimetable(Timetable):
         nodes = np.flatnonzero(room >= len(tasks))
         if len(nodes) > 1 and (not distinct or len(tasks) == 1):
             is_open = np.zeros(len(self._free_at), bool)
-            is_open[self._row] = self._usable_now(spec, self._row, self._memory, run_s)
+            is_open[self._row] = self._usable_now(demand, self._row, run_s)
             best = self._best(demand, tasks, nodes, is_open, run_s)
             if best is not None:
                 return self._place_on([best[0]] * len(tasks), demand, tasks, run_s)

@@ -51,7 +51,7 @@ class PlacedTimetable(Timetable):
         if room.sum() < len(tasks):
             return False
         usable = np.zeros(len(self._free_at), bool)
-        usable[self._row] = self._usable_now(spec, self._row, self._memory, run_s)
+        usable[self._row] = self._usable_now(demand, self._row, run_s)
         held = self._scratch.ledger.gpus.task.array() != GPU_FREE
         held |= self._free_at > self.now
         now = self._room(room, usable, held, self.now, self.reserved_from)
@@ -163,8 +163,7 @@ class PlacedTimetable(Timetable):
         latest = np.zeros(len(held))
         latest[self._row] = np.where(available < UNKNOWN_AT, -available, -UNKNOWN_AT)
         for demand, count in demands:
-            spec = self._demands[demand]
-            fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            fits = np.where(self.suits(demand)[self._row], available, math.inf)
             if distinct and anchors:
                 fits[np.isin(self._node, anchors)] = math.inf
             node, free_at = self._places(demand, fits, 1 if distinct else count)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headgate.model import WHOLE, Job, Node, Task
+from headgate.planning.fit import gpus_that_fit
 
 
 def with_cpus_of_gpus(job: Job, nodes: Sequence[Node]) -> Job:
@@ -25,6 +26,6 @@ def _with_cpus(task: Task, nodes: Sequence[Node]) -> Task:
     parts = [
         WHOLE * node.cpus * task.gpus // len(node.gpus)
         for node in nodes
-        if sum(gpu.memory_bytes >= task.gpu_memory_bytes for gpu in node.gpus) >= task.gpus
+        if gpus_that_fit(node, task.demand) >= task.gpus
     ]
     return replace(task, cpus=min(parts) / WHOLE) if parts else task

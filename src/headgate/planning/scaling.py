@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from headgate.model import UNLIMITED, WHOLE, Demand, Node
 from headgate.model.scaling import Scaling, Shape
-from headgate.planning.fit import by_size, demand_text, runs_that_fit
+from headgate.planning.fit import by_size, demand_text, gpus_that_fit, runs_that_fit
 from headgate.state import State
 
 
@@ -118,7 +118,7 @@ def _size(shape: Shape) -> tuple[float, int, int, int]:
 def _covered(shape: Shape, demand: Demand) -> float:
     """Return the least part of what a demand needs that a shape has, over all kinds, at most 1."""
     custom = dict(shape.custom)
-    large = sum(gpu.memory_bytes >= demand.gpu_memory_bytes for gpu in shape.gpus)
+    large = gpus_that_fit(shape.node("", ""), demand)
     memory = math.inf if shape.memory_bytes is None else shape.memory_bytes
     pairs: list[tuple[float, int]] = [(large, demand.gpus), (WHOLE * shape.cpus, demand.cpus_milli)]
     pairs += [(memory, demand.memory_bytes)]

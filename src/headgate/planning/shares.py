@@ -10,8 +10,10 @@ computed in bulk, not one GPU at a time.
 With jobs of one queue, one user and one priority this is the share of the flow paper, section 5:
 `min(floor(GPUs / jobs), tasks)`, the rest one by one in order of arrival.
 
-GPUs differ in memory, in *classes* 0, 1, ... of ascending memory. A task of class k fits GPUs of
-class k and above. Of a job's tasks, those of the smallest class are counted first.
+GPUs differ in *kinds*, tasks in *types*: which kinds they accept. By default these are classes
+0, 1, ... of ascending memory, and a task of class k accepts GPUs of class k and above. That so many
+tasks of each job fit, of whichever types, is decided by a flow to the kinds: no GPU is counted that
+a job cannot use, and none twice.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from headgate.planning._native import MaxMin
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 NO_CEILING = 1 << 40
 """A `max_gpus` above any number of GPUs: no limit."""
@@ -71,31 +74,43 @@ class Hierarchy:
         """
         return self._max_min.allocate(held, room, gpus)
 
-    def allocate_by_class(
-        self, *, held: Ints, tasks: Ints, gpus: Ints, won: Ints | None = None
+    def allocate_by_type(
+        self,
+        *,
+        held: Ints,
+        tasks: Ints,
+        gpus: Ints,
+        accepts: Bools | None = None,
+        won: Ints | None = None,
+        most: Ints | None = None,
     ) -> Ints:
         """Return how many GPUs each job gets, beyond `held`, `[jobs]`.
 
-        `tasks`, `[jobs, classes]`, are those to serve, `gpus`, `[classes]`, those to allocate.
-        `won`, `[jobs]`, is allocated already, of these GPUs; the result includes it. O(jobs x
-        log(GPUs held)) with one class of GPUs, else O(classes x log(GPUs)) times that.
+        `tasks`, `[jobs, types]`, are those to serve, at most `most`, `[jobs]`, of each job. `gpus`,
+        `[kinds]`, are those to allocate, and `accepts`, `[types, kinds]`, says which a task may
+        get. `won`, `[jobs]`, is allocated already, of these GPUs; the result includes it. O(jobs x
+        log(GPUs held)) with one kind of GPUs, else O(types x log(GPUs)) times that.
         """
         won = np.zeros(self.jobs, np.int64) if won is None else won
-        return self._max_min.allocate_by_class(held, tasks, gpus, won)
+        most = np.full(self.jobs, NO_CEILING) if most is None else most
+        accepts = larger_classes(len(gpus)) if accepts is None else accepts
+        return self._max_min.allocate_by_type(held, tasks, gpus, won, most, accepts)
 
-    def fair_shares(self, unfinished: Ints, gpus: Ints) -> Ints:
+    def fair_shares(self, unfinished: Ints, gpus: Ints, accepts: Bools | None = None) -> Ints:
         """Return the fair shares, read-only; see `fair_shares`. Computed once for equal arrays."""
         if self._fair is None or self._fair[0] is not unfinished or self._fair[1] is not gpus:
             nothing = np.zeros(self.jobs, np.int64)
-            shares = self.allocate_by_class(held=nothing, tasks=unfinished, gpus=gpus)
+            shares = self.allocate_by_type(
+                held=nothing, tasks=unfinished, gpus=gpus, accepts=accepts
+            )
             shares.setflags(write=False)
             self._fair = unfinished, gpus, shares
         return self._fair[2]
 
     def count_allocated(self, *, held: Ints, tasks: Ints, gpus: Ints) -> int:
-        """Return how many GPUs `allocate_by_class` would allocate to all jobs together."""
+        """Return how many GPUs `allocate_by_type` would allocate to all jobs together."""
         if len(gpus) > 1:
-            return int(self.allocate_by_class(held=held, tasks=tasks, gpus=gpus).sum())
+            return int(self.allocate_by_type(held=held, tasks=tasks, gpus=gpus).sum())
         queue, queues = self._queue, len(self._max_gpus)
         left = np.maximum(self._max_gpus - np.bincount(queue, held, queues), 0)
         room = np.minimum(np.bincount(queue, tasks.sum(axis=1), queues), left)
@@ -108,35 +123,49 @@ class Hierarchy:
         return np.where((total > self._max_gpus)[queue], otherwise, wanted)
 
 
-def fair_shares(hierarchy: Hierarchy, *, unfinished: Ints, gpus: Ints) -> Ints:
+def larger_classes(classes: int) -> Bools:
+    """Return which classes of GPU memory tasks of each class accept: it, and all above it."""
+    return np.triu(np.ones((classes, classes), bool))
+
+
+def fair_shares(
+    hierarchy: Hierarchy, *, unfinished: Ints, gpus: Ints, accepts: Bools | None = None
+) -> Ints:
     """Return every job's fair share of all GPUs, `[jobs]`: the target of the flow paper, section 5.
 
-    `unfinished` are its unfinished tasks, `[jobs, classes]`, `gpus` all GPUs, `[classes]`.
+    `unfinished` are its unfinished tasks, `[jobs, types]`, `gpus` all GPUs, `[kinds]`.
     """
-    return hierarchy.fair_shares(unfinished, gpus)
+    return hierarchy.fair_shares(unfinished, gpus, accepts)
 
 
 def entitle(
-    hierarchy: Hierarchy, *, target: Ints, held: Ints, waiting: Ints, free: Ints
+    hierarchy: Hierarchy,
+    *,
+    target: Ints,
+    held: Ints,
+    waiting: Ints,
+    free: Ints,
+    accepts: Bools | None = None,
 ) -> Entitlement:
-    """Return how many of the free GPUs (`free`, `[classes]`) each job may get in this round.
+    """Return how many of the free GPUs (`free`, `[kinds]`) each job may get in this round.
 
     First `clip(target - held, 0, waiting)`, the flow paper's `a_j`, less where a queue would exceed
     its ceiling. The sum may exceed the free GPUs. GPUs that would be left over once all placeable
-    ones of these are used are allocated to jobs with tasks (`waiting`, `[jobs, classes]`) that fit
+    ones of these are used are allocated to jobs with tasks (`waiting`, `[jobs, types]`) that fit
     them.
     """
     room = np.clip(target - held, 0, waiting.sum(axis=1))
     share = hierarchy.allocate(held=held, room=room, gpus=int(room.sum()))
     if len(free) == 1 and share.sum() >= free[0]:  # all free GPUs are used in any case
         return Entitlement(share=share, extra=np.zeros_like(share))
-    counted = np.minimum(np.cumsum(waiting, axis=1), share[:, None])
-    placeable = hierarchy.allocate_by_class(
-        held=held, tasks=np.diff(counted, axis=1, prepend=0), gpus=free
+    placeable = hierarchy.allocate_by_type(
+        held=held, tasks=waiting, gpus=free, accepts=accepts, most=share
     )
     extra = np.zeros_like(share)
     if placeable.sum() < free.sum():
-        extra = hierarchy.allocate_by_class(held=held, tasks=waiting, gpus=free, won=placeable)
+        extra = hierarchy.allocate_by_type(
+            held=held, tasks=waiting, gpus=free, accepts=accepts, won=placeable
+        )
         extra -= placeable
         # Shares that cannot be placed still count, unless a ceiling leaves no room for both.
         share = (

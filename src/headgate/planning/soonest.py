@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from headgate.planning.census import Bools
 from headgate.planning.reservations import Reservation
 from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import Timetable
@@ -20,7 +21,7 @@ class Soonest:
     def __init__(self, snapshot: Snapshot, table: Timetable) -> None:
         """Take the timetable of a round."""
         self._snapshot, self._table = snapshot, table
-        self._by_node: dict[int, _ByNode] = {}  # by the memory of a GPU, at least
+        self._by_node: dict[tuple[int, int], _ByNode] = {}  # by memory at least, or by demand
 
     def reservation(self, unit: Unit) -> Reservation | None:
         """Return what a unit gets if it waits for the GPUs that become free first; None if never.
@@ -33,7 +34,7 @@ class Soonest:
             spec = self._snapshot.names.demands[demand]
             if not spec.gpus:
                 continue
-            here = self._nodes(spec.gpu_memory_bytes, free_at)
+            here = self._nodes(demand, free_at)
             most = 1 if unit.distinct_nodes else len(tasks)
             found = self._places(demand, here, most, len(tasks))
             if found is None:
@@ -48,11 +49,13 @@ class Soonest:
         gpus = np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
         return Reservation(unit=unit, at=at, gpus=gpus)
 
-    def _nodes(self, memory_bytes: int, free_at: Floats) -> _ByNode:
-        if memory_bytes not in self._by_node:
-            self._by_node[memory_bytes] = _ByNode(self._snapshot, memory_bytes)
-        self._by_node[memory_bytes].sort(free_at)
-        return self._by_node[memory_bytes]
+    def _nodes(self, demand: int, free_at: Floats) -> _ByNode:
+        spec = self._snapshot.names.demands[demand]
+        key = spec.gpu_memory_bytes, demand if spec.restricted else -1
+        if key not in self._by_node:
+            self._by_node[key] = _ByNode(self._snapshot, self._table.suits(demand))
+        self._by_node[key].sort(free_at)
+        return self._by_node[key]
 
     def _places(
         self, demand: int, here: _ByNode, most: int, count: int
@@ -76,12 +79,12 @@ class Soonest:
 class _ByNode:
     """The GPUs of each node in the order in which they become free, ties by row.
 
-    `free_at`, `[nodes, GPUs of a node at most]`, are the times, `inf` where there is no GPU or it
-    has too little memory; `node` are the rows of the nodes that are up and have GPUs.
+    `free_at`, `[nodes, GPUs of a node at most]`, are the times, `inf` where there is no GPU that
+    suits; `node` are the rows of the nodes that are up and have GPUs.
     """
 
-    def __init__(self, snapshot: Snapshot, memory_bytes: int) -> None:
-        """Arrange the GPUs that have so much memory; O(nodes x GPUs of a node at most)."""
+    def __init__(self, snapshot: Snapshot, suits: Bools) -> None:
+        """Arrange the GPUs that suit, `[GPU rows]`; O(nodes x GPUs of a node at most)."""
         gpus = snapshot.gpus
         rows = np.flatnonzero(gpus.task.array() != GPU_GONE)
         node = gpus.node.take(rows).astype(np.int64)
@@ -94,7 +97,7 @@ class _ByNode:
         self._rows[which[order], column] = rows[order]
         self._index = np.zeros(len(gpus.node), np.int64)  # of the node of each GPU that is up
         self._index[rows] = which
-        self._suits = self._is_gpu & (gpus.memory_bytes.array() >= memory_bytes)[self._rows]
+        self._suits = self._is_gpu & suits[self._rows]
         self._seen = np.full(len(gpus.node), math.nan)
         self._sorted = self._rows.copy()
         self.free_at = np.full(shape, math.inf)

@@ -19,6 +19,7 @@ from headgate.planning.census import (
     new_tasks,
     task_changes,
 )
+from headgate.planning.gpu_kinds import GpuKinds, gpu_kinds
 from headgate.planning.shares import NO_CEILING, Hierarchy, Ints
 from headgate.state import Changes, JobState, Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE
@@ -28,11 +29,10 @@ from headgate.state.tables import GPU_FREE, GPU_GONE
 class Hardware:
     """The GPUs of the cluster, unchanged while no node joins or is lost; int64 arrays.
 
-    Memory classes are the distinct GPU memories of nodes that are up, ascending.
+    Memory classes are those of `GpuKinds`.
     """
 
     class_bytes: Ints  # [classes] memory of a GPU
-    gpus: Ints  # [classes] GPUs, held or free
     memory_class: Ints  # [GPU rows] -1 if its node is lost
     row: Ints  # [GPUs up] rows, by node, class, row
     cell: Ints  # [GPUs up] node x classes + class, ascending
@@ -43,19 +43,21 @@ class Standing:
     """A snapshot in int64 arrays; `jobs` are those in flight with unfinished tasks on GPUs.
 
     Shares count GPUs: `held`, `unfinished`, `wide`, parts of one rounded up. `waiting` counts tasks
-    that are not wide, each on one whole GPU: only these are in `task`. Wide are the tasks of gangs,
-    on several GPUs, or on parts of GPUs. A task that needs more memory than any GPU has is of the
-    class after the last one, which `unfinished`, `waiting` and `wide` exclude.
+    that are not wide, each on any one whole GPU: only these are in `task`. Wide are the tasks of
+    gangs, on several GPUs or parts of GPUs, and for certain models or nodes. Types are those of
+    `kinds`, of which tasks that are not wide have the first ones, the memory classes. A task that
+    no GPU suits is of the class after the last one; `unfinished`, `waiting` and `wide` exclude it.
     """
 
     snapshot: Snapshot
     hardware: Hardware
+    kinds: GpuKinds
     census: Census
     jobs: Ints  # [jobs] rows, in order of arrival
     held: Ints  # [jobs] GPUs
-    unfinished: Ints  # [jobs, classes] GPUs
+    unfinished: Ints  # [jobs, types] GPUs
     waiting: Ints  # [jobs, classes] tasks on one whole GPU
-    wide: Ints  # [jobs, classes] GPUs that waiting wide tasks need
+    wide: Ints  # [jobs, types] GPUs that waiting wide tasks need
     wide_jobs: Ints  # indices of the jobs with waiting wide tasks, of any class
     has_wide: Bools  # [jobs] whether it has unfinished wide tasks
     task: Ints  # [tasks] rows of the `waiting` tasks of these jobs, ascending
@@ -74,14 +76,38 @@ class Standing:
 
     @property
     def gpus(self) -> Ints:
-        """The GPUs of each class, held or free."""
-        return self.hardware.gpus
+        """The GPUs of each kind, held or free."""
+        return self.kinds.gpus
 
     @property
     def needed(self) -> Ints:
         """GPUs that waiting tasks of each job need, `[jobs]`, where there are large enough ones."""
-        needed: Ints = (self.waiting + self.wide).sum(axis=1)
+        needed: Ints = self.waiting.sum(axis=1) + self.wide.sum(axis=1)
         return needed
+
+    @property
+    def waiting_by_type(self) -> Ints:
+        """Waiting tasks that are not wide, `[jobs, types]`."""
+        waiting = np.zeros_like(self.wide)
+        waiting[:, : len(self.class_bytes)] = self.waiting
+        return waiting
+
+    @property
+    def waiting_by_class(self) -> Ints:
+        """Waiting tasks that are not wide, `[jobs, classes + 1]`: at last those too large."""
+        rows = np.searchsorted(self.census.job, self.jobs)
+        classes = [*range(len(self.class_bytes)), -1]
+        by_class: Ints = self.census.waiting[rows][:, classes]
+        return by_class
+
+    @property
+    def free_of_kind(self) -> Ints:
+        """The free GPUs of each kind."""
+        return self.kinds.counted(self.free_gpu)
+
+    def fair_shares(self) -> Ints:
+        """Return every job's fair share of all GPUs, `[jobs]`; see `planning.shares`."""
+        return self.hierarchy.fair_shares(self.unfinished, self.gpus, self.kinds.accepts)
 
     def without_free(self, some: Bools) -> Standing:
         """Return the standing without some of the GPUs in `free_gpu`, a mask, in `free`."""
@@ -116,22 +142,27 @@ class _Waiting:
 def standing(snapshot: Snapshot) -> Standing:
     """Return the standing of a snapshot; O(GPUs + tasks since the first job in flight)."""
     active, hardware = _active(snapshot), _hardware(snapshot)
-    new = new_tasks(snapshot, _task_range(snapshot, active))
-    empty = empty_census(len(hardware.class_bytes) + 1)
-    census, waiting = empty.after(new, hardware.class_bytes, active)
-    return _build(snapshot, hardware, census, waiting, active, None)
+    rows = _task_range(snapshot, active)
+    is_up = hardware.memory_class >= 0
+    demands = np.unique(snapshot.tasks.demand.span(rows.start, rows.stop)).tolist()
+    kinds = gpu_kinds(snapshot, is_up, hardware.class_bytes, demands)
+    empty = empty_census(len(kinds.accepts) + 1)
+    census, waiting = empty.after(new_tasks(snapshot, rows), kinds, active)
+    return _build(snapshot, hardware, kinds, census, waiting, active, None)
 
 
 def standing_after(before: Standing, snapshot: Snapshot, changes: Changes) -> Standing:
     """Return the standing of a snapshot that differs by `changes` from that of `before`.
 
     No node has joined or was lost in between. O(GPUs + waiting tasks + changes x log), of which
-    only the changes cost more than copying arrays.
+    only the changes cost more than copying arrays; as `standing` for tasks of a new type.
     """
-    active, hardware = _active(snapshot), before.hardware
+    active, kinds = _active(snapshot), before.kinds.after(snapshot.names.demands)
+    if not kinds.know(snapshot.tasks.demand.take(changes.tasks)):
+        return standing(snapshot)
     changed = task_changes(before.snapshot, snapshot, changes.tasks)
-    census, waiting = before.census.after(changed, hardware.class_bytes, active)
-    return _build(snapshot, hardware, census, waiting, active, before)
+    census, waiting = before.census.after(changed, kinds, active)
+    return _build(snapshot, before.hardware, kinds, census, waiting, active, before)
 
 
 def standing_less(now: Standing, scratch: Scratch) -> Standing:
@@ -149,7 +180,7 @@ def standing_less(now: Standing, scratch: Scratch) -> Standing:
     held_milli = snapshot.jobs.held_gpus_milli.take(now.jobs).astype(np.int64)
     np.add.at(held_milli, index, now.census.sizes.gpus_milli[demand])
     held: Ints = -(-held_milli // WHOLE)
-    fits = np.searchsorted(now.class_bytes, snapshot.tasks.memory_bytes.take(task))
+    fits = now.kinds.of_demand[demand]
     wide = now.wide.copy()
     np.subtract.at(wide, (index, fits), -(-now.census.sizes.gpus_milli[demand] // WHOLE))
     free = np.flatnonzero(scratch.ledger.gpus.task.array()[hardware.row] == GPU_FREE)
@@ -177,14 +208,13 @@ def _task_range(snapshot: Snapshot, active: Ints) -> range:
 def _hardware(snapshot: Snapshot) -> Hardware:
     memory_bytes = snapshot.gpus.memory_bytes.array()
     is_up = snapshot.gpus.task.array() != GPU_GONE
-    class_bytes, gpus = np.unique(memory_bytes[is_up], return_counts=True)
+    class_bytes = np.unique(memory_bytes[is_up])
     memory_class = np.where(is_up, np.searchsorted(class_bytes, memory_bytes), -1)
     row = np.flatnonzero(is_up)
     cell = _ints(snapshot.gpus.node)[row] * len(class_bytes) + memory_class[row]
     order = in_order(cell)
     return Hardware(
         class_bytes=class_bytes,
-        gpus=gpus,
         memory_class=memory_class,
         row=row[order],
         cell=cell[order],
@@ -194,15 +224,17 @@ def _hardware(snapshot: Snapshot) -> Hardware:
 def _build(
     snapshot: Snapshot,
     hardware: Hardware,
+    kinds: GpuKinds,
     census: Census,
     changed: WaitingChange,
     active: Ints,
     before: Standing | None,
 ) -> Standing:
     unfinished, wide, classes = census.unfinished, census.wide, len(hardware.class_bytes)
+    types = len(kinds.accepts)
     index = np.flatnonzero(any_of_class(unfinished))
     jobs = active[index]
-    waiting = _waiting(jobs, len(snapshot.jobs.state), changed, before)
+    waiting = _waiting(jobs, len(snapshot.jobs.state), classes, changed, before)
     free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
     nodes = len(snapshot.nodes.alive)
     held_milli = snapshot.jobs.held_gpus_milli.take(jobs).astype(np.int64)
@@ -211,12 +243,13 @@ def _build(
     return Standing(
         snapshot=snapshot,
         hardware=hardware,
+        kinds=kinds,
         census=census,
         jobs=jobs,
         held=held,
-        unfinished=unfinished[index, :classes],
+        unfinished=unfinished[index, :types],
         waiting=census.waiting[index, :classes],
-        wide=wide[index, :classes],
+        wide=wide[index, :types],
         wide_jobs=np.flatnonzero(any_of_class(wide)[index]),
         has_wide=census.has_wide[index],
         task=waiting.task,
@@ -230,13 +263,15 @@ def _build(
     )
 
 
-def _waiting(jobs: Ints, count: int, changed: WaitingChange, before: Standing | None) -> _Waiting:
+def _waiting(
+    jobs: Ints, count: int, classes: int, changed: WaitingChange, before: Standing | None
+) -> _Waiting:
     """Return the waiting tasks: those of `before` that are unchanged, and those that wait now.
 
-    `count` is the number of rows of jobs.
+    `count` is the number of rows of jobs. They are of the first types, the memory `classes`.
     """
-    index = index_of(jobs, count)
-    new = _Waiting(task=changed.row, job=index[changed.job], memory_class=changed.memory_class)
+    index, memory_class = index_of(jobs, count), np.minimum(changed.type, classes)
+    new = _Waiting(task=changed.row, job=index[changed.job], memory_class=memory_class)
     if before is None or not len(before.task):
         return new
     waited = changed.waited

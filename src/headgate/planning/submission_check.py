@@ -13,6 +13,7 @@ from headgate.planning.fit import (
     infeasible_demand,
     members_that_fit,
     most_on_one_node,
+    one_node_text,
 )
 from headgate.planning.scaling import nearest_shape
 from headgate.ports import Policy
@@ -85,7 +86,8 @@ def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
     first = {task.demand: number for number, task in reversed([*enumerate(job.tasks)])}
     for demand, task in sorted(first.items(), key=lambda each: each[1]):
         if infeasible_demand(demand, nodes):
-            need, most = f"{demand_text(demand)} on one node", most_on_one_node(demand, nodes)
+            need = f"{demand_text(demand)} on {one_node_text(demand)}"
+            most = most_on_one_node(demand, nodes)
             return NothingFits(need=need, task=task, most=most)
     count = len(job.tasks)
     if not job.gang or count == 1:

@@ -24,7 +24,6 @@ import numpy as np
 from headgate.base.column import Array
 from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
-from headgate.model import Demand
 from headgate.planning.census import Bools
 from headgate.planning.reservations import Reservation
 from headgate.planning.shares import Floats, Ints
@@ -91,7 +90,7 @@ class Timetable:
         in_order = len(row) == len(snapshot.gpus.task) and (np.diff(self._row) == 1).all()
         self._every = slice(None) if in_order else self._row  # a slice costs no copies
         self._memory = snapshot.gpus.memory_bytes.take(self._row).astype(np.int64)
-        self._least_memory = int(self._memory.min()) if len(row) else 0
+        self._suitable: dict[int, Bools] = {}  # by demand, `[GPU rows]`
         self._nth = nth_of_equals(self._node)  # GPU of its node
         self._width = _width(self._nth)
         self._last: dict[tuple[int, int], tuple[Bools, Ints, Ints]] = {}  # of each place
@@ -214,13 +213,19 @@ class Timetable:
                     return False
         return next(left, None) is None
 
-    def _usable_now(self, spec: Demand, rows: Ints, memory: Ints, run_s: float) -> Bools:
-        """Return which GPUs are free and may be used for `run_s` seconds."""
+    def suits(self, demand: int) -> Bools:
+        """Return which GPUs tasks of a demand could hold, free or not, `[GPU rows]`."""
+        if demand not in self._suitable:
+            self._suitable[demand] = self._scratch.ledger.suits(demand)
+        return self._suitable[demand]
+
+    def _usable_now(self, demand: int, rows: Ints, run_s: float) -> Bools:
+        """Return which GPUs are free, suit a demand and may be used for `run_s` seconds."""
         free = self._scratch.ledger.gpus.task.array()[rows] == GPU_FREE
         usable: Bools = (
             free
             & (self._free_at[rows] <= self.now)
-            & (memory >= spec.gpu_memory_bytes)
+            & self.suits(demand)[rows]
             & self._in_time(rows, self.now, run_s)
         )
         if self._kept:
@@ -253,7 +258,7 @@ class Timetable:
         if self._among is not None:
             room[~self._among] = 0
         if spec.gpus and not spec.in_part:
-            usable = self._usable_now(spec, self._row, self._memory, run_s)
+            usable = self._usable_now(demand, self._row, run_s)
             gpus = np.bincount(self._node[usable], minlength=len(room))
             room = np.minimum(room, gpus // spec.gpus)
         return room
@@ -289,7 +294,7 @@ class Timetable:
         else:
             low, high = np.searchsorted(self._node, (node, node + 1))
             rows, memory = self._row[low:high], self._memory[low:high]
-            usable = np.flatnonzero(self._usable_now(spec, rows, memory, run_s))
+            usable = np.flatnonzero(self._usable_now(demand, rows, run_s))
             order = np.lexsort((rows[usable], self.reserved_from[rows[usable]], memory[usable]))
             chosen = (rows[usable[order]] - first).tolist()
             for end in range(spec.gpus, min(len(chosen), places * spec.gpus) + 1, spec.gpus):
@@ -377,14 +382,18 @@ class Timetable:
         in_part = ledger.open_gpus() & (ledger.gpus.task.array() == GPU_IN_PART)
         return bool(in_part.any() or self._is_open().any())
 
-    def claim(self, memory_bytes: int, run_s: Floats) -> None:
+    def claim(self, memory_bytes: int, run_s: Floats, sought: Ints | None = None) -> None:
         """Count the GPUs that are free soonest as used by tasks of one GPU, for `run_s` each.
 
-        Not before reservations of these GPUs. For tasks that are placed after the units, on
-        whichever of the free GPUs then suit them.
+        Of equals those first that the fewest demands seek (`sought`, `[GPU rows]`), as these tasks
+        may use any. Not before reservations of these GPUs. For tasks that are placed after the
+        units, on whichever of the free GPUs then suit them.
         """
         fits = self._row[self._memory >= memory_bytes]
         at = self._available(fits, self.now, math.inf)
+        if sought is not None:
+            order = np.lexsort((sought[fits], at))
+            fits, at = fits[order], at[order]
         soonest = self._claimed_first(fits, at)[: len(run_s)]
         rows, at, run_s = fits[soonest], at[soonest], run_s[: len(soonest)]
         self._reserved = True
@@ -457,8 +466,8 @@ class Timetable:
         for left, (demand, count) in zip(range(len(on_gpus))[::-1], on_gpus, strict=True):
             spec = self._demands[demand]
             fits = available
-            if spec.gpu_memory_bytes > self._least_memory:
-                fits = np.where(self._memory >= spec.gpu_memory_bytes, available, math.inf)
+            if not (suits := self.suits(demand)[self._every]).all():
+                fits = np.where(suits, available, math.inf)
             if distinct and len(chosen) > 1:
                 fits = fits.copy()
                 fits[np.isin(self._node, self._node[np.concatenate(chosen)])] = math.inf

@@ -1,7 +1,8 @@
 """Units: waiting tasks that start together, a gang or one task; and their placement by first fit.
 
-A unit is *wide* if it is more than one task on one whole GPU: a gang, a task of several GPUs, or
-one of a part of a GPU. Tasks without GPUs are units of their own kind: see `planning.cpu_tasks`.
+A unit is *wide* unless it is one task on any one whole GPU: a gang, a task of several GPUs or of a
+part of one, one for certain models of GPUs or for certain nodes. Tasks without GPUs are units of
+their own kind: see `planning.cpu_tasks`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,14 @@ import numpy as np
 from headgate.base.units import MOST_SECONDS, SAME_INSTANT_S
 from headgate.model import WHOLE
 from headgate.planning.census import Bools
-from headgate.planning.fit import demand_text, lacking_resource, no_such_gpu
+from headgate.planning.fit import (
+    accepted_text,
+    demand_text,
+    lacking_resource,
+    model_text,
+    no_such_gpu,
+    one_node_text,
+)
 from headgate.planning.placers import Placer
 from headgate.planning.reservations import Reservation, Spread
 from headgate.planning.shares import Floats, Ints
@@ -35,10 +42,10 @@ from headgate.protocol.reasons import (
     NoFreeGpu,
     NothingFits,
     QueueLimit,
-    ReservedAt,
     Short,
     Shortage,
 )
+from headgate.protocol.reserved_at import ReservedAt
 from headgate.state import Scratch
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
@@ -264,15 +271,15 @@ class WhyWaits:
             return self._other_resource(demand)
         if spec.in_part:
             return self._short_part(demand)
-        up = (self._holder != GPU_GONE) & (self._memory >= spec.gpu_memory_bytes)
+        up = (self._holder != GPU_GONE) & self._scratch.ledger.suits(demand)
         on_node = self._slots(demand)
         free, most = int(on_node.sum()), int(on_node.max(initial=0))
         if np.bincount(self._node[up], minlength=1).max() < spec.gpus:
-            if spec.gpus == 1:
+            if spec.gpus == 1 and not spec.restricted:
                 return no_such_gpu(spec.gpu_memory_bytes)
-            return NothingFits(need=f"{demand_text(spec)} on one node")
+            return NothingFits(need=f"{demand_text(spec)} on {one_node_text(spec)}")
         any_free = (self._holder == GPU_FREE) & self._unclaimed
-        if not free and any_free.any():
+        if not free and any_free.any() and not spec.restricted:
             largest = int(self._memory[any_free].max())
             return GpuMemory(needed_bytes=spec.gpu_memory_bytes, largest_free_bytes=largest)
         if free < spec.gpus:
@@ -281,9 +288,16 @@ class WhyWaits:
                 needed_gpus=spec.gpus,
                 total_gpus=int(up.sum()),
                 memory_bytes=spec.gpu_memory_bytes,
+                model=model_text(spec),
+                nodes=accepted_text(spec),
             )
         if most < spec.gpus:
-            return Fragmented(free_gpus=free, most_on_one_node=most, needed_gpus=spec.gpus)
+            return Fragmented(
+                free_gpus=free,
+                most_on_one_node=most,
+                needed_gpus=spec.gpus,
+                model=model_text(spec),
+            )
         return self._other_resource(demand)
 
     def _short_part(self, demand: int) -> Reason:
@@ -291,7 +305,8 @@ class WhyWaits:
         spec = self._snapshot.names.demands[demand]
         if (self._slots(demand) >= spec.gpus).any():
             return self._other_resource(demand)
-        usable = np.flatnonzero(self._scratch.ledger.open_gpus() & self._unclaimed)
+        ledger = self._scratch.ledger
+        usable = np.flatnonzero(ledger.open_gpus() & self._unclaimed & ledger.suits(demand))
         milli = int(self._free_milli[usable].max(initial=0))
         if milli < spec.gpu_milli or not len(usable):
             return Shortage(resource=GPU_SHARE, needed=spec.gpu_milli, most_free=milli)
@@ -342,6 +357,7 @@ class WhyWaits:
                     tasks=tasks,
                     placeable_tasks=fit,
                     distinct_nodes=unit.distinct_nodes,
+                    model=model_text(spec),
                 )
             if not fit:
                 return self._short_task(demand)
@@ -351,6 +367,7 @@ class WhyWaits:
             free_gpus=free,
             needed_gpus=needed,
             lacking=self._lacking(unit, demand) if free >= needed else "",
+            model=model_text(spec),
         )
 
     def _lacking(self, unit: Unit, demand: int) -> str:

@@ -18,7 +18,7 @@ from headgate.planning.migration import Migration
 from headgate.planning.placement import fit
 from headgate.planning.placers import Placer
 from headgate.planning.room_freed import RoomFreed
-from headgate.planning.shares import Ints, entitle, fair_shares
+from headgate.planning.shares import Ints, entitle
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.units import Unit, Units, waiting_units
 from headgate.planning.why_waits import WhyWaits, being_stopped
@@ -150,10 +150,14 @@ class WideUnits:
         """Return no moves."""
         return Migration()
 
-    def refusals(self) -> Iterator[Refusal]:
-        """Yield why the others still wait, one refusal per reason."""
+    def refusals(self, kept: Callable[[int], Reason | None] = lambda _: None) -> Iterator[Refusal]:
+        """Yield why the others still wait, one refusal per reason.
+
+        `kept` returns why a job (row) waits of which a unit fits.
+        """
         left = [(int(self._now.jobs[job]), self.next_unit(job)) for job in sorted(self._waiting)]
-        yield from unit_refusals(self._scratch, left, WhyWaits(self._scratch, placer=self._placer))
+        why = WhyWaits(self._scratch, placer=self._placer)
+        yield from unit_refusals(self._scratch, left, why, kept=kept)
 
 
 def unit_refusals(
@@ -161,17 +165,19 @@ def unit_refusals(
     left: Iterable[tuple[int, Unit | None]],
     why: WhyWaits,
     run_s: Callable[[Unit], float] = lambda unit: math.inf,
+    kept: Callable[[int], Reason | None] = lambda _: None,
 ) -> Iterator[Refusal]:
     """Yield why jobs (rows) wait, each with its next unit, None for a gang being stopped.
 
-    `run_s` is how long a unit runs. One refusal per reason.
+    `run_s` is how long a unit runs, `kept` why a job waits of which a unit fits. One refusal per
+    reason.
     """
     groups: dict[Reason, list[int]] = {}
     for row, unit in left:
         if unit is None:
             reason: Reason = being_stopped(scratch, row)
         else:
-            reason = why.reason(unit, run_s(unit)) or Undecided()
+            reason = why.reason(unit, run_s(unit)) or kept(row) or Undecided()
         groups.setdefault(reason, []).append(row)
     for reason, rows in groups.items():
         yield Refusal(reason=reason, jobs=tuple(rows))
@@ -183,10 +189,11 @@ def least_served_first(now: Standing) -> tuple[Ints, Ints]:
     And the GPUs that each may get in this round, `[jobs]`, for all its waiting tasks; ties go to
     the earliest.
     """
-    target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
-    waiting = now.waiting + now.wide
-    free = now.free.sum(axis=0)
-    won = entitle(now.hierarchy, target=target, held=now.held, waiting=waiting, free=free)
+    target, accepts = now.fair_shares(), now.kinds.accepts
+    waiting, free = now.waiting_by_type + now.wide, now.free_of_kind
+    won = entitle(
+        now.hierarchy, target=target, held=now.held, waiting=waiting, free=free, accepts=accepts
+    )
     return np.argsort(now.held / np.maximum(target, 1), kind="stable"), won.most
 
 

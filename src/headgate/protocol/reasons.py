@@ -1,9 +1,9 @@
 """Reasons: the closed list of why something waits or is rejected, each with its numbers.
 
 `detail()` is a sentence for people: the cause with its numbers, then, after a semicolon, the way
-out. The cause is short and has no semicolon, so that lists of jobs show it alone. `str(reason)` has
-the code, too, in the manner of Slurm: `GpuMemory(needs 40 GiB, largest free GPU has 16 GiB; starts
-when a larger GPU is free)`.
+out. The cause is short and has no semicolon. Lists of jobs show `brief()`: the cause, with the job
+that is waited for where it would not say that. `str(reason)` has the code, too, in the manner of
+Slurm: `GpuMemory(needs 40 GiB, largest free GPU has 16 GiB; starts when a larger GPU is free)`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.base.text import enumerated
-from headgate.base.units import format_clock, format_ratio, format_seconds, format_size
+from headgate.base.units import format_ratio, format_seconds, format_size
 from headgate.model import amount_of
 from headgate.protocol.after_moves import AfterMoves, fits_after
+from headgate.protocol.reserved_at import ReservedAt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,32 +39,12 @@ class Reason:
         way_out = self.way_out()
         return f"{self.cause()}; {way_out}" if way_out else self.cause()
 
+    def brief(self) -> str:
+        """Return the one clause that lists of jobs show."""
+        return self.cause()
+
     def __str__(self) -> str:
         return f"{self.code}({self.detail()})"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReservedAt:
-    """When a unit starts by its reservation: at `at`, in the world's clock, in `ahead_s` seconds.
-
-    Both are None where a run that it waits for has no known end.
-    `after` are jobs whose runs hold its GPUs until then, those that end last, in the order of these
-    ends; `others` is the number of further ones.
-    """
-
-    at: float | None
-    ahead_s: float | None
-    after: tuple[str, ...] = ()
-    others: int = 0
-
-    def __str__(self) -> str:
-        names = list(self.after)
-        if self.others:
-            names.append("another job" if self.others == 1 else f"{self.others} other jobs")
-        ends = f" when runs of {enumerated(names)} have ended" if names else ""
-        if self.at is None or self.ahead_s is None:
-            return f"GPUs are reserved, it starts{ends or ' at a time that is unknown'}"
-        return f"reserved for {format_clock(self.at, self.ahead_s)}{ends}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,25 +61,36 @@ class Short(Reason):
         return "starts when running tasks end"
 
 
+def _gpus_of(model: str) -> str:
+    return f"{model} GPUs" if model else "GPUs"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoFreeGpu(Short):
-    """Too few GPUs are free; counted are those with `memory_bytes`."""
+    """Too few GPUs are free; counted are those of `model`, with `memory_bytes`, on the `nodes`.
+
+    The latter are text, "" without such a demand: `H100 or A100`, `on n1 or n2`.
+    """
 
     free_gpus: int
     needed_gpus: int
     total_gpus: int
     memory_bytes: int = 0
+    model: str = ""
+    nodes: str = ""
 
     def cause(self) -> str:
         large = f" with {format_size(self.memory_bytes)}" if self.memory_bytes else ""
-        return f"{self.free_gpus} of {self.total_gpus} GPUs{large} free, {self.needed_gpus} needed"
+        which = f"{_gpus_of(self.model)}{large}{self.nodes and ' '}{self.nodes}"
+        return f"{self.free_gpus} of {self.total_gpus} {which} free, {self.needed_gpus} needed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fragmented(Short):
     """Enough GPUs are free, but not together: `needed_gpus` on one node, for each of `tasks`.
 
-    Of a gang, `placeable_tasks` fit now; with `distinct_nodes`, each on another node.
+    Of a gang, `placeable_tasks` fit now; with `distinct_nodes`, each on another node. `model` is as
+    in `NoFreeGpu`.
     """
 
     free_gpus: int
@@ -108,9 +100,11 @@ class Fragmented(Short):
     placeable_tasks: int = 0
     distinct_nodes: bool = False
     after_moves: AfterMoves | None = None
+    model: str = ""
 
     def cause(self) -> str:
-        free = f"{self.free_gpus} free GPUs, at most {self.most_on_one_node} on one node"
+        free = f"{self.free_gpus} free {_gpus_of(self.model)}"
+        free = f"{free}, at most {self.most_on_one_node} on one node"
         if self.tasks == 1:
             return f"{free}, {self.needed_gpus} needed there{fits_after(self.after_moves)}"
         each = "a GPU" if self.needed_gpus == 1 else f"{self.needed_gpus} GPUs"
@@ -173,7 +167,7 @@ class GangShort(Short):
     """A gang starts as a whole, and its tasks do not all fit now.
 
     `lacking` is what the others lack where enough GPUs are free, if that is one resource.
-    `stopping_tasks` are still being stopped.
+    `stopping_tasks` are still being stopped. `model` is as in `NoFreeGpu`, if all have the same.
     """
 
     placeable_tasks: int
@@ -183,13 +177,14 @@ class GangShort(Short):
     lacking: str = ""
     stopping_tasks: int = 0
     after_moves: AfterMoves | None = None
+    model: str = ""
 
     def cause(self) -> str:
         if self.stopping_tasks:
             return f"{self.stopping_tasks} of {self.tasks} tasks are being stopped"
         if self.free_gpus < self.needed_gpus:
-            return f"{self.free_gpus} of {self.needed_gpus} needed GPUs are free"
-        free = f"{self.free_gpus} GPUs free, but " if self.needed_gpus else ""
+            return f"{self.free_gpus} of {self.needed_gpus} needed {_gpus_of(self.model)} are free"
+        free = f"{self.free_gpus} {_gpus_of(self.model)} free, but " if self.needed_gpus else ""
         lacking = f", the others lack {_resource(self.lacking)}" if self.lacking else ""
         moves = fits_after(self.after_moves, self.tasks)
         return f"{free}{self.placeable_tasks} of {self.tasks} tasks fit now{lacking}{moves}"
@@ -296,7 +291,10 @@ class ShareLimit(Reason):
         return _allocated(self.running_gpus, self.share_gpus)
 
     def way_out(self) -> str:
-        return f"starts when a task of {self.ahead} ends" if self.ahead else ""
+        return f"starts when a task of {self.ahead} ends"
+
+    def brief(self) -> str:
+        return f"waits for {self.ahead}: {self.cause()}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,6 +313,9 @@ class BelowShare(Reason):
         above = f"which has {self.ahead_over_gpus} above its own"
         return f"starts as tasks of {self.ahead} end, {above}"
 
+    def brief(self) -> str:
+        return f"waits for {self.ahead}: {self.cause()}"
+
 
 def _allocated(gpus: int, share_gpus: int) -> str:
     return f"{gpus} GPU{'' if gpus == 1 else 's'}, fair share {share_gpus}"
@@ -332,6 +333,8 @@ class QueueLimit(Reason):
         return f"queue {self.queue}: {self.used_gpus} GPUs allocated, at most {self.max_gpus}"
 
     def way_out(self) -> str:
+        if not self.used_gpus:
+            return "starts when its max_gpus is raised"
         return "starts when tasks of the queue end"
 
 
@@ -380,6 +383,21 @@ class BehindHead(Reason):
 
     def way_out(self) -> str:
         return "starts after it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFor(Reason):
+    """The GPUs that are free are kept for a unit of `job`, which needs several together."""
+
+    job: str
+    free_gpus: int
+
+    def cause(self) -> str:
+        free = "the free GPU is" if self.free_gpus == 1 else f"{self.free_gpus} free GPUs are"
+        return f"{free} kept for {self.job}, first in line"
+
+    def way_out(self) -> str:
+        return "starts after it, or when other GPUs are free"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -460,59 +478,6 @@ class MovedFor(Reason):
 
     def way_out(self) -> str:
         return "starts again on its new place when it has ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitsForTasks(Reason):
-    """Earlier tasks of the job have not finished."""
-
-    unfinished: int
-
-    def cause(self) -> str:
-        return f"depends on {self.unfinished} unfinished task{'' if self.unfinished == 1 else 's'}"
-
-    def way_out(self) -> str:
-        return "starts after them"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MaxRunning(Reason):
-    """The job's `max_running` tasks are in flight: `running` of them run, the others wait."""
-
-    running: int
-    max_running: int
-
-    def cause(self) -> str:
-        return f"held back by max_running ({self.running} of {self.max_running} running)"
-
-    def way_out(self) -> str:
-        return "starts as these finish" if self.running else "starts after those that wait"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitsForJobs(Reason):
-    """Jobs that it comes after have not finished: `job`, and `others` more.
-
-    `state` is PENDING, RUNNING or STOPPING. `ends_at` is when the job is expected to end, in the
-    world's clock, in `ahead_s` seconds; both are None while tasks of it have not begun, and where
-    the time of a run is unknown.
-    """
-
-    job: str
-    state: str
-    ends_at: float | None = None
-    ahead_s: float | None = None
-    others: int = 0
-
-    def cause(self) -> str:
-        end = ""
-        if self.ends_at is not None and self.ahead_s is not None:
-            end = f", expected end {format_clock(self.ends_at, self.ahead_s)}"
-        others = f" and {self.others} more" if self.others else ""
-        return f"depends on {self.job} ({self.state}{end}){others}"
-
-    def way_out(self) -> str:
-        return "starts when they have finished" if self.others else "starts when it has finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

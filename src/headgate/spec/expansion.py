@@ -129,7 +129,7 @@ def _job(
         name=job_file.name,
         user=user,
         queue=job_file.queue,
-        tasks=tasks,
+        tasks=_where(job_file, tasks),
         shards=shards,
         priority=job_file.priority,
         gang=job_file.gang or job_file.num_nodes is not None,
@@ -157,7 +157,10 @@ def resources_key(job_file: JobFile, task: Task) -> str:
     """Return the key of a job file that gives the resources of one of its tasks."""
     for key in ("tasks", "update", "reduce"):
         stage: Tasks | Update | None = getattr(job_file, key)
-        if stage is not None and _task(stage.resources).demand == task.demand:
+        if (
+            stage is not None
+            and _where(job_file, [_task(stage.resources)])[0].demand == task.demand
+        ):
             return f"{key}.resources"
     in_ray = job_file.ray is not None and job_file.ray.resources is not None
     return "ray.resources" if in_ray else "resources"
@@ -200,6 +203,14 @@ def _short_form(job_file: JobFile) -> Tasks:
 
 def _task(resources: Resources) -> Task:
     return Task(**resources.task_fields())
+
+
+def _where(job_file: JobFile, tasks: Sequence[Task]) -> tuple[Task, ...]:
+    """Return tasks on the nodes that the job accepts."""
+    nodes, exclude = tuple(job_file.nodes), tuple(job_file.exclude)
+    if not nodes and not exclude:
+        return tuple(tasks)
+    return tuple(replace(task, nodes=nodes, exclude=exclude) for task in tasks)
 
 
 def _stage(described: Tasks | Update, first: int, count: int) -> Stage:

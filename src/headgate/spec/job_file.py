@@ -33,6 +33,7 @@ from headgate.spec.shape import (
     parse,
     shown,
 )
+from headgate.spec.where import Exclude, Nodes, check_where
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -230,6 +231,8 @@ class JobFile(Shape):
     wait_for_node: Annotated[
         bool, Field(description="wait for a node that can hold it, if none that is up can")
     ] = False
+    nodes: Nodes
+    exclude: Exclude
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
     working_dir: WorkingDir = None
     pip: Pip = None
@@ -253,6 +256,7 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
         _check_envs(document, job)
         _check_communication(document, job)
         check_after(document, job.after, ("after",))
+        check_where(document, job.nodes, job.exclude, ())
         check_environment(document, job)
     document.raise_problems()
     if job is None:

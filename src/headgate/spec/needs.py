@@ -12,10 +12,11 @@ from pydantic_core import PydanticCustomError
 from headgate.model import BASE_KINDS, WHOLE
 from headgate.spec.document import Document, Place
 from headgate.spec.shape import Name, Shape, Size, shown
+from headgate.spec.where import GpuModels
 
 _MOST = 1_000_000
 _SHARED = "shared"
-_RESERVED = (*BASE_KINDS, "gpus", "gpu_memory")
+_RESERVED = (*BASE_KINDS, "gpus", "gpu_memory", "gpu_model")
 
 
 def _gpus(value: Any) -> Any:
@@ -73,6 +74,9 @@ class Needs(Shape):
     gpu_memory: Annotated[
         Size, Field(description="needed on each whole GPU; allocated on one that is shared")
     ] = 0
+    gpu_model: GpuModels = Field(
+        default_factory=list, description="models of GPUs, of one of which its GPUs are: H100"
+    )
     cpus: Annotated[
         Amount | None,
         Field(description="CPUs; not named: 1 for a task without GPUs, none beside GPUs"),
@@ -88,6 +92,7 @@ class Needs(Shape):
             "gpus": 1 if in_part else int(share),
             "gpu_milli": round(WHOLE * share) if in_part else WHOLE,
             "gpu_memory_bytes": self.gpu_memory,
+            "gpu_models": tuple(dict.fromkeys(self.gpu_model)),
             "cpus": self.cpus,
             "memory_bytes": self.memory,
             "custom": tuple(sorted((n, round(WHOLE * a)) for n, a in self.custom.items())),
@@ -95,8 +100,11 @@ class Needs(Shape):
 
     def check(self, document: Document, place: Place) -> None:
         """Add a problem for each inconsistent pair of keys."""
-        if self.gpu_memory and not self.gpus and document.is_clean((*place, "gpus")):
-            document.add((*place, "gpu_memory"), "a task without a GPU needs no GPU memory")
+        if not self.gpus and document.is_clean((*place, "gpus")):
+            if self.gpu_memory:
+                document.add((*place, "gpu_memory"), "a task without a GPU needs no GPU memory")
+            if self.gpu_model:
+                document.add((*place, "gpu_model"), "a task without a GPU has none of a model")
         if (
             self.gpus == _SHARED
             and not self.gpu_memory

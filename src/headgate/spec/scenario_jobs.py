@@ -37,6 +37,7 @@ from headgate.spec.shape import (
     parse,
     shown,
 )
+from headgate.spec.where import Exclude, Nodes, check_where, unknown_nodes
 
 
 def _task_ref(value: Any) -> Any:
@@ -82,6 +83,8 @@ class JobShape(Shape):
     after: After
     wait_for_node: bool = False
     communication: CommunicationShape | None = None
+    nodes: Nodes
+    exclude: Exclude
     tasks: list[Any] | None = None
     for_each: Any = None
     wavefront: Any = None
@@ -104,6 +107,8 @@ class JobsBuilder:
     _known: dict[str, None] = field(init=False)
     _possible: tuple[Node, ...] = field(init=False)
     _waits_for_node: bool = False  # of the job that is being built
+    _accepts: dict[str, tuple[str, ...]] = field(default_factory=dict)  # nodes, likewise
+    _names_nodes: tuple[Place, ...] = ()
     _misfits: dict[Demand, str] = field(default_factory=dict)
     _ordered: list[tuple[Place, Job, float]] = field(default_factory=list)
 
@@ -131,6 +136,9 @@ class JobsBuilder:
             hint = partial(nearest, shape.queue, self.queues)
             document.add((*place, "queue"), f"unknown queue '{shape.queue}'", hint)
         self._waits_for_node = shape.wait_for_node
+        self._accepts = {"nodes": tuple(shape.nodes), "exclude": tuple(shape.exclude)}
+        self._names_nodes = tuple((*place, key) for key in self._accepts)
+        self._check_where(shape, place)
         names, tasks, last = self._tasks(shape, raw, place)
         if "num_nodes" in raw:
             names, tasks = self._processes(shape, raw, tasks, place)
@@ -275,9 +283,11 @@ class JobsBuilder:
             compute_s=shape.compute_s,
             checkpoint_s=shape.checkpoint_s,
             output_bytes=shape.output_bytes,
+            nodes=self._accepts["nodes"],
+            exclude=self._accepts["exclude"],
         )
         shape.check(self.document, place)
-        places = [("cluster",), *((*place, key) for key in Needs.model_fields)]
+        places = [("cluster",), *((*place, key) for key in Needs.model_fields), *self._names_nodes]
         if all(map(self.document.is_clean, places)):
             need = task.demand
             if need not in self._misfits:
@@ -285,6 +295,15 @@ class JobsBuilder:
             if self._misfits[need] and not self._waits_for_node:
                 self.document.add(place, self._misfits[need])
         return task
+
+    def _check_where(self, shape: JobShape, place: Place) -> None:
+        """Check that a job accepts some node, and names only nodes that may be there."""
+        document = self.document
+        check_where(document, shape.nodes, shape.exclude, place)
+        if shape.wait_for_node or not document.is_clean(("cluster",)):
+            return
+        for key, number, problem, hint in unknown_nodes(shape.nodes, shape.exclude, self._known):
+            document.add((*place, key, number), problem, hint)
 
     def _after(
         self, tasks: list[TaskShape | None], names: list[str], at: Place

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 
-from headgate.base.errors import Problem
+from headgate.base.errors import Problem, closest
 from headgate.base.units import format_seconds, format_size
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function
 
@@ -53,10 +52,10 @@ def _of_command(path: str, run: str) -> Iterator[Problem]:
     if is_function(run):
         return
     for word in dict.fromkeys(_BRACES.findall(run)):
-        close = difflib.get_close_matches(word, _WORDS, n=1)
-        if word not in _WORDS and close:
+        close = closest(word, _WORDS)
+        if word not in _WORDS and close is not None:
             text = f"{{{word}}} is no placeholder and is left unchanged"
-            yield Problem(path=path, problem=text, hint=f"did you mean {{{close[0]}}}?")
+            yield Problem(path=path, problem=text, hint=f"did you mean {{{close}}}?")
 
 
 def _of_resources(path: str, resources: Resources) -> Iterator[Problem]:

@@ -59,12 +59,15 @@ def _check_gpus(state: State) -> None:
         found = (state.grants.task[grant], state.grants.node[grant], state.grants.demand[grant])
         expected_of = (task, node, tasks.demand[task])
         _require("a grant is of its task", found == expected_of, task=task)
+        accepted = demand.accepts_node(state.node(node).id)
+        _require("a task holds something of a node that it accepts", accepted, task=task)
         for kind, amount in state.names.needs[tasks.demand[task]]:
             held[node, kind] += amount
         indices = state.grants.gpus[grant]
         _require("a task holds as many GPUs as it needs", len(indices) == demand.gpus, task=task)
         for gpu in (first[node] + index for index in indices):
-            size = state.gpus.memory_bytes[gpu]
+            size, model = state.gpus.memory_bytes[gpu], state.names.models[state.gpus.model[gpu]]
+            _require("a held GPU is of a model that the task accepts", demand.accepts_model(model))
             _require("no GPU is held twice", expected[gpu] in (GPU_FREE, GPU_IN_PART), task=task)
             enough = size >= demand.gpu_memory_bytes
             _require("a held GPU has the memory that the task needs", enough, task=task)

@@ -42,9 +42,10 @@ class ManyGrants:
         self._gpu: Ints = np.where(there, row, -1)
 
     @property
-    def in_part(self) -> bool:
-        """Whether any grant is of a part of a GPU, which only a ledger can judge."""
-        return any(self._snapshot.names.demands[d].in_part for d in self._demands.tolist())
+    def need_ledger(self) -> bool:
+        """Whether only a ledger can judge some: parts of GPUs, certain models of them or nodes."""
+        demands = [self._snapshot.names.demands[row] for row in self._demands.tolist()]
+        return any(demand.in_part or demand.restricted for demand in demands)
 
     @property
     def gpus_milli(self) -> Ints:

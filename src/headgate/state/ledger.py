@@ -113,6 +113,8 @@ class Ledger:
         free = self.nodes.free
         if self.nodes.draining[node]:
             return "room (it is draining)"
+        if not self._accepts(demand, node):
+            return "room (the task is for other nodes)"
         for kind, amount in self._names.needs[demand]:
             if free.at(node, kind) < amount:
                 return self._names.resources[kind]
@@ -122,10 +124,12 @@ class Ledger:
         """Return how many runs of a demand fit each node together, GPUs aside, `[nodes]`.
 
         Beside amounts that are no longer free, by kind. UNLIMITED where a demand needs nothing
-        else than GPUs; 0 on nodes that are closed, draining or down.
+        else than GPUs; 0 on nodes that are closed, draining, down or not accepted.
         """
         up = self.nodes.alive.array() > self.nodes.draining.array()
         up[self._closed] = False
+        if self._names.demands[demand].restricted:
+            up = up & self.accepted_nodes(demand)
         room: Array = np.where(up, UNLIMITED, 0)
         for kind, amount in self._names.needs[demand]:
             left = self.nodes.free.kind(kind) - beside.get(kind, 0)
@@ -137,6 +141,35 @@ class Ledger:
         found: Array = self.room(demand) > 0
         return found
 
+    def _accepts(self, demand: int, node: int) -> bool:
+        """Return whether a demand is for a node, whatever it has."""
+        spec = self._names.demands[demand]
+        return not spec.restricted or spec.accepts_node(self.nodes.spec[node].id)
+
+    def accepted_nodes(self, demand: int) -> Array:
+        """Return which nodes a demand is for, whatever they have, `[nodes]`."""
+        spec, rows, count = self._names.demands[demand], self._names.node_rows, len(self.nodes.spec)
+        accepted: Array = np.full(count, not spec.nodes)
+        for names, value in ((spec.nodes, True), (spec.exclude, False)):
+            known = [rows.get(name, count) for name in names]
+            accepted[[row for row in known if row < count]] = value
+        return accepted
+
+    def suits(self, demand: int, first: int = 0, end: int | None = None) -> Array:
+        """Return which GPUs (rows) a run of a demand could hold: by memory, model and node.
+
+        Whether they are free, up, or held is another matter.
+        """
+        spec, gpus = self._names.demands[demand], self.gpus
+        end = len(gpus.task) if end is None else end
+        found: Array = gpus.memory_bytes.span(first, end) >= spec.gpu_memory_bytes
+        if spec.gpu_models:
+            models = np.array([spec.accepts_model(name) for name in self._names.models])
+            found = found & models[gpus.model.span(first, end)]
+        if spec.nodes or spec.exclude:
+            found = found & self.accepted_nodes(demand)[gpus.node.span(first, end)]
+        return found
+
     def gpu_room(self, demand: int, first: int = 0, end: int | None = None) -> Array:
         """Return how many runs of a demand fit each GPU (rows) together, GPUs alone.
 
@@ -144,11 +177,12 @@ class Ledger:
         """
         spec, gpus = self._names.demands[demand], self.gpus
         end = len(gpus.task) if end is None else end
-        holder, memory_bytes = gpus.task.span(first, end), gpus.memory_bytes.span(first, end)
+        suits = self.suits(demand, first, end)
         if not spec.in_part:
-            whole: Array = (holder == GPU_FREE) & (memory_bytes >= spec.gpu_memory_bytes)
+            whole: Array = (gpus.task.span(first, end) == GPU_FREE) & suits
             return whole.astype(np.int64)
-        room: Array = np.where(self.open_gpus(first, end), UNLIMITED, 0)
+        memory_bytes = gpus.memory_bytes.span(first, end)
+        room: Array = np.where(self.open_gpus(first, end) & suits, UNLIMITED, 0)
         if spec.gpu_milli:
             room = np.minimum(room, gpus.free_milli.span(first, end) // spec.gpu_milli)
         free_bytes, part_bytes = gpus.free_bytes.span(first, end), spec.part_bytes(memory_bytes)
@@ -166,9 +200,9 @@ class Ledger:
         return found
 
     def exceeds_capacity(self, demand: int, node: int) -> bool:
-        """Return whether a node, even idle, has too little of some kind, GPUs aside."""
+        """Return whether a node, even idle, has too little, GPUs aside, or is not accepted."""
         total = self.nodes.total
-        if self.nodes.draining[node]:
+        if self.nodes.draining[node] or not self._accepts(demand, node):
             return True
         return any(total.at(node, kind) < amount for kind, amount in self._names.needs[demand])
 
@@ -221,6 +255,8 @@ class Ledger:
             there = 0 <= index < end - first
             if there and room[index]:
                 continue
+            if there and not spec.accepts_model(self._names.models[self.gpus.model[first + index]]):
+                return f"GPU {index} of {name} is of another model"
             if spec.in_part:
                 return f"GPU {index} of {name} has too little left"
             if not there or self.gpus.task[first + index] != GPU_FREE:
@@ -366,10 +402,12 @@ class Ledger:
         first = self.nodes.first_gpu[row] = len(self.gpus.node)
         self.nodes.gpu_count[row] = self.nodes.free_gpus[row] = count
         memory = np.array([gpu.memory_bytes for gpu in node.gpus], np.int64)
+        models = {gpu.model: self._names.model(gpu.model) for gpu in node.gpus}
         grow(self.gpus, count)
         for column, values in (
             (self.gpus.node, row),
             (self.gpus.memory_bytes, memory),
+            (self.gpus.model, np.array([models[gpu.model] for gpu in node.gpus], np.int64)),
             (self.gpus.free_bytes, memory),
             (self.gpus.free_milli, WHOLE),
         ):

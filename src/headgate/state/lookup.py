@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from headgate.base.errors import Problem, SpecError, nearest
+from headgate.base.errors import Problem, SpecError, closest, nearest
 from headgate.model import Dataset, result_id
 from headgate.state import Snapshot
+
+_NEWEST = 1000  # jobs that an unknown name is compared with
 
 
 def known_row(snapshot: Snapshot, job: str) -> int | None:
@@ -25,10 +27,17 @@ def job_row(snapshot: Snapshot, job: str) -> int:
     """Return the row of a job; raise SpecError `not_found`."""
     row = known_row(snapshot, job)
     if row is None:
-        hint = "headgate jobs --all lists them"
-        problem = Problem(path=job, problem=f"there is no job '{job}'", hint=hint)
-        raise SpecError([problem], code="not_found")
+        problem = f"there is no job '{job}'"
+        raise SpecError(
+            [Problem(path=job, problem=problem, hint=near_job(snapshot, job))], code="not_found"
+        )
     return row
+
+
+def near_job(snapshot: Snapshot, name: str) -> str:
+    """Return a hint for an unknown job: one of the newest whose id is really like it, if any."""
+    close = closest(name, [job.id for job in reversed(snapshot.names.jobs[-_NEWEST:])])
+    return "headgate jobs --all lists them" if close is None else f"did you mean '{close}'?"
 
 
 def task_row(snapshot: Snapshot, job: int, ordinal: int) -> int:

@@ -80,42 +80,11 @@ class State(View):
     """Tables, names and counters; see `headgate.state.tables` for the columns."""
 
     __slots__ = (
-        "archived_rows",
-        "bandwidth",
-        "datasets",
-        "dependents",
-        "first_waiting_job",
-        "fleet",
-        "followers",
-        "gpus",
-        "grants",
-        "inputs",
-        "jobs",
-        "learns",
-        "ledger",
-        "log",
-        "memos",
-        "names",
-        "next_job",
-        "node_memos",
-        "nodes",
-        "now",
-        "origin",
-        "policy_failures",
-        "queued_jobs",
-        "queues",
-        "refusals",
-        "result_of",
-        "results",
-        "runtime_classes",
-        "shards",
-        "stops",
-        "tasks",
-        "timers",
-        "topology",
-        "user_rows",
-        "version",
-        "waiting_tasks",
+        "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "fleet",
+        "followers", "gpus", "grants", "inputs", "jobs", "learns", "ledger", "log", "memos",
+        "names", "next_job", "node_memos", "nodes", "now", "origin", "policy_failures",
+        "queued_jobs", "queues", "refusals", "result_of", "results", "runtime_classes", "shards",
+        "stops", "tasks", "timers", "topology", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -388,7 +357,8 @@ class State(View):
         rows: dict[tuple[object, ...], int] = {}
         found = []
         for t in job.tasks:
-            needs = (t.gpus, t.gpu_milli, t.gpu_memory_bytes, t.cpus, t.memory_bytes, t.custom)
+            needs = (t.gpus, t.gpu_milli, t.gpu_memory_bytes, t.cpus, t.memory_bytes, t.custom,
+                     t.gpu_models, t.nodes, t.exclude)  # fmt: skip
             row = rows.get(needs)
             if row is None:
                 row = rows[needs] = self.names.demand(t.demand)

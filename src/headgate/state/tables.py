@@ -121,6 +121,7 @@ class GpuTable(Generic[C]):
 
     node: C  # row
     memory_bytes: C
+    model: C  # row in `Names.models`
     task: C  # row of the task that holds it whole, or one of GPU_FREE, GPU_GONE, GPU_IN_PART
     withheld: C  # u1: 0, or why no run may start on it: OTHERS, DRAINING, or the sum of both
     free_milli: C  # thousandths that no run holds in part; all where one holds it whole

@@ -69,6 +69,8 @@ class Names:
     demands: list[Demand]
     demand_rows: dict[Demand, int]
     needs: list[tuple[tuple[int, int], ...]]
+    models: list[str] = field(default_factory=lambda: [""])
+    """The models of GPUs, the first one unknown."""
     leases: list[int] = field(init=False)
     """The rows of the jobs with items, ascending."""
 
@@ -87,6 +89,12 @@ class Names:
         if name not in self.resources:
             self.resources.append(name)
         return self.resources.index(name)
+
+    def model(self, name: str) -> int:
+        """Return the row of a model of GPUs, adding it if new."""
+        if name not in self.models:
+            self.models.append(name)
+        return self.models.index(name)
 
     def demand(self, demand: Demand) -> int:
         """Return the row of a demand, adding it if new."""

@@ -64,6 +64,10 @@ class IndependentLedger:
 
     def _has(self, task: int, node: int, gpu: int) -> bool:
         """Return whether a GPU has what one run of a task holds of it."""
+        spec, there = self._snapshot.task(task), self._snapshot.node(node).gpus
+        words = there[gpu].model.lower().replace("-", " ").split() if gpu < len(there) else []
+        if spec.gpu_models and not any(model.lower() in words for model in spec.gpu_models):
+            return False
         milli, memory_bytes = self.left[node].get(gpu, (0, 0))
         need_milli, need_bytes = self._part(task, node, gpu)
         return milli >= need_milli and memory_bytes >= need_bytes
@@ -77,6 +81,9 @@ class IndependentLedger:
         return spec.gpu_milli, spec.gpu_memory_bytes or share
 
     def _lacks(self, task: int, node: int) -> bool:
+        spec, name = self._snapshot.task(task), self._snapshot.node(node).id
+        if name in spec.exclude or (spec.nodes and name not in spec.nodes):
+            return True
         amounts = self.amounts[node]
         return any(amounts.get(name, 0) < amount for name, amount in self._needs(task))
 

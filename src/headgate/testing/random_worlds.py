@@ -2,7 +2,8 @@
 
 Sizes are small and numbers few, so that ties, ceilings and full nodes are common. With
 `every_kind`, some nodes have memory and licenses, of which there are limited amounts, and some jobs
-need these, run on parts of GPUs, or are gangs of equal tasks on distinct nodes.
+need these, run on parts of GPUs, are gangs of equal tasks on distinct nodes, or are for certain
+models of GPUs or certain nodes only.
 """
 
 from __future__ import annotations
@@ -32,17 +33,21 @@ from headgate.state.life import RUNS
 
 GIB = 1 << 30
 QUEUES = ("default", "night", "batch")
+MODELS = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB")
 LICENSES: tuple[tuple[tuple[str, int], ...], ...] = ((), (("license", 500),), (("license", 1000),))
 
 
 def random_node(rng: Random, number: int, *, every_kind: bool = False) -> Node:
     """Return node `n<number>`: up to four GPUs of one to three GiB, in one of three racks."""
     memory = [rng.choice((1, 2, 2, 3)) * GIB for _ in range(rng.randint(0, 4))]
+    rack, cpus = f"r{rng.randrange(3)}", rng.randint(0, 3)
+    models = stream(number, repr((memory, rack, cpus)), "models")
+    mixed = models.choice((MODELS, *((model,) for model in MODELS)))
     node = Node(
         id=f"n{number}",
-        rack=f"r{rng.randrange(3)}",
-        gpus=tuple(Gpu(memory_bytes=m) for m in memory),
-        cpus=rng.randint(0, 3),
+        rack=rack,
+        gpus=tuple(Gpu(memory_bytes=m, model=models.choice(mixed)) for m in memory),
+        cpus=cpus,
     )
     if not every_kind:
         return node
@@ -112,7 +117,28 @@ def random_job(
         estimated_s=stream(0, job_id, repr(tasks)).choice((None, None, 0.5, 3.0)),
         max_running=stream(0, job_id, repr(tasks), "limit").choice((None, None, None, None, 1, 2)),
     )
-    return _of_any_kind(job) if every_kind else job
+    return _restricted(_of_any_kind(job)) if every_kind else job
+
+
+def _restricted(job: Job) -> Job:
+    """Return a job of which a third has tasks for certain models of GPUs, or certain nodes."""
+    rng = stream(0, job.id, repr(job.tasks), "restricted")
+    if rng.random() < 0.67:
+        return job
+    models = rng.choice((("h100",), ("A100", "h100"), ("V100",), ()))
+    names = [f"n{n}" for n in range(6)]
+    nodes = tuple(rng.sample(names, 3)) if rng.random() < 0.3 else ()
+    exclude = tuple(rng.sample(names, 2)) if rng.random() < 0.3 else ()
+    every = job.gang or rng.random() < 0.5
+    return replace(
+        job,
+        tasks=tuple(
+            replace(t, gpu_models=models if t.gpus else (), nodes=nodes, exclude=exclude)
+            if every or rng.random() < 0.5
+            else t
+            for t in job.tasks
+        ),
+    )
 
 
 def _of_any_kind(job: Job) -> Job:
@@ -229,14 +255,19 @@ def random_state(
 
 
 def random_walk(
-    seed: int, steps: int, accepts: Callable[[Job], bool] = lambda job: True
+    seed: int,
+    steps: int,
+    accepts: Callable[[Job], bool] = lambda job: True,
+    *,
+    every_kind: bool = False,
 ) -> Iterator[Snapshot]:
     """Yield snapshots of one random state as it changes, some steps apart, with new jobs.
 
     In between, runtime estimates may be updated, a run may end early with its checkpoint kept,
     replicas are added and removed, queues change, nodes drain, and other programs use GPUs.
     """
-    rng, state = stream(seed, "random walk"), random_state(seed, accepts)
+    rng = stream(seed, "random walk")
+    state = random_state(seed, accepts, every_kind=every_kind)
     moves_rng = stream(seed, "moves of a walk")
     for task in range(len(state.tasks.state)):
         state.tasks.checkpoint_s[task] = rng.choice((0.0, 0.5))
@@ -245,7 +276,7 @@ def random_walk(
         for _ in range(rng.choice((1, 1, 2, 5))):
             _step(state, range(len(state.names.jobs)), rng)
         for change in (
-            _submit,
+            _submit_any if every_kind else _submit,
             _record_runtime,
             _end_with_checkpoint,
             _change_replicas,
@@ -269,6 +300,12 @@ def _step(state: State, jobs: Iterable[int], rng: Random) -> None:
 
 def _submit(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
     job = random_job(rng, f"late{len(state.names.jobs)}", rng.choice(((), random_shards(rng))))
+    if accepts(job):
+        state.add_job(job)
+
+
+def _submit_any(state: State, rng: Random, accepts: Callable[[Job], bool]) -> None:
+    job = random_job(rng, f"late{len(state.names.jobs)}", every_kind=True)
     if accepts(job):
         state.add_job(job)
 
@@ -401,8 +438,9 @@ def _room(state: State, task: int, node: int, *, ceiling: bool = True) -> tuple[
         return None
     if state.names.demands[demand].in_part:
         return state.ledger.best_gpus(demand, node)
-    memory = state.gpu_memory_bytes_of(node)
-    free = [g for g in state.free_gpus_of(node).tolist() if memory[g] >= tasks.memory_bytes[task]]
+    first = state.nodes.first_gpu[node]
+    room = state.ledger.gpu_room(demand, first, first + state.nodes.gpu_count[node])
+    free = room.nonzero()[0].tolist()
     if len(free) < need or state.ledger.lacks(demand, node):
         return None
     return tuple(free[:need])

@@ -31,7 +31,8 @@ def test_hook_reads_action_key_and_shape(tmp_path: Path) -> None:
         "action": "create",
         "key": "large-1",
         "shape": {
-            "name": "large", "cpus": 8, "gpus": 2, "gpu_memory_bytes": 16, "memory_bytes": 64,
+            "name": "large", "cpus": 8, "gpus": 2, "gpu_model": "",
+            "gpu_memory_bytes": 16, "memory_bytes": 64,
             "custom": {"fpga": 0.5},
         },
     }  # fmt: skip

@@ -26,8 +26,9 @@ class Case:
     priority: Ints
     weight: np.ndarray
     max_gpus: Ints
-    tasks: Ints  # [jobs, classes]
-    gpus: Ints  # [classes]
+    tasks: Ints  # [jobs, types]
+    gpus: Ints  # [kinds]
+    accepts: np.ndarray  # [types, kinds]
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -46,8 +47,16 @@ def ints(*values: int) -> Ints:
 
 @st.composite
 def cases(draw: st.DrawFn, *, classes: int = 3, ceilings: bool = True) -> Case:
+    """Tasks that need so much memory, or, in half of the cases, any of some kinds of GPUs."""
     jobs, queues = draw(st.integers(1, 7)), draw(st.integers(1, 3))
     kinds = draw(st.integers(1, classes))
+    accepts = np.triu(np.ones((kinds, kinds), bool))
+    if draw(st.booleans()):
+        types = draw(st.integers(1, 4))
+        kind_sets = st.sets(st.integers(0, kinds - 1), min_size=1)
+        accepts = np.zeros((types, kinds), bool)
+        for of_type in accepts:
+            of_type[[*draw(kind_sets)]] = True
 
     def column(low: int, high: int, count: int = jobs) -> Ints:
         return ints(*draw(st.lists(st.integers(low, high), min_size=count, max_size=count)))
@@ -61,24 +70,25 @@ def cases(draw: st.DrawFn, *, classes: int = 3, ceilings: bool = True) -> Case:
             draw(st.lists(st.sampled_from([0.1, 0.5, 1, 2, 3.7]), min_size=queues, max_size=queues))
         ),
         max_gpus=ints(*draw(st.lists(ceiling, min_size=queues, max_size=queues))),
-        tasks=column(0, 6, jobs * kinds).reshape(jobs, kinds),
+        tasks=column(0, 6, jobs * len(accepts)).reshape(jobs, len(accepts)),
         gpus=column(0, 8, kinds),
+        accepts=accepts,
     )
 
 
-def fits(tasks: Ints, gpus: Ints, jobs: Ints) -> bool:
+def fits(case: Case, gpus: Ints, jobs: Ints) -> bool:
     """Return whether these numbers of tasks fit the GPUs together, by maximum flow."""
-    count, kinds = tasks.shape
-    cell = count + np.arange(count * kinds).reshape(count, kinds)
-    gpu = count + count * kinds
-    arcs = [(j, cell[j, k], tasks[j, k]) for j in range(count) for k in range(kinds)]
+    (count, types), kinds, tasks = case.tasks.shape, len(gpus), case.tasks
+    cell = count + np.arange(count * types).reshape(count, types)
+    gpu = count + count * types
+    arcs = [(j, cell[j, t], tasks[j, t]) for j in range(count) for t in range(types)]
     arcs += [
-        (cell[j, k], gpu + c, tasks[j, k])
+        (cell[j, t], gpu + k, tasks[j, t])
         for j in range(count)
-        for k in range(kinds)
-        for c in range(k, kinds)
+        for t in range(types)
+        for k in np.flatnonzero(case.accepts[t]).tolist()
     ]
-    arcs += [(gpu + c, gpu + kinds, gpus[c]) for c in range(kinds)]
+    arcs += [(gpu + k, gpu + kinds, gpus[k]) for k in range(kinds)]
     tail, head, capacity = np.array(arcs, np.int64).T
     supply = np.zeros(gpu + kinds + 1, np.int64)
     supply[:count], supply[-1] = jobs, -jobs.sum()
@@ -110,7 +120,7 @@ def allocate_one_by_one(case: Case, held: Ints, won: Ints, room: Ints, gpus: Int
             for j in rows
             if won[j] < room[j]
             and in_queue[case.queue[j]] < case.max_gpus[case.queue[j]]
-            and fits(case.tasks, gpus, won + (np.arange(len(held)) == j))
+            and fits(case, gpus, won + (np.arange(len(held)) == j))
         ]
         if not able:
             return won
@@ -138,7 +148,7 @@ def allocate_one_by_one(case: Case, held: Ints, won: Ints, room: Ints, gpus: Int
 def test_shares_equal_an_allocation_one_gpu_at_a_time(case: Case) -> None:
     nothing = np.zeros(len(case.queue), np.int64)
     slow = allocate_one_by_one(case, nothing, nothing, case.tasks.sum(axis=1), case.gpus)
-    fast = fair_shares(case.hierarchy, unfinished=case.tasks, gpus=case.gpus)
+    fast = fair_shares(case.hierarchy, unfinished=case.tasks, gpus=case.gpus, accepts=case.accepts)
     assert fast.tolist() == slow.tolist()
 
 
@@ -149,7 +159,14 @@ def test_entitlements_equal_the_allocation_continued_from_held_gpus(
     jobs = len(case.queue)
     numbers = st.lists(st.integers(0, 6), min_size=jobs, max_size=jobs)
     held, target = ints(*data.draw(numbers)), ints(*data.draw(numbers))
-    won = entitle(case.hierarchy, target=target, held=held, waiting=case.tasks, free=case.gpus)
+    won = entitle(
+        case.hierarchy,
+        target=target,
+        held=held,
+        waiting=case.tasks,
+        free=case.gpus,
+        accepts=case.accepts,
+    )
 
     # A share is up to the target, one at a time and under the ceilings, whatever is free.
     nothing, waiting = np.zeros(jobs, np.int64), case.tasks.sum(axis=1)
@@ -172,9 +189,16 @@ def test_no_queue_wins_beyond_its_ceiling_and_no_fitting_gpu_is_left(
 ) -> None:
     jobs = len(case.queue)
     held = ints(*data.draw(st.lists(st.integers(0, 6), min_size=jobs, max_size=jobs)))
-    target = fair_shares(case.hierarchy, unfinished=case.tasks, gpus=case.gpus)
+    target = fair_shares(
+        case.hierarchy, unfinished=case.tasks, gpus=case.gpus, accepts=case.accepts
+    )
     most = entitle(
-        case.hierarchy, target=target, held=held, waiting=case.tasks, free=case.gpus
+        case.hierarchy,
+        target=target,
+        held=held,
+        waiting=case.tasks,
+        free=case.gpus,
+        accepts=case.accepts,
     ).most
     for queue, ceiling in enumerate(case.max_gpus.tolist()):
         mine = case.queue == queue
@@ -192,8 +216,11 @@ def test_the_count_of_allocated_gpus_is_the_sum_of_the_allocation(
 ) -> None:
     jobs = len(case.queue)
     held = ints(*data.draw(st.lists(st.integers(0, 6), min_size=jobs, max_size=jobs)))
-    allocated = case.hierarchy.allocate_by_class(held=held, tasks=case.tasks, gpus=case.gpus)
-    counted = case.hierarchy.count_allocated(held=held, tasks=case.tasks, gpus=case.gpus)
+    of_classes = case.tasks[:, : len(case.gpus)]
+    if of_classes.shape[1] < len(case.gpus):
+        return
+    allocated = case.hierarchy.allocate_by_type(held=held, tasks=of_classes, gpus=case.gpus)
+    counted = case.hierarchy.count_allocated(held=held, tasks=of_classes, gpus=case.gpus)
     assert counted == allocated.sum()
 
 
@@ -203,7 +230,7 @@ def _most_placed(case: Case, most: Ints) -> int:
     allocated = np.zeros_like(bound)
     for job in range(len(bound)):
         step = np.arange(len(bound)) == job
-        while allocated[job] < bound[job] and fits(case.tasks, case.gpus, allocated + step):
+        while allocated[job] < bound[job] and fits(case, case.gpus, allocated + step):
             allocated = allocated + step
     return int(allocated.sum())
 
@@ -238,15 +265,15 @@ def test_no_job_could_gain_but_from_one_that_holds_no_more(case: Case) -> None:
     hierarchy = Hierarchy(
         queue=alike, user=alike, priority=alike, weight=np.ones(1), max_gpus=ints(NO_CEILING)
     )
-    share = fair_shares(hierarchy, unfinished=case.tasks, gpus=case.gpus)
-    assert fits(case.tasks, case.gpus, share)
+    share = fair_shares(hierarchy, unfinished=case.tasks, gpus=case.gpus, accepts=case.accepts)
+    assert fits(case, case.gpus, share)
     for poor in range(len(share)):
         more = share + (np.arange(len(share)) == poor)
         if share[poor] == case.tasks[poor].sum():
             continue
-        assert not fits(case.tasks, case.gpus, more)
+        assert not fits(case, case.gpus, more)
         for rich in np.flatnonzero(share > share[poor] + 1).tolist():
-            assert not fits(case.tasks, case.gpus, more - (np.arange(len(share)) == rich))
+            assert not fits(case, case.gpus, more - (np.arange(len(share)) == rich))
 
 
 @given(cases(ceilings=False), st.integers(0, 2))
@@ -326,7 +353,7 @@ def test_columns_that_do_not_match_are_rejected() -> None:
     with pytest.raises(ValueError, match="1 jobs with 1 values each, but 2 values"):
         hierarchy.allocate(held=two, room=one, gpus=1)
     with pytest.raises(ValueError, match="1 jobs with 2 values each, but 3 values"):
-        hierarchy.allocate_by_class(held=one, tasks=ints(1, 2, 3).reshape(1, 3), gpus=two)
+        hierarchy.allocate_by_type(held=one, tasks=ints(1, 2, 3).reshape(1, 3), gpus=two)
 
 
 def test_many_queues_share_by_weight() -> None:

@@ -18,7 +18,8 @@ from headgate.model import Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.ports import Policy
-from headgate.protocol.reasons import Shortage, WaitsForLocality, WaitsForTasks
+from headgate.protocol.order_reasons import WaitsForTasks
+from headgate.protocol.reasons import Shortage, WaitsForLocality
 from headgate.state import Snapshot, TaskState
 from headgate.testing.digest import digest
 

@@ -18,6 +18,8 @@ using Ints = Array<std::int64_t>;
 using IntTable =
     nanobind::ndarray<const std::int64_t, nanobind::ndim<2>, nanobind::c_contig,
                       nanobind::device::cpu>;
+using BoolTable =
+    nanobind::ndarray<const bool, nanobind::ndim<2>, nanobind::c_contig, nanobind::device::cpu>;
 using NumPyInts = nanobind::ndarray<nanobind::numpy, std::int64_t, nanobind::ndim<1>>;
 
 template <class Item>

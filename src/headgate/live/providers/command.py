@@ -64,6 +64,7 @@ def shape_json(shape: Shape) -> dict[str, Any]:
         "name": shape.name,
         "cpus": shape.cpus,
         "gpus": len(shape.gpus),
+        "gpu_model": shape.gpus[0].model if shape.gpus else "",
         "gpu_memory_bytes": min((gpu.memory_bytes for gpu in shape.gpus), default=None),
         "memory_bytes": shape.memory_bytes,
         "custom": {name: milli / 1000 for name, milli in shape.custom},

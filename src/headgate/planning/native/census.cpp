@@ -73,13 +73,16 @@ private:
 }  // namespace
 
 WaitingChange recount(const Tasks& tasks, std::span<const std::uint8_t> before,
-                      std::span<const bool> wide, Numbers memory_bytes,
-                      std::span<const std::uint8_t> flags, Numbers class_bytes, Numbers index,
-                      std::span<std::int64_t> table) {
-    check(tasks, flags.size(), index.size(), before, wide, memory_bytes);
+                      std::span<const bool> wide, Numbers type,
+                      std::span<const std::uint8_t> flags, Numbers index,
+                      std::span<std::int64_t> table, std::size_t types) {
+    check(tasks, flags.size(), index.size(), before, wide, type);
+    for (const std::int64_t each : type) {
+        require(each >= 0 && at_index(each) < types, "no such type");
+    }
     for (const std::uint8_t state : before) require(state < flags.size(), "no such state");
-    const std::size_t classes = class_bytes.size() + 1, width = 4 * classes;
-    const auto rows = static_cast<std::int64_t>(table.size() / width);
+    const std::size_t width = 4 * types;
+    const auto rows = static_cast<std::int64_t>(types > 0 ? table.size() / width : 0);
     for (const std::int64_t row : index) require(row < rows, "a job is not in the table");
     const Counts blank(tasks.row.size());
     WaitingChange changed{blank, blank, blank, {}};
@@ -89,25 +92,22 @@ WaitingChange recount(const Tasks& tasks, std::span<const std::uint8_t> before,
     for (std::size_t i = 0; i < tasks.row.size(); ++i) {
         const std::uint8_t is = flags[tasks.state[i]], was = flags[before[i]];
         if (tasks.gpus_milli[i] == 0) continue;
-        const auto fitting =
-            std::lower_bound(class_bytes.begin(), class_bytes.end(), memory_bytes[i]);
-        const auto memory_class = static_cast<std::size_t>(fitting - class_bytes.begin());
         if (!wide[i] && (was & kWaiting) != 0) changed.waited.push_back(tasks.row[i]);
         const std::int64_t row = index[at_index(tasks.job[i])];
         if (row < 0) continue;
         std::int64_t* counts = &table[at_index(row) * width];
         const bool waits_now = (is & kWaiting) != 0, waited = (was & kWaiting) != 0;
         const std::int64_t amount = wide[i] ? tasks.gpus_milli[i] : 1;
-        counts += (wide[i] ? 2 * classes : 0) + memory_class;
+        counts += (wide[i] ? 2 * types : 0) + at_index(type[i]);
         *counts += amount * ((is & kUnfinished) - (was & kUnfinished));
-        counts[classes] += amount * (waits_now - waited);
+        counts[types] += amount * (waits_now - waited);
         if (wide[i]) continue;
         changed.row[waiting] = tasks.row[i];
         changed.job[waiting] = tasks.job[i];
-        changed.memory_class[waiting] = static_cast<std::int64_t>(memory_class);
+        changed.type[waiting] = type[i];
         waiting += waits_now;
     }
-    for (Counts* column : {&changed.row, &changed.job, &changed.memory_class}) {
+    for (Counts* column : {&changed.row, &changed.job, &changed.type}) {
         column->resize(waiting);
     }
     return changed;

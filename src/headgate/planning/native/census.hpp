@@ -1,4 +1,4 @@
-// Counts of changed tasks by job and memory class, and of idle tasks by job and runtime class.
+// Counts of changed tasks by job and type, and of idle tasks by job and runtime class.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,23 @@ struct Tasks {
     std::span<const std::int32_t> job;
 };
 
-// Tasks that are not wide: row, job and memory class of those that wait now, rows of those that
-// waited before.
+// Tasks that are not wide: row, job and type of those that wait now, rows of those that waited
+// before.
 struct WaitingChange {
-    Counts row, job, memory_class, waited;
+    Counts row, job, type, waited;
 };
 
 constexpr std::uint8_t kUnfinished = 1, kWaiting = 2;
 
 // Updates a table, a row per job, for tasks whose states were `before`. Four groups of columns, each
-// by class: unfinished tasks that are not wide, those of them that wait, thousandths of GPUs of
+// by type: unfinished tasks that are not wide, those of them that wait, thousandths of GPUs of
 // unfinished wide tasks, and of those of them that wait. `flags` are those of each state, `index` is
 // the row of each job in the table, negative if it has none. Throws std::invalid_argument if columns
 // do not match or an index is out of range.
 WaitingChange recount(const Tasks& tasks, std::span<const std::uint8_t> before,
-                      std::span<const bool> wide, Numbers memory_bytes, std::span<const std::uint8_t> flags,
-                      Numbers class_bytes, Numbers index, std::span<std::int64_t> table);
+                      std::span<const bool> wide, Numbers type,
+                      std::span<const std::uint8_t> flags, Numbers index,
+                      std::span<std::int64_t> table, std::size_t types);
 
 // Idle tasks on GPUs: the thousandths of GPUs that those without a checkpoint need, by key,
 // ascending; the others by row.

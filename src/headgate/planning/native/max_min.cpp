@@ -104,6 +104,143 @@ void fill(Shares shares, std::span<const double> weight, std::int64_t units) {
     }
 }
 
+// Whether so many tasks of each job fit GPUs of several kinds together, of whichever types: a flow
+// from jobs by types to kinds, found along augmenting paths.
+class Fitting {
+public:
+    // `tasks` of each job by type; `accepts` by type and kind.
+    Fitting(Counts tasks, Numbers gpus, std::span<const bool> accepts)
+        : tasks_(std::move(tasks)), gpus_(gpus), accepts_(accepts), kinds_(gpus.size()),
+          types_(gpus.empty() ? 0 : accepts.size() / gpus.size()) {
+        for (std::size_t j = 0; types_ > 0 && j < tasks_.size() / types_; ++j) {
+            const auto* own = &tasks_[j * types_];
+            if (std::count_if(own, own + types_, [](auto count) { return count > 0; }) > 1) {
+                mixed_.push_back(j);
+            }
+        }
+    }
+
+    // Returns whether that many tasks of each job fit. They are of its first types where possible.
+    bool fit(const Counts& totals) {
+        free_.assign(gpus_.begin(), gpus_.end());
+        given_.assign(types_ * kinds_, 0);
+        served_.assign(tasks_.size(), 0);
+        Counts need(types_);
+        for (std::size_t j = 0; j < totals.size(); ++j) {
+            std::int64_t left = totals[j];
+            for (std::size_t t = 0; t < types_ && left > 0; ++t) {
+                const auto count = std::min(left, tasks_[j * types_ + t]);
+                served_[j * types_ + t] = count;
+                need[t] += count;
+                left -= count;
+            }
+        }
+        for (std::size_t type = 0; type < types_; ++type) {
+            while (need[type] > 0) {
+                const auto kind = reach_free(type);
+                if (kind == kinds_) return false;
+                need[type] -= augment(type, kind, need[type]);
+            }
+        }
+        return true;
+    }
+
+    // After a fit, leaves out all further tasks of the types of which no more can fit, whatever else
+    // is added.
+    void drop_exhausted() {
+        for (std::size_t type = 0; type < types_; ++type) {
+            if (reach_free(type) != kinds_) continue;
+            for (auto i = type; i < tasks_.size(); i += types_) tasks_[i] = served_[i];
+        }
+    }
+
+    std::int64_t tasks_of(std::size_t job) const {
+        const auto own = tasks_.begin() + static_cast<std::ptrdiff_t>(job * types_);
+        return std::accumulate(own, own + static_cast<std::ptrdiff_t>(types_), std::int64_t{0});
+    }
+
+private:
+    static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+    // How a type was reached: from a kind of which it has GPUs, or from another type, as a job may
+    // run a task of this type instead of one of that.
+    struct From {
+        std::size_t kind = kNone, type = kNone, job = kNone;
+    };
+
+    // Searches from a type for a kind with a free GPU; returns the number of kinds if there is none.
+    std::size_t reach_free(std::size_t start) {
+        type_of_.assign(kinds_, kNone);
+        from_.assign(types_, From{});
+        reached_.assign(1, start);
+        auto reach = [&](std::size_t type, const From& from) {
+            if (type == start || from_[type].kind != kNone || from_[type].job != kNone) return;
+            from_[type] = from;
+            reached_.push_back(type);
+        };
+        for (std::size_t next = 0; next < reached_.size(); ++next) {
+            const auto type = reached_[next];
+            for (std::size_t kind = 0; kind < kinds_; ++kind) {
+                if (!accepts_[type * kinds_ + kind] || type_of_[kind] != kNone) continue;
+                type_of_[kind] = type;
+                if (free_[kind] > 0) return kind;
+                for (std::size_t other = 0; other < types_; ++other) {
+                    if (given_[other * kinds_ + kind] > 0) reach(other, {kind, kNone, kNone});
+                }
+            }
+            for (const auto job : mixed_) {
+                if (served_[job * types_ + type] == 0) continue;
+                for (std::size_t other = 0; other < types_; ++other) {
+                    const auto i = job * types_ + other;
+                    if (served_[i] < tasks_[i]) reach(other, {kNone, type, job});
+                }
+            }
+        }
+        return kinds_;
+    }
+
+    // Gives a type GPUs along the path found, at most `most`; returns how many.
+    std::int64_t augment(std::size_t start, std::size_t to, std::int64_t most) {
+        std::int64_t units = std::min(most, free_[to]);
+        for (auto type = type_of_[to]; type != start;) {
+            const From& from = from_[type];
+            if (from.job != kNone) {
+                const auto* served = &served_[from.job * types_];
+                units = std::min({units, served[from.type],
+                                  tasks_[from.job * types_ + type] - served[type]});
+                type = from.type;
+            } else {
+                units = std::min(units, given_[type * kinds_ + from.kind]);
+                type = type_of_[from.kind];
+            }
+        }
+        free_[to] -= units;
+        given_[type_of_[to] * kinds_ + to] += units;
+        for (auto type = type_of_[to]; type != start;) {
+            const From& from = from_[type];
+            if (from.job != kNone) {
+                served_[from.job * types_ + type] += units;
+                served_[from.job * types_ + from.type] -= units;
+                type = from.type;
+            } else {
+                given_[type * kinds_ + from.kind] -= units;
+                type = type_of_[from.kind];
+                given_[type * kinds_ + from.kind] += units;
+            }
+        }
+        return units;
+    }
+
+    Counts tasks_;  // by job and type
+    Numbers gpus_;
+    std::span<const bool> accepts_;
+    std::size_t kinds_, types_;
+    std::vector<std::size_t> mixed_;  // jobs with tasks of several types
+    Counts free_, given_, served_;    // by kind; by type and kind; by job and type
+    std::vector<std::size_t> type_of_, reached_;  // by kind: the type it was reached from
+    std::vector<From> from_;                      // by type
+};
+
 }  // namespace
 
 MaxMin::MaxMin(Numbers queue, Numbers user, Numbers priority, std::span<const double> weight,
@@ -196,60 +333,44 @@ Counts MaxMin::allocate(Numbers held, Numbers room, std::int64_t gpus) const {
     return won;
 }
 
-Counts MaxMin::allocate_by_class(Numbers held, Numbers tasks, Numbers gpus,
-                                 Numbers won_before) const {
-    const std::size_t jobs = job_.size(), classes = gpus.size();
+Counts MaxMin::allocate_by_type(Numbers held, Numbers tasks, Numbers gpus, Numbers won_before,
+                                Numbers most, std::span<const bool> accepts) const {
+    const std::size_t jobs = job_.size(), types = gpus.empty() ? 0 : accepts.size() / gpus.size();
+    if (types * gpus.size() != accepts.size()) throw std::invalid_argument("no such table");
     check(held);
     check(won_before);
-    check(tasks, classes);
-    Counts won(won_before.begin(), won_before.end()), room(jobs), holds(jobs);
-    Counts below(tasks.size()), at_least(classes);  // tasks of smaller classes; GPUs of larger ones
+    check(most);
+    check(tasks, types);
+    Counts won(won_before.begin(), won_before.end()), holds(jobs), room(jobs);
+    Fitting fitting(Counts(tasks.begin(), tasks.end()), gpus, accepts);
+    auto total = std::accumulate(gpus.begin(), gpus.end(), std::int64_t{0});
     for (std::size_t j = 0; j < jobs; ++j) {
-        std::int64_t sum = 0;
-        for (std::size_t k = 0; k < classes; ++k) {
-            below[j * classes + k] = sum;
-            sum += tasks[j * classes + k];
-        }
-        room[j] = sum - won[j];
+        total -= won[j];
         holds[j] = held[j] + won[j];
     }
-    std::int64_t total = 0;
-    for (std::size_t k = classes; k-- > 0;) at_least[k] = total += gpus[k];
-    for (const auto each : won) total -= each;
-    // The first class, if any, of which, with those above, more tasks would be served than there
-    // are GPUs.
-    auto exhausted = [&](const Counts& more) {
-        for (std::size_t k = 0; k < classes; ++k) {
-            std::int64_t need = 0;
-            for (std::size_t j = 0; j < jobs; ++j) {
-                need += std::max<std::int64_t>(won[j] + more[j] - below[j * classes + k], 0);
-            }
-            if (need > at_least[k]) return k;
-        }
-        return classes;
+    auto with = [&](const Counts& more) {
+        Counts sum = won;
+        for (std::size_t j = 0; j < jobs; ++j) sum[j] += more[j];
+        return sum;
     };
     for (std::int64_t units = 0;;) {
-        const auto all = std::accumulate(room.begin(), room.end(), std::int64_t{0});
-        const std::int64_t most = std::min(total, all);
-        if (most <= 0) return won;
-        const Counts more = allocate(holds, room, most);
-        if (exhausted(more) == classes) {
-            for (std::size_t j = 0; j < jobs; ++j) won[j] += more[j];
-            return won;
+        for (std::size_t j = 0; j < jobs; ++j) {
+            room[j] = std::min(most[j], fitting.tasks_of(j)) - won[j];
         }
-        // The longest prefix of this allocation that fits; then the room of each job is limited by
-        // the exhausted class. That changes no step of the prefix: a job limited now was skipped
-        // there.
-        std::int64_t beyond = most;
+        const auto all = std::accumulate(room.begin(), room.end(), std::int64_t{0});
+        const std::int64_t limit = std::min(total, all);
+        if (limit <= 0) return won;
+        const Counts more = with(allocate(holds, room, limit));
+        if (fitting.fit(more)) return more;
+        // The longest prefix of this allocation that fits; then the tasks are left out of types of
+        // which no more fit. That changes no step of the prefix: it skips them.
+        std::int64_t beyond = limit;
         while (beyond - units > 1) {
             const std::int64_t middle = std::midpoint(units, beyond);
-            (exhausted(allocate(holds, room, middle)) < classes ? beyond : units) = middle;
+            (fitting.fit(with(allocate(holds, room, middle))) ? units : beyond) = middle;
         }
-        const std::size_t limit = exhausted(allocate(holds, room, beyond));
-        const Counts part = allocate(holds, room, units);
-        for (std::size_t j = 0; j < jobs; ++j) {
-            room[j] = std::min(room[j], std::max(part[j], below[j * classes + limit] - won[j]));
-        }
+        fitting.fit(with(allocate(holds, room, units)));
+        fitting.drop_exhausted();
     }
 }
 

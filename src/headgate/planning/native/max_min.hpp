@@ -19,9 +19,10 @@ public:
 
     // Returns how many of `gpus` equal GPUs each job gets, beyond `held`, at most `room`.
     Counts allocate(Numbers held, Numbers room, std::int64_t gpus) const;
-    // The same of GPUs by class, for tasks by job and class; `won` are GPUs allocated before, and
-    // part of the result.
-    Counts allocate_by_class(Numbers held, Numbers tasks, Numbers gpus, Numbers won) const;
+    // The same of GPUs by kind, for tasks by job and type; `accepts` says, by type and kind, which
+    // GPUs a task may get. `won` are GPUs allocated before, and part of the result, at most `most`.
+    Counts allocate_by_type(Numbers held, Numbers tasks, Numbers gpus, Numbers won, Numbers most,
+                            std::span<const bool> accepts) const;
 
 private:
     // Members that share an allocation: [first, end) of the level below.

@@ -17,15 +17,14 @@ using Bools = Array<bool>;
 using Table = nb::ndarray<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 nb::tuple counted(const Ints& row, const Bytes& state, const Bytes& before, const Ints& gpus_milli,
-                  const Bools& wide, const Ints& memory_bytes, const Int32s& job,
-                  const Bytes& flags, const Ints& class_bytes, const Ints& index,
-                  const Table& table) {
-    if (table.shape(1) != 4 * (class_bytes.size() + 1)) throw nb::value_error("no such table");
+                  const Bools& wide, const Ints& type, const Int32s& job, const Bytes& flags,
+                  const Ints& index, const Table& table) {
+    if (table.shape(1) % 4 != 0) throw nb::value_error("no such table");
     WaitingChange changed = recount({view(row), view(state), view(gpus_milli), view(job)},
-                                    view(before), view(wide), view(memory_bytes), view(flags),
-                                    view(class_bytes), view(index), {table.data(), table.size()});
+                                    view(before), view(wide), view(type), view(flags), view(index),
+                                    {table.data(), table.size()}, table.shape(1) / 4);
     return nb::make_tuple(numpy(std::move(changed.row)), numpy(std::move(changed.job)),
-                          numpy(std::move(changed.memory_class)), numpy(std::move(changed.waited)));
+                          numpy(std::move(changed.type)), numpy(std::move(changed.waited)));
 }
 
 nb::tuple idle_counted(const Ints& key, const Ints& count, const Ints& row, const Bytes& state,
@@ -62,17 +61,17 @@ NB_MODULE(_native, m) {
                  return numpy(self.allocate(view(held), view(room), gpus));
              },
              nb::arg("held"), nb::arg("room"), nb::arg("gpus"))
-        .def("allocate_by_class",
+        .def("allocate_by_type",
              [](const MaxMin& self, const Ints& held, const IntTable& tasks, const Ints& gpus,
-                const Ints& won) {
-                 return numpy(
-                     self.allocate_by_class(view(held), view(tasks), view(gpus), view(won)));
+                const Ints& won, const Ints& most, const BoolTable& accepts) {
+                 return numpy(self.allocate_by_type(view(held), view(tasks), view(gpus), view(won),
+                                                    view(most), {accepts.data(), accepts.size()}));
              },
-             nb::arg("held"), nb::arg("tasks"), nb::arg("gpus"), nb::arg("won"));
+             nb::arg("held"), nb::arg("tasks"), nb::arg("gpus"), nb::arg("won"),
+             nb::arg("most"), nb::arg("accepts"));
     m.def("recount", &planning::counted, nb::arg("row"), nb::arg("state"), nb::arg("before"),
-          nb::arg("gpus_milli"), nb::arg("wide"), nb::arg("memory_bytes"), nb::arg("job"),
-          nb::kw_only(),
-          nb::arg("flags"), nb::arg("class_bytes"), nb::arg("index"), nb::arg("table"));
+          nb::arg("gpus_milli"), nb::arg("wide"), nb::arg("types"), nb::arg("job"), nb::kw_only(),
+          nb::arg("flags"), nb::arg("index"), nb::arg("table"));
     m.def("recount_idle", &planning::idle_counted, nb::arg("key"), nb::arg("count"), nb::arg("row"),
           nb::arg("state"), nb::arg("gpus_milli"), nb::arg("job"), nb::arg("runtime_class"),
           nb::arg("progress_s"), nb::kw_only(), nb::arg("was_fresh"), nb::arg("idle"),

@@ -107,7 +107,7 @@ class ClusterPacking:
         free = self._free(nodes)
         gpu = self._free_milli(nodes, is_open)
         model = self._sizes.model[nodes]
-        at, slot, after = self._ways(spec, nodes, gpu, count)
+        at, slot, after = self._ways(demand, nodes, gpu, count)
         asked = np.array([spec.cpus_milli, spec.memory_bytes]) * count
         loss = self._future.worth_of(free, gpu, model)[at]
         loss -= self._future.worth_of(free[at] - asked, after, model[at])
@@ -159,21 +159,22 @@ class ClusterPacking:
             found[parts] = np.minimum(gpus.free_milli.array()[rows], of_memory)
         return found
 
-    def _ways(self, spec: Needs, nodes: Ints, gpu: Ints, count: int) -> tuple[Ints, Ints, Ints]:
+    def _ways(self, demand: int, nodes: Ints, gpu: Ints, count: int) -> tuple[Ints, Ints, Ints]:
         """Return by way its node (index), its GPU, and what is free of all GPUs afterwards.
 
         GPUs of one node with equal free parts are one way; several GPUs are those with least free.
         """
+        spec = self._snapshot.names.demands[demand]
         if not spec.gpus:
             return np.arange(len(nodes)), np.full(len(nodes), -1), gpu
         row, _ = self._gpus_of(nodes)
-        memory = self._memory[row]
+        memory, fits = self._memory[row], self._scratch.ledger.suits(demand)[row]
         if spec.in_part:
             taken = _part_milli(spec, memory)
-            fits = gpu >= taken
+            fits &= gpu >= taken
         else:
             taken = np.full(gpu.shape, WHOLE)
-            fits = (gpu == WHOLE) & (memory >= spec.gpu_memory_bytes)
+            fits &= gpu == WHOLE
         order = np.lexsort((memory, np.where(fits, gpu, 2 * WHOLE)), axis=1)
         if spec.in_part and spec.gpus == 1:
             first = fits.copy()
@@ -251,16 +252,18 @@ def _has_gpus(demands: Sequence[Needs]) -> Bools:
 
 
 class Sizes:
-    """The GPUs of the nodes that are up: models are numbered by memory, ascending."""
+    """The GPUs of the nodes that are up: kinds, by memory and model, are numbered, ascending."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         """Read the nodes; O(GPUs x log)."""
         gpus = snapshot.gpus
         up = gpus.task.array() != GPU_GONE
-        node, memory = gpus.node.array().astype(np.int64)[up], gpus.memory_bytes.array()[up]
-        self.memory, number, often = np.unique(memory, return_inverse=True, return_counts=True)
+        node = gpus.node.array().astype(np.int64)[up]
+        each = np.stack([gpus.memory_bytes.array()[up], gpus.model.array()[up]])
+        kinds, number, often = np.unique(each, axis=1, return_inverse=True, return_counts=True)
+        self.memory, self._names = kinds[0], [snapshot.names.models[row] for row in kinds[1]]
         self.model = np.zeros(len(snapshot.nodes.alive), np.int64)
-        np.maximum.at(self.model, node, number.astype(np.int64))
+        np.maximum.at(self.model, node, number.ravel().astype(np.int64))
         self.usual = int(self.memory[often.argmax()]) if len(often) else 0
         self.width = int(np.bincount(node).max(initial=0)) if len(node) else 0
 
@@ -271,7 +274,8 @@ class Sizes:
             milli = min(int(_part_milli(spec, np.array([self.usual]))[0]), WHOLE)
         elif spec.gpus:
             milli = WHOLE
-            enough = np.flatnonzero(self.memory >= spec.gpu_memory_bytes).tolist()
+            large = np.flatnonzero(self.memory >= spec.gpu_memory_bytes).tolist()
+            enough = [kind for kind in large if spec.accepts_model(self._names[kind])]
             models = None if len(enough) == len(self.memory) else frozenset(enough)
         return Demand(
             cpu_milli=spec.cpus_milli * count,

@@ -25,6 +25,7 @@ from headgate.planning.placers.layout import Layout, Request, filled
 from headgate.planning.placers.make import layout_of
 from headgate.planning.placers.rules import Placer
 from headgate.state import Snapshot
+from headgate.state.ledger import Ledger
 from headgate.state.tables import GPU_GONE
 
 Spot = tuple[int, tuple[int, ...]]
@@ -105,6 +106,7 @@ class ClusterPlacer:
         self._site_of_node = np.full(len(snapshot.nodes.spec), -1)
         self._site_of_node[self._layouts.node] = np.arange(len(self._layouts.node))
         self._capacity: dict[tuple[int, bool], Ints] = {}
+        self._ledger = Ledger.tentative(snapshot)
 
     # --- closed sets of runs -------------------------------------------------------------------
 
@@ -181,7 +183,7 @@ class ClusterPlacer:
         capacity = self._capacity_of(demand, distinct=distinct)
         busy = now.held | now.kept
         if spec.gpus and not distinct and self.placer.stays_on_node and (capacity >= count).any():
-            found = self._on_one_node(spec, count, now, busy, capacity)
+            found = self._on_one_node(demand, count, now, busy, capacity)
             if found is not None:
                 return found
         layouts, nodes = self._layouts, self._layouts.node
@@ -216,10 +218,10 @@ class ClusterPlacer:
         if (demand, distinct) not in self._capacity:
             snapshot = self._snapshot
             spec = snapshot.names.demands[demand]
-            capacity = np.where(snapshot.nodes.alive.array() > 0, 1 << 30, 0)
+            is_option = self._ledger.accepted_nodes(demand) & (snapshot.nodes.alive.array() > 0)
+            capacity = np.where(is_option, 1 << 30, 0)
             if spec.gpus:
-                fits = snapshot.gpus.task.array() != GPU_GONE
-                fits &= self._memory >= spec.gpu_memory_bytes
+                fits = (snapshot.gpus.task.array() != GPU_GONE) & self._ledger.suits(demand)
                 gpus = np.bincount(self._gpu_node[fits], minlength=len(capacity))
                 capacity = np.minimum(capacity, gpus // spec.gpus)
             for kind, amount in snapshot.names.needs[demand]:
@@ -230,10 +232,10 @@ class ClusterPlacer:
         return self._capacity[demand, distinct]
 
     def _on_one_node(
-        self, spec: Demand, count: int, now: Room, busy: Bools, capacity: Ints
+        self, demand: int, count: int, now: Room, busy: Bools, capacity: Ints
     ) -> list[Spot] | None:
         """Return spots on one node, None if there is none, or the tasks are to wait."""
-        layouts, fits = self._layouts, now.room >= count
+        layouts, fits, spec = self._layouts, now.room >= count, self._snapshot.names.demands[demand]
         if layouts.of_gpus is None:
             fits &= capacity >= count
             if not fits.any():
@@ -244,7 +246,7 @@ class ClusterPlacer:
             return self._with_gpus(np.full(count, node), spec, now)
         gpus, node = layouts.gpu, self._gpu_node[layouts.gpu]
         up = (self._snapshot.gpus.task.array() != GPU_GONE)[gpus]
-        up &= (self._memory[gpus] >= spec.gpu_memory_bytes) & (capacity[node] >= count)
+        up &= self._ledger.suits(demand)[gpus] & (capacity[node] >= count)
         request = Request(
             count=count * spec.gpus,
             room=(now.usable[gpus] & fits[node]).astype(np.int64),

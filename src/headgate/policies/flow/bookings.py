@@ -80,6 +80,26 @@ class Bookings:
         return timetable(self._scratch, self._times.end_at, self._placer)
 
     @cached_property
+    def _sought(self) -> Ints | None:
+        """By how many demands for certain models or nodes each GPU is sought, `[GPU rows]`."""
+        names = self._scratch.snapshot.names
+        if not any(demand.restricted for demand in names.demands):
+            return None
+        sought = np.zeros(len(self._now.hardware.memory_class), np.int64)
+        for demand in sorted(
+            {unit.demands[0] for job in self._order for unit in self._heads(int(job))}
+        ):
+            if names.demands[demand].restricted:
+                sought += self._scratch.ledger.suits(demand)
+        return sought
+
+    def _heads(self, job: int) -> Iterator[Unit]:
+        """Yield the first unit of each demand of a job."""
+        row = int(self._now.jobs[job])
+        for units in waiting_units(self._scratch.snapshot, row, wide=True):
+            yield next(iter(units))
+
+    @cached_property
     def _wide(self) -> _WideJobs:
         return _WideJobs(self._now, self._times)
 
@@ -118,7 +138,7 @@ class Bookings:
         run_s = np.repeat(self._times.run_s[jobs], count)
         memory = np.repeat(now.snapshot.tasks.memory_bytes.take(task), count)
         for size in np.unique(memory)[::-1].tolist():
-            self._table.claim(int(size), run_s[memory == size])
+            self._table.claim(int(size), run_s[memory == size], self._sought)
 
     def _book_job(self, job: int, limit_milli: int) -> None:
         """Start units of a job within its limit, and reserve the first that does not fit."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.planning.shares import entitle, fair_shares
+from headgate.planning.shares import entitle
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled
 from headgate.policies.flow.policy import FlowPolicy
@@ -33,7 +33,7 @@ class FlowSharing(FlowPolicy):
 
     def entitle(self, now: Standing) -> Entitled:
         """Return each job's entitlement; a job that holds no GPU must place a task."""
-        target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
+        target = now.fair_shares()
         won = entitle(
             now.hierarchy,
             target=target,

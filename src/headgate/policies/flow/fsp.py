@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.flow import Ints
-from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.placed import Placed
@@ -40,11 +39,11 @@ class PreemptiveFlowSharing(FlowPolicy):
 
     def entitle(self, now: Standing) -> Entitled:
         """Allocate the free GPUs up to the shares, then those left over beyond them."""
-        target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
+        target = now.fair_shares()
         free = now.free.sum(axis=0)
         short = short_tasks(target, now.held, now.waiting)
-        share = now.hierarchy.allocate_by_class(held=now.held, tasks=short, gpus=free)
-        most = now.hierarchy.allocate_by_class(
+        share = now.hierarchy.allocate_by_type(held=now.held, tasks=short, gpus=free)
+        most = now.hierarchy.allocate_by_type(
             held=now.held, tasks=now.waiting, gpus=free, won=share
         )
         return Entitled(

@@ -13,7 +13,7 @@ from headgate.planning.census import Bools
 from headgate.planning.debts import FairFinish, debts_gpu_s, updated_debts
 from headgate.planning.migration import WHEN_CHEAPER
 from headgate.planning.placers import ByLinks
-from headgate.planning.shares import Floats, Ints, fair_shares
+from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
 from headgate.planning.wide import WideUnits
 from headgate.policies.flow.bookings import Bookings, start_only_unit
@@ -87,11 +87,11 @@ class TimelyFlow(FlowPolicy):
         ahead = in_flight(now, work, times)
         if times is None or not len(now.wide_jobs):
             return WideUnits(scratch, now, self.placer), ahead
-        target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
+        target = now.fair_shares()
         owed = debts_gpu_s(now, memory_s=self._memory_s)
         finish = FairFinish.of(target, ahead.left_s, owed)
         order = self._order(now, target, ahead.left_s, finish)
-        most = self._slots(now, now.waiting + now.wide)
+        most = self._slots(now, now.waiting_by_type + now.wide)
         flow = np.minimum(most, now.waiting.sum(axis=1))
         booked = Bookings(
             scratch,
@@ -114,8 +114,8 @@ class TimelyFlow(FlowPolicy):
         If a queue's ceiling may bind, GPUs that its jobs hold count against it: they get no more
         slots than the ceiling leaves, since they cannot use the next slots of others' GPUs.
         """
-        target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
-        most = self._slots(now, now.waiting)
+        target = now.fair_shares()
+        most = self._slots(now, now.waiting_by_type)
         return Entitled(
             target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
         )
@@ -123,11 +123,14 @@ class TimelyFlow(FlowPolicy):
     def _slots(self, now: Standing, waiting: Ints) -> Ints:
         """Return how many of the next slots of all GPUs each job gets, `[jobs]`.
 
-        `waiting` are the GPUs that its waiting tasks need, `[jobs, classes]`.
+        `waiting` are the GPUs that its waiting tasks need, `[jobs, types]`.
         """
         bound = (now.ceiling < now.gpus.sum())[now.queue]
-        return now.hierarchy.allocate_by_class(
-            held=np.where(bound, now.held, 0), tasks=waiting, gpus=now.gpus
+        return now.hierarchy.allocate_by_type(
+            held=np.where(bound, now.held, 0),
+            tasks=waiting,
+            gpus=now.gpus,
+            accepts=now.kinds.accepts,
         )
 
     def choose(self, round_: Round, placed: Placed, wait_price: Ints) -> Choice:

@@ -74,7 +74,7 @@ class _After:
         gone = np.flatnonzero(~self._is_left)
         cell = now.task_job[gone] * (classes + 1) + now.task_class[gone]
         started = np.bincount(cell, minlength=jobs * (classes + 1)).reshape(jobs, classes + 1)
-        left = now.census.waiting[np.searchsorted(now.census.job, now.jobs)] - started
+        left = now.waiting_by_class - started
         self._left, self._class = left.any(axis=1), (left > 0).argmax(axis=1)
         won, queues = started.sum(axis=1), len(now.ceiling)
         self._holds = now.held + won

@@ -5,7 +5,6 @@ from __future__ import annotations
 from headgate.base.rng import Random
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.placers.setting import PlacingPolicy
-from headgate.planning.shares import fair_shares
 from headgate.planning.standing import Standing, standing
 from headgate.policies.greedy.candidates import FreeGpus
 from headgate.policies.greedy.delay import SkipCounters
@@ -37,7 +36,7 @@ class GreedySharing(PlacingPolicy):
         scratch = Scratch(snapshot)
         waiting_for_cpus = place_cpu_tasks(scratch, self.placer)
         now = standing(snapshot)
-        target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
+        target = now.fair_shares()
         free_gpus = FreeGpus(snapshot, now, alpha1=self._alpha1, alpha2=self._alpha2)
         counters = self._skip_counters(snapshot, now)
         greedy = GreedyRound(scratch, now, target, free_gpus, counters, self.placer)
@@ -49,7 +48,7 @@ class GreedySharing(PlacingPolicy):
             refusals=(
                 *waiting_for_cpus,
                 *no_room,
-                *greedy.wide.refusals(),
+                *greedy.wide.refusals(greedy.line.why_row),
                 *refusals(snapshot, greedy, counters),
             ),
         )

@@ -66,6 +66,9 @@ class _After:
                 return self._declines(job, offered, self._counters)
         if self._free.any():
             return self._memory(job)
+        kept = greedy.line.why(job)
+        if kept is not None:
+            return kept
         held, share = int(greedy.held[job]), int(greedy.target[job])
         ahead = next((j for j in self._ahead if j != job), None)
         if ahead is not None:

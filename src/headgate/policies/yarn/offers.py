@@ -24,7 +24,7 @@ from headgate.planning.feasible_starts import feasible_starts, place_elsewhere
 from headgate.planning.line import Line
 from headgate.planning.placers import Placer
 from headgate.planning.placers.setting import PlacingPolicy
-from headgate.planning.shares import NO_CEILING, Ints, fair_shares
+from headgate.planning.shares import NO_CEILING, Ints
 from headgate.planning.standing import Standing, standing
 from headgate.planning.wide import WideUnits
 from headgate.policies.yarn.places import FreeGpus, places_of
@@ -119,14 +119,19 @@ class _Round:
             user_queues={u: [(j, self._tasks(j)) for j in jobs] for u, jobs in jobs_of.items()},
             fifo_within_user=not self._evenly,
             placed=(*self._starts, *scratch.starts),
-            kept=self._line.kept,
+            line=self._line,
         )
         self._line.end()
         return Plan(
             steps=scratch.steps() + placed,
             node_memo=scratch.node_memos(),
             memo=self._line.memo(),
-            refusals=(*waiting_for_cpus, *short, *self._wide.refusals(), *explained),
+            refusals=(
+                *waiting_for_cpus,
+                *short,
+                *self._wide.refusals(self._line.why_row),
+                *explained,
+            ),
         )
 
     def _serve_line(self) -> None:
@@ -233,7 +238,7 @@ def _shares(now: Standing, *, evenly: bool) -> Ints:
 
     Without `evenly`, jobs of higher priority, and earlier ones, get all that their tasks use first.
     """
-    shares = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus).copy()
+    shares = now.fair_shares().copy()
     if evenly:
         return shares
     jobs, users = now.snapshot.jobs, dict[UserQueue, list[tuple[int, int]]]()

@@ -8,6 +8,7 @@ import numpy as np
 
 from headgate.model import WHOLE
 from headgate.planning.fit import no_such_gpu
+from headgate.planning.line import Line
 from headgate.protocol import Reason, Refusal, Start
 from headgate.protocol.reasons import (
     BehindHead,
@@ -28,15 +29,15 @@ def refusals(
     user_queues: Mapping[UserQueue, Sequence[tuple[int, Sequence[int]]]],
     fifo_within_user: bool,
     placed: Sequence[Start],
-    kept: Sequence[int],
+    line: Line,
 ) -> Iterator[Refusal]:
     """Yield one refusal per reason, with all jobs that wait for it.
 
     `user_queues` are the jobs that waited, in order, each with its tasks on one whole GPU, all as
-    rows; with `fifo_within_user`, a user's jobs wait behind the first one. `placed` are all starts,
-    `kept` nodes whose free GPUs are kept for a wide unit.
+    rows; with `fifo_within_user`, a user's jobs wait behind the first one. `placed` are all starts;
+    free GPUs may be kept for a wide unit, the first in `line`.
     """
-    after = _After(snapshot, placed, kept)
+    after = _After(snapshot, placed, line)
     groups: dict[Reason, list[int]] = {}
     for user_queue in user_queues.values():
         head: int | None = None
@@ -55,8 +56,8 @@ def refusals(
 class _After:
     """The state after the round's placements."""
 
-    def __init__(self, snapshot: Snapshot, placed: Sequence[Start], kept: Sequence[int]) -> None:
-        self._snapshot = snapshot
+    def __init__(self, snapshot: Snapshot, placed: Sequence[Start], line: Line) -> None:
+        self._snapshot, self._line = snapshot, line
         self._placed = dict.fromkeys(p.task for p in placed)
         queue_milli = snapshot.queues.held_gpus_milli.array().tolist()
         for task in self._placed:
@@ -67,7 +68,7 @@ class _After:
         holder = snapshot.gpus.task.array()
         free = holder == GPU_FREE
         free[[snapshot.nodes.first_gpu[p.node] + gpu for p in placed for gpu in p.gpus]] = False
-        free[np.isin(snapshot.gpus.node.array(), kept)] = False
+        free[np.isin(snapshot.gpus.node.array(), line.kept)] = False
         self._total = int((holder != GPU_GONE).sum())
         self._largest = int(memory[holder != GPU_GONE].max(initial=-1))
         self._free = int(free.sum())
@@ -89,4 +90,6 @@ class _After:
             return QueueLimit(queue=queue.name, used_gpus=used, max_gpus=queue.max_gpus)
         if self._free:
             return GpuMemory(needed_bytes=need_bytes, largest_free_bytes=self._largest_free)
-        return NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=self._total)
+        return self._line.why_row(job) or NoFreeGpu(
+            free_gpus=0, needed_gpus=1, total_gpus=self._total
+        )
