@@ -17,6 +17,7 @@ from headgate.model import (
     Gpu,
     Items,
     Job,
+    KeepFiles,
     Launch,
     Node,
     Pattern,
@@ -49,6 +50,7 @@ from headgate.protocol import (
     JobsArchived,
     JobSubmitted,
     JournalGap,
+    KeptFiles,
     Move,
     Moved,
     MoveRequested,
@@ -245,6 +247,7 @@ def _programs(t: _Script) -> None:
         directory="/home/a/proj",
         inode=7,
     )
+    keep = KeepFiles(include=("*.pt",), limit_bytes=5)
     kinds = enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     stages = tuple(
         Stage(
@@ -271,7 +274,9 @@ def _programs(t: _Script) -> None:
         shards=(Shard(id="data:0", size_bytes=11),),
         priority=3,
         retries=5,
-        program=Program(stages=stages, envs={"LR": "0.1"}, environment=environment),
+        program=Program(
+            stages=stages, envs={"LR": "0.1"}, environment=environment, keep_files=keep
+        ),
         runtime_class="train",
         submission_key="key-1",
         public=True,
@@ -299,7 +304,10 @@ def _programs(t: _Script) -> None:
 
 def _ends(t: _Script) -> None:
     """Runs that end in each way, one of which is preempted, and one cancelled without grace."""
-    usage = Usage(read_bytes=(1, 2, 3), read_s=0.5, exit_status=-9)
+    kept = KeptFiles(
+        files=2, size_bytes=30, left=1, left_bytes=90, skipped=3, directory="/var/hg/n1/files"
+    )
+    usage = Usage(read_bytes=(1, 2, 3), read_s=0.5, exit_status=-9, kept=kept)
     for kind in FailureKind:
         t.job(f"fails-{kind}", Task(), retries=0)
         t.starts(f"fails-{kind}", ("m0", (0,)))

@@ -17,9 +17,10 @@ import pytest
 from tests.live.conftest import ME, command, launch_of
 from tests.live.notice import IGNORES, SAVES, program, seen
 
-from headgate.live import executor as executor_module
 from headgate.live.executor import Executor
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.run_files import content_of, written_by
+from headgate.live.scratch import make_scratch, remove_scratch
 from headgate.model import ProgramType, RunId, Stage, TaskProgram
 from headgate.protocol import FailureKind
 
@@ -342,10 +343,68 @@ def test_scratch_of_a_run_is_made_while_the_last_other_run_of_its_job_removes_it
     def runs(number: int) -> None:
         scratch = tmp_path / "runs" / "job" / str(number)
         for _ in range(500):
-            executor_module._make_directories(scratch, tmp_path / "logs")
+            make_scratch(scratch)
             assert scratch.is_dir()
-            executor_module._remove_scratch(scratch)
+            remove_scratch(scratch)
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(runs, range(4)))
     assert not (tmp_path / "runs" / "job").exists()
+
+
+def _until_there(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.05)
+
+
+_SAVE = "mkdir -p ckpt; echo saved > ckpt/model.pt"
+
+
+@pytest.mark.parametrize(
+    ("script", "fields", "kind"),
+    [
+        (_SAVE, {}, OutcomeKind.FINISHED),
+        (f"{_SAVE}; (sleep 99; echo > late) & exit 0", {}, OutcomeKind.FINISHED),
+        (f"{_SAVE}; exit 3", {}, OutcomeKind.FAILED),
+        (f"{_SAVE}; sleep 99", {"time_limit_s": 2.0, "grace_s": 0.0}, OutcomeKind.FAILED),
+        (f"{_SAVE}; touch here; sleep 99", {"grace_s": 0.0}, OutcomeKind.STOPPED),
+    ],
+    ids=["finished", "with a process left", "failed", "at its time limit", "stopped"],
+)
+def test_files_of_a_run_are_kept_however_it_ends(
+    run: Any, tmp_path: Path, script: str, fields: dict[str, Any], kind: OutcomeKind
+) -> None:
+    launch = launch_of(program=command(script), **fields)
+
+    async def steps(executor: Executor) -> OutcomeRecord:
+        ending = asyncio.create_task(_outcomes(executor, launch))
+        if kind is OutcomeKind.STOPPED:
+            await asyncio.to_thread(_until_there, tmp_path / "n0/runs/j/0.1/files/here")
+            await executor.stop([launch.run])
+        (outcome,) = await ending
+        return outcome
+
+    outcome = run(steps)
+    kept = outcome.usage.kept
+    assert outcome.kind is kind
+    assert kept is not None
+    assert (kept.files, kept.left) == (2 if kind is OutcomeKind.STOPPED else 1, 0)
+    assert b"".join(content_of(written_by(tmp_path, "n0", launch.run))) == b"saved\n"
+    assert not (tmp_path / "n0" / "runs" / "j").exists()
+
+
+def test_nothing_is_kept_of_a_run_that_writes_nothing_or_whose_job_wants_none(
+    run: Any, tmp_path: Path
+) -> None:
+    none = replace(command(_SAVE), keep_files=None)
+    launches = (
+        launch_of(0, program=command("echo > $HEADGATE_OUTPUT")),
+        launch_of(1, program=none),
+    )
+
+    async def steps(executor: Executor) -> list[OutcomeRecord]:
+        return await _outcomes(executor, *launches)
+
+    outcomes = run(steps)
+    assert [(each.kind, each.usage.kept) for each in outcomes] == [(OutcomeKind.FINISHED, None)] * 2
+    assert not (tmp_path / "n0" / "written").exists()

@@ -31,7 +31,12 @@ def record_of(snapshot: Snapshot, row: int) -> Record:
         ended_at=ended_at,
         expired_at=None if math.isnan(expired_at) else expired_at,
         task_count=len(job.tasks),
-        view={**view, "archived": True, "results": views.copies_view(snapshot, row)},
+        view={
+            **view,
+            "archived": True,
+            "results": views.copies_view(snapshot, row),
+            "files": views.files_view(snapshot, row),
+        },
     )
     return archived, [_task(snapshot, task) for task in snapshot.tasks_of(row)]
 
@@ -76,14 +81,16 @@ def list_view(job: ArchivedJob, now: float) -> View:
     """Return the view of a job in lists of jobs."""
     view = {"nodes": [], **views.as_of(job.view, now)}  # earlier releases kept no nodes
     gpus = {name: view["gpus"][name] for name in ("held", "peak")}
-    return {key: view[key] for key in view if key not in ("results", "exit")} | {"gpus": gpus}
+    return {key: view[key] for key in view if key not in ("results", "exit", "files")} | {
+        "gpus": gpus
+    }
 
 
 def full_view(job: ArchivedJob, now: float, *, default_keep_s: float | None) -> View:
     """Return a job with the retention of its results; see `views.results_view`."""
     keep_s = default_keep_s if job.job.keep_s is None else job.job.keep_s
     expiry = views.expiry_view(keep_s, job.ended_at, job.expired_at, now)
-    view = {"nodes": [], "exit": None, **views.as_of(job.view, now)}
+    view = {"nodes": [], "exit": None, "files": views.NO_FILES, **views.as_of(job.view, now)}
     view["gpus"] = {"by_node": {}, **view["gpus"]}  # earlier releases kept none of the three
     view["command"] = ran.command_of(job.job.program)
     return {**view, "results": {**job.view["results"], **expiry}}

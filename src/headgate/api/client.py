@@ -253,6 +253,35 @@ class Client:
         """Yield the bytes of the result of a finished task, the job's last one by default."""
         return self._http.pieces(f"{_job(job)}/result", _given({"task": task}))
 
+    def files(self, job: str, task: int = 0) -> Body:
+        """Return the files that a task has left on its node: of which `attempt`, and which.
+
+        Of each the `path` in its working directory, `size_bytes` and `checksum`.
+        """
+        return self._call("GET", f"{_job(job)}/files", {"task": task})
+
+    def files_content(self, job: str, task: int, attempt: int) -> Iterator[bytes]:
+        """Yield the bytes of these files, one after the other, in their order."""
+        query = {"task": task, "attempt": attempt}
+        return self._http.pieces(f"{_job(job)}/files/content", query)
+
+    def fetch_files(
+        self, job: str, directory: Path, *, task: int | None = None, overwrite: bool = False
+    ) -> list[Body]:
+        """Write the files that a job's runs have left into a directory, and return their views.
+
+        Those of a job with several tasks go into one directory per task, named by its ordinal,
+        unless one `task` is named. SpecError `exists` when files with other content are there,
+        unless `overwrite`; then nothing is written. Every file appears whole or not at all:
+        WorldError `files_damaged`, once all others are written, names those that were not intact.
+        """
+        from headgate.api.receiving import Download  # not for the other calls
+
+        download = Download(self, job, directory, task=task)
+        if not overwrite:
+            download.need_no_overwriting()
+        return download.write()
+
     def results(self, job: str) -> Iterator[tuple[int, bytes]]:
         """Yield the ordinal and the result of each finished task of a job, in order."""
         for task in self.tasks(job):

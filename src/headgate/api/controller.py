@@ -142,6 +142,17 @@ class Controller(Protocol):
         """Return the result of a finished task in pieces; of the job's last task by default."""
         ...
 
+    def kept_files(self, job: str, ordinal: int) -> Mapping[str, Any]:
+        """Return the files that the last run of a task which left any has left on its node.
+
+        `not_found` without any, `unreachable` where its node is not up.
+        """
+        ...
+
+    def kept_content(self, job: str, ordinal: int, attempt: int) -> Iterator[bytes]:
+        """Return the bytes of these files, one after the other, while they are of this attempt."""
+        ...
+
     def set_topology(
         self, topology: ClusterTopology | None, *, user: str, dry_run: bool = False
     ) -> None:

@@ -153,8 +153,9 @@ def one_job(job: str, controller: ControllerDep, job_views: JobViewsDep, user: U
     row = job_row(snapshot, job)
     kept = views.results_view(snapshot, row, now, default_keep_s=keep_s)
     named, (view,) = snapshot.job(row), job_views.of(snapshot, [row], now)
+    files = {"results": kept, "files": views.files_view(snapshot, row)}
     view = {**ran.whole_view(snapshot, row, view), "command": ran.command_of(named.program)}
-    return EscapedJSON({**_readable(controller, named, view, user), "results": kept})
+    return EscapedJSON({**_readable(controller, named, view, user), **files})
 
 
 def _job_views(
@@ -319,6 +320,56 @@ async def result(
 
     pieces = await pools.run(pools.nodes, start)
     return StreamingResponse(_sent(pieces, pools), media_type="application/octet-stream")
+
+
+@router.get("/jobs/{job}/files", response_class=JSONResponse)  # names are data: not escaped
+async def files(
+    job: str, controller: ControllerDep, pools: Pools, user: User, task: Ordinal = 0
+) -> Body:
+    """List the files that the runs of a task have left on a node, and that can be fetched."""
+
+    def listed() -> Body:
+        _need_files(controller, job, user, task)
+        return dict(controller.kept_files(job, task))
+
+    return await pools.run(pools.nodes, listed)
+
+
+@downloads.get("/jobs/{job}/files/content")
+async def files_content(
+    job: str,
+    controller: ControllerDep,
+    pools: Pools,
+    user: User,
+    task: Ordinal = 0,
+    attempt: Annotated[int, Query(ge=1, le=1_000_000, description="as listed")] = 1,
+) -> StreamingResponse:
+    """Return the bytes of all files of a task, one after the other, in the order of the list.
+
+    A file that has changed since has as many bytes as listed, with another checksum.
+    """
+
+    def start() -> Iterator[bytes]:
+        _need_files(controller, job, user, task)
+        pieces = controller.kept_content(job, task, attempt)
+        return _chain(next(pieces, b""), pieces)
+
+    pieces = await pools.run(pools.nodes, start)
+    return StreamingResponse(_sent(pieces, pools), media_type="application/octet-stream")
+
+
+def _need_files(controller: Controller, job: str, user: str, task: int) -> None:
+    """Raise SpecError when a user may not read the files of a task, or they have expired."""
+    snapshot = controller.snapshot()
+    past = archived.archived_job(controller, snapshot, job)
+    if past is not None:
+        need_readable(controller, past.job, user)
+        archived.need_kept(past)
+        return
+    row = job_row(snapshot, job)
+    need_readable(controller, snapshot.job(row), user)
+    task_row(snapshot, row, task)
+    views.need_kept(snapshot, row)
 
 
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -34,7 +34,7 @@ from headgate.model import (
     amount_of,
     result_ids,
 )
-from headgate.protocol import Moved, Reason, RunStop
+from headgate.protocol import KeptRun, Moved, Reason, RunStop
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.ledger import capacity
 from headgate.state.life import ENDED
@@ -43,6 +43,12 @@ from headgate.state.stops import preemption
 from headgate.state.tables import GPU_GONE, GPU_IN_PART, OTHERS
 
 View = dict[str, Any]
+_TOTALS = {"count": "files", "size_bytes": "size_bytes", "left": "left", "left_bytes": "left_bytes",
+           "skipped": "skipped"}  # fmt: skip
+_MOST_LEFT_IN = 3
+NO_FILES: View = {"tasks": 0, **dict.fromkeys(_TOTALS, 0), "left_in": []}
+"""The `files` of a job that has left none."""
+
 _HELD_IN_FLIGHT = (TaskState.HELD, JobState.ACTIVE)
 
 
@@ -264,7 +270,42 @@ def task_view(snapshot: Snapshot, row: int) -> View:
         "stops": [stop_view(stop) for stop in snapshot.stops.get(row, ())],
         "started_at": _time(tasks.started_at[row]),
         "ended_at": _time(tasks.ended_at[row]),
+        "files": None if tasks.kept[row] is None else _kept_view(tasks.kept[row]),
     }
+
+
+def _kept_view(run: KeptRun) -> View:
+    """Return the files that the last run of a task which left any has left on its node."""
+    kept = run.kept
+    return {
+        "attempt": run.attempt,
+        "node": run.node,
+        "count": kept.files,
+        "size_bytes": kept.size_bytes,
+        "left": kept.left,
+        "left_bytes": kept.left_bytes,
+        "skipped": kept.skipped,
+        "directory": kept.directory or None,
+    }
+
+
+def files_view(snapshot: Snapshot, job: int) -> View:
+    """Return the files that the runs of a job have left, in total; O(its tasks).
+
+    `left_in` has the first directories in which more files lie than can be fetched.
+    """
+    first = snapshot.jobs.first_task[job]
+    runs = snapshot.tasks.kept.span(first, first + snapshot.jobs.task_count[job]).tolist()
+    kept = [(ordinal, run) for ordinal, run in enumerate(runs) if run is not None]
+    totals = {
+        name: sum(getattr(run.kept, field) for _, run in kept) for name, field in _TOTALS.items()
+    }
+    left = [
+        {"task": ordinal, "node": run.node, "directory": run.kept.directory}
+        for ordinal, run in kept
+        if run.kept.left
+    ]
+    return {"tasks": len(kept), **totals, "left_in": left[:_MOST_LEFT_IN]}
 
 
 def stop_view(stop: RunStop) -> View:

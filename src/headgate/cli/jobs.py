@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from headgate.base.errors import Problem, SpecError, nearest
 from headgate.base.states import job_word, task_word, tasks_by_word
 from headgate.base.text import visible_values
 from headgate.base.units import format_compact, format_seconds
-from headgate.cli import fetch, output, tables
+from headgate.cli import fetch, kept_files, output, tables
 from headgate.cli.settings import (
     DryRunOption,
     FormatOption,
@@ -206,12 +207,25 @@ def get(
             help="Write the result to this file, or those of all tasks into this directory.",
         ),
     ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(
+            "--files", metavar="DIR", help="Write the files that its runs have left into DIR."
+        ),
+    ] = None,
+    yes: YesOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show a job and its tasks, or fetch its result."""
+    """Show a job and its tasks, or fetch its result, or files that its runs have left."""
     settings = settle(state, fmt)
+    if target is not None and files is not None:
+        problem = Problem(path="--files", problem="does not go with --output", hint="call it twice")
+        raise SpecError([problem], code="usage")
     with settings.client() as client:
+        if files is not None:
+            kept_files.fetch(client, job, task, files, settings, yes=yes)
+            return
         if target is not None:
             fetch.fetch(client, job, task, target, settings)
             return
@@ -241,6 +255,7 @@ def get(
             ("Run time", _run_times(view)),
             ("After", ", ".join(view.get("after", ())) or None),
             ("Results", _results(view["results"])),
+            ("Files", _files(view)),
             ("Reason", output.sentence(reason)),
             ("Stopped", "\n".join(stop_lines(tasks, every=task is not None)) or None),
             ("Message", view["message"]),
@@ -339,6 +354,15 @@ def _results(kept: dict[str, Any]) -> str | None:
     elif kept["keep_s"] is not None:
         parts.append(f"kept for {format_seconds(kept['keep_s'])} after its end")
     return "; ".join(parts) or None
+
+
+def _files(view: dict[str, Any]) -> str | None:
+    """Return what the runs of a job have left as text; None if nothing, or it has expired."""
+    if view["results"]["expired_at"] is not None:
+        return None
+    left = kept_files.left_warning(view)
+    parts = (kept_files.kept_text(view), None if left is None else left.problem)
+    return "; ".join(filter(None, parts)) or None
 
 
 def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:

@@ -37,6 +37,7 @@ from headgate.cli.command_options import (
     keys_of,
 )
 from headgate.cli.errors import OUTCOMES, interrupted
+from headgate.cli.kept_files import show_kept
 from headgate.cli.logs import LabelledLines, writer
 from headgate.cli.settings import FormatOption, Settings, StateOption, settle
 
@@ -106,6 +107,8 @@ def run(
         output.print_json(view)
     elif view["state"] != "finished":
         output.print_note(f"{job} {JOB_WORDS[view['state']]}{reason}")
+    if not settings.as_json:
+        show_kept(view)
     raise typer.Exit(OUTCOMES[view["state"]])
 
 
@@ -142,7 +145,7 @@ def _cancelling(client: Client, job: str) -> Iterator[None]:
         output.print_note(f"cancelling {job}; Ctrl-C again to leave before it has ended")
         with suppress(HeadgateError):  # it has ended
             client.cancel(job)
-        client.wait(job)
+        show_kept(client.wait(job))
     except KeyboardInterrupt:
         raise interrupted(f"job {job} is being cancelled") from None
     raise interrupted(f"job {job} was cancelled")

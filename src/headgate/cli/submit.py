@@ -37,6 +37,7 @@ from headgate.cli.command_options import (
     keys_of,
 )
 from headgate.cli.errors import OUTCOMES, interrupted
+from headgate.cli.kept_files import show_kept
 from headgate.cli.settings import DryRunOption, FormatOption, Settings, StateOption, settle
 
 if TYPE_CHECKING:
@@ -161,6 +162,8 @@ def _submit(
         reason = f": {ended['message']}" if ended["message"] else ""
         text = f"{job} {_word(ended)}{reason}"
         output.print_result({**ended, **shown_warnings}, text, as_json=settings.as_json)
+        if not settings.as_json:
+            show_kept(ended)
         raise typer.Exit(OUTCOMES[ended["state"]])
 
 

@@ -22,7 +22,7 @@ from headgate.base.lists import FrozenLists, Lists
 from headgate.base.vectors import FrozenVectors, Vectors
 from headgate.model import BASE_KINDS, Bandwidth, Dataset, Demand, Job, Node, Queue
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import RunStop, StopCause, StopKind, Timer
+from headgate.protocol import KeptRun, RunStop, StopCause, StopKind, Timer
 from headgate.state import Snapshot
 from headgate.state.fleet import NO_FLEET, Fleet
 from headgate.state.tables import TABLES, empty, freeze, memo, thaw_table
@@ -65,6 +65,7 @@ class _Rest:
     nodes: list[Node]
     stops: dict[int, tuple[RunStop, ...]] = field(default_factory=dict)
     run_gpus: list[tuple[int, ...]] = field(default_factory=list)
+    kept: list[KeptRun | None] = field(default_factory=list)
     topology: ClusterTopology | None = None
     fleet: Fleet = NO_FLEET
     node_memos: dict[str, dict[int, float]] = field(default_factory=dict)
@@ -76,7 +77,8 @@ class _Rest:
 _ADAPTER = TypeAdapter(tuple[_Rest], config=ConfigDict(ser_json_inf_nan="constants"))
 _OBJECTS = {("jobs", "message"): "messages", ("grants", "gpus"): "granted",
             ("queues", "spec"): "queues", ("nodes", "spec"): "nodes",
-            ("tasks", "run_gpus"): "run_gpus"}  # fmt: skip
+            ("tasks", "run_gpus"): "run_gpus",
+            ("tasks", "kept"): "kept"}  # fmt: skip
 
 _LATER = {
     "gpus.model": "gpus.node",
@@ -89,6 +91,7 @@ _LATER = {
     "nodes.speed": "nodes.alive",
     "tasks.run_gpus": "tasks.grant",
     "tasks.exit_status": "tasks.grant",
+    "tasks.kept": "tasks.grant",
 }
 """Columns that earlier releases did not store, all rows blank then; one of as many rows each."""
 

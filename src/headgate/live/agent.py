@@ -26,6 +26,13 @@ from headgate.live.prepared import prepared_directory
 from headgate.live.private import PRIVATE_UMASK, make_traversable, remove_tree, write_private
 from headgate.live.probe import NodeReport, gpu_closeness, probe_node
 from headgate.live.ray_nodes import NAMESPACE, Member
+from headgate.live.run_files import (
+    Manifest,
+    content_of,
+    manifest_of,
+    written_by,
+    written_directory,
+)
 from headgate.live.run_limits import remove_groups
 from headgate.live.run_logs import log_path, logs_directory
 from headgate.live.shared import keep_shared
@@ -45,10 +52,10 @@ class AgentReport:
     """A node at one moment: its machine, the address of its shard service, what it stores.
 
     `corrupt` are the ids of shards found corrupt and dropped since the last report: each is
-    reported once. `jobs` have results, logs or scratch directories on the node, and `scratch` are
-    those of them with scratch directories. `at_ns` is the time of the report on the node's clock,
-    in nanoseconds since the epoch. `uid` is the user that Headgate runs as there. `closeness` is
-    that of its GPUs, and `nvlinks` join two of them, as of `gpu_closeness`.
+    reported once. `jobs` have results, logs, files of runs or scratch directories on the node, and
+    `scratch` are those of them with scratch directories. `at_ns` is the time of the report on the
+    node's clock, in nanoseconds since the epoch. `uid` is the user that Headgate runs as there.
+    `closeness` is that of its GPUs, and `nvlinks` join two of them, as of `gpu_closeness`.
     """
 
     node: str
@@ -70,8 +77,8 @@ class AgentReport:
 class Leftovers:
     """What to remove from a node.
 
-    Results, logs and scratch of `jobs`, the scratch directories of the jobs in `scratch`, and
-    `shards` of datasets.
+    Results, logs, files of runs and scratch of `jobs`, the scratch directories of the jobs in
+    `scratch`, and `shards` of datasets.
     """
 
     jobs: tuple[str, ...] = ()
@@ -107,7 +114,13 @@ class NodeAgent:
         self._drafts = self._root / node / "copies"
         remove_tree(self._drafts)  # of an agent that died
         self._drafts.mkdir()
-        self._server = ShardServer(self._store, host, token=token)
+        self._written = written_directory(self._root, node)
+        self._server = ShardServer(
+            self._store,
+            host,
+            token=token,
+            files=lambda run: content_of(written_by(self._root, node, run)),
+        )
         threading.Thread(target=self._sweep, daemon=True, name="sweep").start()
 
     def _sweep(self) -> None:
@@ -135,7 +148,7 @@ class NodeAgent:
             shards=shards,
             corrupt=self._store.take_corrupt(),
             served_bytes=self._server.served_bytes(),
-            jobs=tuple(sorted(results | scratch | _jobs_in(self._logs))),
+            jobs=tuple(sorted(results | scratch | _jobs_in(self._logs) | _jobs_in(self._written))),
             scratch=tuple(sorted(scratch)),
             at_ns=at_ns,
             closeness=self._closeness,
@@ -178,6 +191,7 @@ class NodeAgent:
             self._store.remove(shard, before_ns=reported_ns - _FRESH_NS)
         for job in what.jobs:
             remove_tree(self._logs / quote(job, safe=""))
+            remove_tree(self._written / quote(job, safe=""))
         for job in (*what.jobs, *what.scratch):
             remove_tree(self._scratch / quote(job, safe=""))
 
@@ -193,6 +207,10 @@ class NodeAgent:
                 return read_from(file, offset, limit)
         except FileNotFoundError:
             return LogBytes(b"", offset)
+
+    def kept_files(self, run: RunId) -> Manifest | None:
+        """Return what is kept of the files that a run has written here, None without any."""
+        return manifest_of(written_by(self._root, self._node, run))
 
     def look_at(self, marker: Marker, user: str) -> Seen:
         """Return how a user sees a directory with a marker on this node."""

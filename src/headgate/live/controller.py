@@ -438,6 +438,14 @@ class Controller:
         """Return the result of a finished task in pieces, the job's last one by default."""
         return self._outputs.result(job, ordinal)
 
+    def kept_files(self, job: str, ordinal: int) -> Mapping[str, Any]:
+        """Return the files that the last run of a task which left any has left on its node."""
+        return self._outputs.kept_files(job, ordinal)
+
+    def kept_content(self, job: str, ordinal: int, attempt: int) -> Iterator[bytes]:
+        """Return the bytes of these files, one after the other, while they are of this attempt."""
+        return self._outputs.kept_content(job, ordinal, attempt)
+
     def set_topology(
         self, topology: ClusterTopology | None, *, user: str, dry_run: bool = False
     ) -> None:

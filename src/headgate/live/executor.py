@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,30 +25,30 @@ from urllib.parse import quote
 from headgate.base.errors import WorldError
 from headgate.base.units import format_seconds
 from headgate.live.account import Account, account_for
+from headgate.live.checkpoints import checkpoint_of, remove_checkpoint
 from headgate.live.environment import environment_of
 from headgate.live.exit_status import status_of
 from headgate.live.flight import fetch_best
 from headgate.live.hub import GangPlace
-from headgate.live.log_limit import kept_within
+from headgate.live.log_limit import kept_within, open_log, tail_of
 from headgate.live.prepared import Prepared, Preparer
-from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable, remove_tree
+from headgate.live.private import PRIVATE_UMASK, make_private, make_traversable
 from headgate.live.process import WorkerProcess, failure_of
 from headgate.live.ray_run import ray_place
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord, Rendezvous
 from headgate.live.rendezvous import RendezvousMaker
 from headgate.live.result_files import opened_result
+from headgate.live.run_files import RunFiles, forget_earlier, written_by
 from headgate.live.run_limits import limits_of
 from headgate.live.run_logs import log_path
+from headgate.live.scratch import make_scratch, remove_scratch
 from headgate.live.shared import copy_shared
 from headgate.live.store import ShardStore
-from headgate.live.worker import Request
+from headgate.live.worker import WORK, Request
 from headgate.model import FILE_PREFIX, Launch, Locality, ProgramType, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
 
 _OUTPUT = "output"
-_TAIL_BYTES = 4096
-_TRIES = 1000
-_TAIL_LINES = 20
 _T = TypeVar("_T")
 
 
@@ -75,7 +74,8 @@ class _Run:
     `stopping` is set when it is to end after notice, `killing` when immediately, `expired` when
     another member of its gang has reached the time limit. `worker` has its program while that runs,
     `computed` is set once that has ended without notice. `notice` says how it ended after its
-    notice, which was for its time limit if `timed_out` is set.
+    notice, which was for its time limit if `timed_out` is set. `served` is the worker that it has
+    left idle, `keeping` the work on the files that it has written.
     """
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
@@ -86,6 +86,8 @@ class _Run:
     computed: bool = False
     notice: str = ""
     timed_out: bool = False
+    served: WorkerProcess | None = None
+    keeping: asyncio.Task[None] | None = None
     end: asyncio.Task[OutcomeRecord]
 
     def has_exited(self, status: int | None) -> None:
@@ -142,7 +144,9 @@ class Executor:
         """Drop ended runs whose end was acknowledged; see `JobMaster.poll`."""
         for run in runs:
             if run in self._runs and self._runs[run].end.done():
-                del self._runs[run]
+                if self._runs.pop(run).usage.kept is not None:
+                    place = written_by(self._root, self._node, run)
+                    await self._in_thread(partial(forget_earlier, place))
                 if run.ordinal == 0:
                     self._rendezvous.release(run.job, run.attempt)
 
@@ -196,13 +200,17 @@ class Executor:
             work.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await work
+        if run.keeping is not None:
+            await run.keeping
         outcome = _outcome(launch, run, work if ended else None)
         if outcome.failure is FailureKind.TIMED_OUT:
-            tail = _tail(log_path(self._root, self._node, launch.run))
+            tail = tail_of(log_path(self._root, self._node, launch.run))
             outcome = replace(outcome, message=f"{outcome.message}\n{tail}".strip())
-        await self._in_thread(lambda: _remove_scratch(directory))
-        if outcome.kind is OutcomeKind.FINISHED and (checkpoint := _checkpoint(launch)):
-            await self._in_thread(lambda: _remove_as(launch.program.user, checkpoint))
+        kept = run.usage.kept
+        if kept is None or kept.directory != str(directory / WORK):  # else it could not be moved
+            await self._in_thread(lambda: remove_scratch(directory))
+        if outcome.kind is OutcomeKind.FINISHED and (checkpoint := checkpoint_of(launch)):
+            await self._in_thread(lambda: remove_checkpoint(launch.program.user, checkpoint))
         return outcome
 
     async def _wait(self, launch: LaunchRecord, run: _Run, work: asyncio.Task[Any]) -> None:
@@ -254,11 +262,17 @@ class Executor:
         """Read the shards, run the program, store its result; return the bytes of its parts."""
         account = await self._in_thread(lambda: self._account(launch.program.user))
         log = log_path(self._root, self._node, launch.run)
-        await self._in_thread(lambda: _make_directories(directory, log.parent))
+        await self._in_thread(lambda: make_scratch(directory))
+        await self._in_thread(lambda: make_private(log.parent))
         shards = await self._read_shards(launch, run, account, directory)
         await self._in_thread(lambda: os.chown(directory, account.uid, account.gid))
         async with self._prepared(launch, run, account, log) as prepared:
-            outputs = await self._run_program(launch, run, account, directory, shards, prepared)
+            try:
+                outputs = await self._run_program(launch, run, account, directory, shards, prepared)
+            finally:  # however it ends
+                keeping = self._keep_files(launch, run, account, directory / WORK, prepared)
+                run.keeping = asyncio.create_task(keeping)
+                await asyncio.shield(run.keeping)
         results = result_ids(launch.run.job, launch.run.ordinal, launch.program.parts)
         return await self._in_thread(lambda: self._keep_result(results, outputs, account.uid))
 
@@ -267,11 +281,11 @@ class Executor:
         self, launch: LaunchRecord, run: _Run, account: Account, log: Path
     ) -> AsyncIterator[Prepared]:
         """Yield what the node has prepared for a run; building it counts as reading."""
-        opened, started = _open_log(log, account), time.monotonic()
+        opened, started = open_log(log, account), time.monotonic()
         try:
             async with AsyncExitStack() as stack:
                 try:
-                    tail = partial(_tail, log)
+                    tail = partial(tail_of, log)
                     what = self._preparer.prepared(launch, account, opened, tail)
                     found = await stack.enter_async_context(what)
                 except WorldError as error:
@@ -313,16 +327,43 @@ class Executor:
                 output=str(output),
                 outputs=[str(part) for part in outputs],
                 directory=str(directory),
-                checkpoint=str(_checkpoint(launch) or ""),
+                checkpoint=str(checkpoint_of(launch) or ""),
                 first=launch.run.attempt == 1,
                 gang=_gang_place(launch),
                 tree=prepared.tree,
+                fresh=not program.environment.directory,
                 shared=program.environment.directory,
                 inode=program.environment.inode,
                 ray=ray,
             )
             await self._run_in_worker(launch, run, account, request, prepared)
         return outputs
+
+    async def _keep_files(
+        self, launch: LaunchRecord, run: _Run, account: Account, work: Path, prepared: Prepared
+    ) -> None:
+        """Keep the files that a run has written into its working directory, if there are any."""
+        keep = launch.program.keep_files
+        if keep is None:
+            return
+        files = RunFiles(work, tree=prepared.tree, uid=account.uid, keep=keep)
+        found = await self._in_thread(files.look)
+        if found and await self._end_remains(run):
+            found = await self._in_thread(files.look)
+        if found:
+            place = written_by(self._root, self._node, launch.run)
+            kept = await self._in_thread(partial(files.keep, place))
+            run.usage = replace(run.usage, kept=kept)
+
+    async def _end_remains(self, run: _Run) -> bool:
+        """End the worker that a run has left idle if it has left other processes, too."""
+        worker = run.served
+        if worker not in self._idle or worker is None or not await worker.has_left_processes():
+            return False
+        if worker in self._idle:  # no other run has it by now
+            self._end_worker(worker)
+            await asyncio.wait([self._ending[worker]])
+        return True
 
     def _account(self, user: str) -> Account:
         try:
@@ -395,7 +436,7 @@ class Executor:
         prepared: Prepared,
     ) -> None:
         log = log_path(self._root, self._node, launch.run)
-        opened = _open_log(log, account)
+        opened = open_log(log, account)
         try:
             async with kept_within(opened, launch.log_limit_bytes):
                 starting = self._worker_for(launch, account, request, prepared, opened)
@@ -407,11 +448,12 @@ class Executor:
             raise _RunError(run.notice, FailureKind.TIMED_OUT)
         if error:
             await worker.end()  # with all processes that the failed run has left
-            raise _RunError(f"{error}\n{_tail(log)}".strip(), failure_of(error))
+            raise _RunError(f"{error}\n{tail_of(log)}".strip(), failure_of(error))
         if launch.program.per_node is not None:
             await worker.end()  # no other run has its environment; with all daemons of MPI
             return
         self._idle.append(worker)
+        run.served = worker
         asyncio.get_running_loop().call_later(self._linger_s, self._end_idle, worker, worker.runs)
 
     async def _run_logged(
@@ -540,57 +582,3 @@ def _files(launch: LaunchRecord) -> list[str]:
 
 async def _stopped_early(run: RunId) -> OutcomeRecord:
     return OutcomeRecord(run=run, kind=OutcomeKind.STOPPED)
-
-
-def _make_directories(scratch: Path, logs: Path) -> None:
-    remove_tree(scratch)  # of an executor that died
-    for left in reversed(range(_TRIES)):
-        try:
-            make_traversable(scratch.parent.parent, scratch.parent.name)
-            scratch.mkdir(mode=0o700)  # ours until the shards are in it, then of the run's user
-            break
-        except (FileNotFoundError, FileExistsError):
-            if not left:  # else the last other run of the job is removing the parent
-                raise
-    make_private(logs)
-
-
-def _remove_scratch(scratch: Path) -> None:
-    remove_tree(scratch)
-    with suppress(OSError):  # other runs of the job are here
-        scratch.parent.rmdir()
-
-
-def _open_log(path: Path, account: Account) -> int:
-    """Open the log of a run, which belongs to its user, in a directory that only we may enter."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-    os.fchown(descriptor, account.uid, account.gid)
-    return descriptor
-
-
-def _remove_as(user: str, directory: Path) -> None:
-    """Remove a directory on a path given by a user, with that user's rights."""
-    subprocess.run(
-        ["rm", "-rf", "--", directory],
-        **account_for(user).options(),
-        check=False,
-        stdin=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def _checkpoint(launch: LaunchRecord) -> Path | None:
-    """Return the directory of a task's checkpoint, None for a task without one."""
-    place = launch.program.stage.checkpoint
-    if not place:
-        return None
-    return Path(place, f"{quote(launch.run.job, safe='')}.{launch.run.ordinal}")
-
-
-def _tail(log: Path) -> str:
-    """Return the last lines of a log."""
-    with suppress(FileNotFoundError), log.open("rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-        lines = file.read().decode(errors="replace").splitlines()
-        return "\n".join(lines[-_TAIL_LINES:])
-    return ""

@@ -35,7 +35,7 @@ from headgate.live.store import (
     read_pieces,
     write_whole,
 )
-from headgate.model import FILE_PREFIX, Locality, Read
+from headgate.model import FILE_PREFIX, Locality, Read, RunId
 
 _SCHEMA = pa.schema([("piece", pa.binary())])
 _HEADER, _SCHEME = "authorization", "Bearer "
@@ -56,13 +56,22 @@ class Fetched(NamedTuple):
 class ShardServer:
     """Serves one store from threads of this process until closed."""
 
-    def __init__(self, store: ShardStore, host: str, port: int = 0, *, token: str) -> None:
+    def __init__(
+        self,
+        store: ShardStore,
+        host: str,
+        port: int = 0,
+        *,
+        token: str,
+        files: Callable[[RunId], Iterator[bytes]] | None = None,
+    ) -> None:
         """Listen on host and port, 0 for any free one; WorldError `port_in_use`.
 
-        Calls that do not carry the token are rejected.
+        Calls that do not carry the token are rejected. `files` yields the content of the files that
+        are kept of a run.
         """
         try:
-            self._server = _Service(store, f"grpc://{host}:{port}", token)
+            self._server = _Service(store, f"grpc://{host}:{port}", token, files)
         except (pa.ArrowException, OSError) as error:
             raise WorldError(
                 f"the shard service cannot listen on {host}:{port}: {error}", code="port_in_use"
@@ -117,10 +126,16 @@ class _TokenHeader(flight.ClientMiddleware):  # type: ignore[misc]  # pyarrow sh
 
 
 class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships no types
-    def __init__(self, store: ShardStore, location: str, token: str) -> None:
+    def __init__(
+        self,
+        store: ShardStore,
+        location: str,
+        token: str,
+        files: Callable[[RunId], Iterator[bytes]] | None,
+    ) -> None:
         super().__init__(location, middleware={"token": _TokenCheck(token)})
         self.closing = threading.Event()
-        self._store = store
+        self._store, self._files = store, files
         self._lock = threading.Lock()
         self._counted: dict[str, int] = {}
 
@@ -129,13 +144,19 @@ class _Service(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ships 
             return dict(sorted(self._counted.items()))
 
     def do_get(self, context: Any, ticket: Any) -> Any:  # noqa: ARG002  # pyarrow's signature
-        """Stream the shard of a ticket `{"shard", "reader"}`."""
+        """Stream the shard of a ticket `{"shard", "reader"}`, or the files of `{"run", "reader"}`.
+
+        Those of a run come one after the other, as its manifest lists them.
+        """
         request = json.loads(ticket.ticket)
         with _flight_errors():
-            path = self._store.path(request["shard"])
+            if self._files is not None and "run" in request:
+                pieces = self._files(RunId(*request["run"]))
+            else:
+                pieces = read_pieces(self._store.path(request["shard"]))
 
         def batches() -> Iterator[Any]:
-            for piece in read_pieces(path):
+            for piece in pieces:
                 if self.closing.is_set():
                     raise flight.FlightUnavailableError("the shard service is closing")
                 with self._lock:
@@ -216,6 +237,21 @@ def fetch(
             os.close(descriptor)
             Path(name).unlink(missing_ok=True)
     return expected.size_bytes
+
+
+def stream_files(host: str, port: int, run: RunId, *, token: str) -> Iterator[bytes]:
+    """Yield the content of the files that a node keeps of a run; WorldError as of `fetch`."""
+    with _client(host, port, token) as client:
+        ticket = flight.Ticket(json.dumps({"run": run, "reader": "files"}).encode())
+        stream = client.do_get(ticket)
+        while True:
+            with _cancelled_when_stalled(stream.cancel):  # its reader may pause between pieces
+                try:
+                    chunk = stream.read_chunk()
+                except StopIteration:
+                    return
+            for piece in _pieces(chunk.data):
+                yield bytes(piece)
 
 
 def time_transfer(

@@ -11,9 +11,11 @@ import ctypes
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from headgate.base.units import format_size
+from headgate.live.account import Account
 
 LOG_LIMIT_BYTES = 64 << 20
 """Default size of the log of a run."""
@@ -24,6 +26,7 @@ _PUNCH_HOLE = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE, FALLOC_FL_KEEP_SIZE
 _LOOK_S = 1.0
 _SOON_S = 0.02
 _TRIES = 5
+_TAIL_BYTES, _TAIL_LINES = 4096, 20
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -32,6 +35,22 @@ class LogBytes(NamedTuple):
 
     data: bytes
     next_offset: int
+
+
+def open_log(path: Path, account: Account) -> int:
+    """Open the log of a run, which belongs to its user, in a directory that only we may enter."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    os.fchown(descriptor, account.uid, account.gid)
+    return descriptor
+
+
+def tail_of(log: Path) -> str:
+    """Return the last lines of a log."""
+    with suppress(FileNotFoundError), log.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
+    return ""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Logs and results of jobs, read from nodes or a shared path.
+"""Logs, results and files of jobs, read from nodes or a shared path.
 
 The state contains where a job's results are stored; for an archived job the archive does.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.text import whole_characters
 from headgate.journal import Archive, ArchivedJob
-from headgate.live.flight import fetch
+from headgate.live.flight import fetch, stream_files
 from headgate.live.link import ReachableNodes
 from headgate.live.ray_nodes import short_error
 from headgate.live.shared import copy_shared
@@ -41,7 +41,7 @@ class _LastRun:
 
 
 class Outputs:
-    """Reads logs and results; calls come from any thread and block while data moves."""
+    """Reads logs, results and files; calls come from any thread and block while data moves."""
 
     def __init__(
         self,
@@ -106,6 +106,64 @@ class Outputs:
             holds=view.tasks.state[row] in HOLDING,
             job_ended=view.jobs.state[view.tasks.job[row]] in ENDED,
         )
+
+    def kept_files(self, job: str, ordinal: int) -> dict[str, Any]:
+        """Return the files that the last run of a task which left any has left on its node.
+
+        SpecError `not_found` without any, WorldError `unreachable` where its node is not up.
+        """
+        import ray
+        from ray.exceptions import RayError
+
+        attempt, node = self._kept_run(job, ordinal)
+        agent = self._agents.get(node)
+        if agent is None:
+            raise _files_not_up(job, ordinal, node)
+        try:
+            found = agent.kept_files.remote(RunId(job, ordinal, attempt))
+            manifest = ray.get(found, timeout=_AGENT_S)
+        except RayError as error:
+            log.warning("the files of %s/%d cannot be listed: %s", job, ordinal, error)
+            text = f"the files of task {ordinal} cannot be listed: {short_error(error)}"
+            raise WorldError(text, code="unreachable") from error
+        listed = () if manifest is None else manifest.files
+        return {
+            "attempt": attempt,
+            "node": node,
+            "files": [asdict(file) for file in listed],
+            "unkept": []
+            if manifest is None
+            else [{"path": path, "why": why} for path, why in manifest.unkept],
+        }
+
+    def kept_content(self, job: str, ordinal: int, attempt: int) -> Iterator[bytes]:
+        """Yield the bytes of these files, one after the other; errors as of `kept_files`.
+
+        SpecError `not_found` where a later run has left others.
+        """
+        last, node = self._kept_run(job, ordinal)
+        if last != attempt:
+            text = f"the files of attempt {attempt} were replaced by those of attempt {last}"
+            raise SpecError([Problem(path=f"{job}/{ordinal}", problem=text)], code="not_found")
+        if node not in self._reachable.addresses:
+            raise _files_not_up(job, ordinal, node)
+        address = self._reachable.addresses[node]
+        return stream_files(*address, RunId(job, ordinal, attempt), token=self._token)
+
+    def _kept_run(self, job: str, ordinal: int) -> tuple[int, str]:
+        """Return the attempt that has left the files of a task, and its node."""
+        view = self._snapshot()
+        past = self._archived(view, job)
+        if past is not None:  # archives of earlier releases have no files
+            kept = self._archive.task(past, ordinal).view.get("files")
+            found = None if kept is None else (kept["attempt"], kept["node"])
+        else:
+            run = view.tasks.kept[task_row(view, job_row(view, job), ordinal)]
+            found = None if run is None else (run.attempt, run.node)
+        if found is None:
+            text = f"no run of task {ordinal} has left files"
+            raise SpecError([Problem(path=job, problem=text)], code="not_found")
+        return found
 
     def _archived(self, view: Snapshot, job: str) -> ArchivedJob | None:
         return None if known_row(view, job) is not None else self._archive.find(job)
@@ -190,6 +248,11 @@ class Outputs:
                 else:
                     return
         raise failure
+
+
+def _files_not_up(job: str, ordinal: int, node: str) -> WorldError:
+    text = f"its files are on {node}, which is not up"
+    return WorldError([Problem(path=f"{job}/{ordinal}", problem=text)], code="unreachable")
 
 
 def _no_result(job: str, shard: str) -> SpecError:

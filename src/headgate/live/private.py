@@ -39,12 +39,15 @@ def secret(path: Path) -> str:
         return text
 
 
-def write_private(path: Path, text: str) -> None:
-    """Write a text to `path` atomically, readable by this user only."""
+def write_private(path: Path, text: str, *, durable: bool = False) -> None:
+    """Write a text to `path` atomically, readable by this user only; `durable`: also to disk."""
     descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=".draft-")  # mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(descriptor)
         Path(draft).replace(path)
     finally:
         Path(draft).unlink(missing_ok=True)

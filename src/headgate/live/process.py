@@ -164,6 +164,10 @@ class WorkerProcess:
         while len(await asyncio.to_thread(self._notified)) > 1:  # noqa: ASYNC110  # no event
             await asyncio.sleep(_LOOK_S)
 
+    async def has_left_processes(self) -> bool:
+        """Return whether anything that its tasks have started still runs."""
+        return len(await asyncio.to_thread(self._descendants)) > 1
+
     def _notified(self) -> list[psutil.Process]:
         """Return the processes that a notice is for."""
         processes = self._descendants()

@@ -29,11 +29,13 @@ from headgate.live.exit_status import ProcessEnd, how_it_ended, status_of
 from headgate.live.hub import GangPlace, run_member
 from headgate.live.ray_program import RayPlace, run_ray
 
+WORK = "files"
+"""The working directory of a run, in its scratch directory."""
+
 NOT_SHARED = "it cannot run in"
 """The beginning of the error of a run whose shared working directory its node does not have."""
 
 _PLACEHOLDER = re.compile(r"(?<!\$)\{(shard|shards|output|outputs|index)\}")
-_COPY = "files"  # the working directory of a run with a package
 _LONGEST_ERROR = 4096  # characters
 _LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment to 128 KiB
 
@@ -43,11 +45,12 @@ class Request:
     """One run to execute; all paths are on this node.
 
     `program_type` is a value of `ProgramType`; `params` are for a function. The program starts in
-    `directory`, or in a copy of `tree` there, or in the directory `shared`, if one is given; that
-    has the number `inode`, unless it is 0. `files` are the paths given by the
-    user. A result in one part is written to `output`, one in several to `outputs`. `checkpoint` is
-    '' for a task without one; the `first` run of a task gets an empty one. `gang` is set in gangs
-    with one task per node, and `gang` and `ray` for Ray programs, whose script is `run`.
+    `directory`, or in a copy of `tree` there, or, if `fresh`, in an empty directory there, or in
+    the directory `shared`, if one is given; that has the number `inode`, unless it is 0. `files`
+    are the paths given by the user. A result in one part is written to `output`, one in several to
+    `outputs`. `checkpoint` is '' for a task without one; the `first` run of a task gets an empty
+    one. `gang` is set in gangs with one task per node, and `gang` and `ray` for Ray programs, whose
+    script is `run`.
     """
 
     program_type: str
@@ -65,6 +68,7 @@ class Request:
     first: bool
     gang: GangPlace | None
     tree: str = ""
+    fresh: bool = False
     shared: str = ""
     inode: int = 0
     ray: RayPlace | None = None
@@ -122,9 +126,7 @@ def _enter(request: Request) -> str:
     """
     try:
         os.chdir(request.directory)
-        if request.tree:
-            _copy_tree(request.tree, _COPY)
-            os.chdir(_COPY)
+        _enter_own(request)
     except OSError as error:
         return f"its working directory cannot be entered: {error}"
     if request.shared and (problem := _enter_shared(request.shared, request.inode)):
@@ -158,6 +160,16 @@ def _enter_shared(directory: str, inode: int) -> str:
     except OSError as error:
         return str(error.strerror)
     return ""
+
+
+def _enter_own(request: Request) -> None:
+    """Make and enter the working directory of a run in its scratch directory, if it gets one."""
+    if request.tree:
+        _copy_tree(request.tree, WORK)
+    elif request.fresh:
+        Path(WORK).mkdir(mode=0o700)
+    if request.tree or request.fresh:
+        os.chdir(WORK)
 
 
 def _copy_tree(tree: str, to: str) -> None:

@@ -16,8 +16,10 @@ from headgate.model.job import (
     task_of_result,
 )
 from headgate.model.program import (
+    KEEP_ALL,
     NO_PROGRAM,
     SLOT,
+    KeepFiles,
     Launch,
     Program,
     ProgramType,
@@ -35,6 +37,7 @@ __all__ = [
     "CPUS",
     "FILE_PREFIX",
     "GRACE_S",
+    "KEEP_ALL",
     "MEMORY",
     "NO_PROGRAM",
     "SHARED",
@@ -48,6 +51,7 @@ __all__ = [
     "Gpu",
     "Items",
     "Job",
+    "KeepFiles",
     "Launch",
     "Locality",
     "LogPiece",

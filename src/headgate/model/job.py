@@ -163,6 +163,7 @@ class Job:
             per_node=self.program.launch if has_rendezvous else None,
             environment=self.program.environment,
             ray=self.program.ray,
+            keep_files=self.program.keep_files,
         )
 
 

@@ -111,11 +111,27 @@ def names_files(pip: Iterable[str]) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeepFiles:
+    """Which files that a run has written into its working directory are kept.
+
+    `include` are patterns as in `.gitignore`; without any it is all files. The newest are kept, up
+    to `limit_bytes` of each run.
+    """
+
+    include: tuple[str, ...] = ()
+    limit_bytes: int = 1 << 30
+
+
+KEEP_ALL = KeepFiles()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """What a job runs, by stages; every run has the variables `envs` in its environment.
 
     All tasks of the job share it. `launch` applies to gangs with one task per node. With `ray` its
-    one stage is a Ray program, whose tasks are the members of a gang on one or more nodes.
+    one stage is a Ray program, whose tasks are the members of a gang on one or more nodes. None of
+    the files that its runs write are kept if `keep_files` is None.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -123,6 +139,7 @@ class Program:
     launch: Launch = Launch.ALL
     environment: RunEnvironment = BARE
     ray: RayProgram | None = None
+    keep_files: KeepFiles | None = KEEP_ALL
 
     def stage_of(self, ordinal: int) -> tuple[Stage, int]:
         """Return the stage of a task and the task's index there; O(stages).
@@ -142,11 +159,12 @@ NO_PROGRAM = Program()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskProgram:
-    """What one task runs, and as which user; `stage`, `envs` and `environment` are its job's.
+    """What one task runs, and as which user.
 
-    Its result has `parts`. Below the directory `results_path`, if it is not empty, its job keeps
-    further copies of results. `per_node` is set for members of gangs with one task per node, and
-    is `Launch.FIRST` for those of a Ray program, whose members on one node have one Ray node.
+    `stage`, `envs`, `environment` and `keep_files` are its job's. Its result has `parts`. Below the
+    directory `results_path`, if it is not empty, its job keeps further copies of results.
+    `per_node` is set for members of gangs with one task per node, and is `Launch.FIRST` for those
+    of a Ray program, whose members on one node have one Ray node.
     """
 
     user: str
@@ -158,3 +176,4 @@ class TaskProgram:
     per_node: Launch | None = None
     environment: RunEnvironment = BARE
     ray: RayProgram | None = None
+    keep_files: KeepFiles | None = KEEP_ALL

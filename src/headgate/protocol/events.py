@@ -236,15 +236,41 @@ class TaskStarted(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFiles:
+    """Files that a run has written into its working directory, on its node.
+
+    `files` can be fetched. `left` are more, such as those over the limit of the job, which only lie
+    in `directory` on the node; `skipped` are links, devices and the like.
+    """
+
+    files: int = 0
+    size_bytes: int = 0
+    left: int = 0
+    left_bytes: int = 0
+    skipped: int = 0
+    directory: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
     """Usage of a run: bytes read by locality (node, rack, cluster), seconds spent reading.
 
     `exit_status` is that of its program, negative for a signal; None if none is known.
+    `kept` are the files that it leaves on its node, None without any.
     """
 
     read_bytes: tuple[int, int, int] = (0, 0, 0)
     read_s: float = 0.0
     exit_status: int | None = None
+    kept: KeptFiles | None = None
+
+
+class KeptRun(NamedTuple):
+    """The last run of a task that left files, and its node."""
+
+    attempt: int
+    node: str
+    kept: KeptFiles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Protocol
 
+from pathspec import GitIgnoreSpec
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from headgate.model import RunEnvironment
+from headgate.model import KEEP_ALL, KeepFiles, RunEnvironment
 from headgate.spec.document import Document
-from headgate.spec.shape import Shape, shown
+from headgate.spec.shape import Shape, Size, shown
 
 MOST_LINES = 1000
 """Requirements of `pip`, and commands of `setup`, at most."""
@@ -70,6 +71,20 @@ def _lines(value: Any) -> Any:
     raise PydanticCustomError("lines", "must be text, or a list of at least one line of text")
 
 
+def _patterns(value: Any) -> Any:
+    """Return patterns as a tuple."""
+    if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
+        raise PydanticCustomError("patterns", "must be a list of patterns, such as '*.pt'")
+    if len(value) > MOST_LINES:
+        words = {"count": len(value), "most": MOST_LINES}
+        raise PydanticCustomError("patterns", "has {count} patterns, at most {most}", words)
+    try:
+        GitIgnoreSpec.from_lines(value)
+    except ValueError as error:
+        raise PydanticCustomError("patterns", "{problem}", {"problem": str(error)}) from None
+    return tuple(value)
+
+
 def _is_line(item: Any) -> bool:
     return isinstance(item, str) and bool(item.strip()) and item.isprintable()
 
@@ -123,6 +138,35 @@ Setup = Annotated[
 ]
 
 
+class KeptPatterns(Shape):
+    """Which files that a run writes into its working directory are kept."""
+
+    include: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_patterns),
+        WithJsonSchema({"type": "array", "items": {"type": "string"}}),
+        Field(description="patterns as in .gitignore, by default all files"),
+    ] = ()
+    limit: Annotated[Size, Field(description="bytes of one run that are kept")] = (
+        KEEP_ALL.limit_bytes
+    )
+
+
+def _keep_files(value: Any) -> Any:
+    if value is None:
+        problem = "must be 'none', or a mapping with 'include' and 'limit', not {value}"
+        raise PydanticCustomError("keep_files", problem, {"value": shown(value)})
+    return None if value in _NONE else value
+
+
+KeptFilesKey = Annotated[
+    KeptPatterns | None,  # None keeps none
+    BeforeValidator(_keep_files),
+    WithJsonSchema({"anyOf": [{"enum": ["none", False]}, KeptPatterns.model_json_schema()]}),
+    Field(description="which files in the working directories of its runs are kept; or `none`"),
+]
+
+
 class HasEnvironment(Protocol):
     """The keys of this module in a job file."""
 
@@ -134,6 +178,8 @@ class HasEnvironment(Protocol):
     def venv(self) -> str | None: ...  # see `Venv`
     @property
     def setup(self) -> str | tuple[str, ...] | None: ...  # see `Setup`
+    @property
+    def keep_files(self) -> KeptPatterns | None: ...  # see `KeptFilesKey`
 
 
 def check_environment(document: Document, job: HasEnvironment) -> None:
@@ -170,3 +216,9 @@ def environment_of(job: HasEnvironment) -> RunEnvironment:
         venv=job.venv or "",
         setup=(setup,) if isinstance(setup, str) else setup or (),
     )
+
+
+def kept_files_of(job: HasEnvironment) -> KeepFiles | None:
+    """Return which files of the runs of a job are kept, None for none."""
+    keep = job.keep_files
+    return None if keep is None else KeepFiles(include=keep.include, limit_bytes=keep.limit)

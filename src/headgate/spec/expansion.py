@@ -35,7 +35,7 @@ from headgate.model import (
 )
 from headgate.spec.communication import communication_of
 from headgate.spec.document import clipped
-from headgate.spec.environment import environment_of
+from headgate.spec.environment import environment_of, kept_files_of
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
 from headgate.spec.needs import Needs
@@ -124,6 +124,7 @@ def _job(
     retries: int,
     program: Program,
 ) -> Job:
+    leases = program.stages[0].run == SLOT
     return Job(
         id=job_id,
         name=job_file.name,
@@ -135,8 +136,12 @@ def _job(
         gang=job_file.gang or job_file.num_nodes is not None,
         distinct_nodes=job_file.num_nodes is not None,
         retries=retries,
-        items=Items() if program.stages[0].run == SLOT else None,  # its owner sends them
-        program=replace(program, environment=environment_of(job_file)),
+        items=Items() if leases else None,  # its owner sends them
+        program=replace(
+            program,
+            environment=environment_of(job_file),
+            keep_files=None if leases else kept_files_of(job_file),
+        ),
         runtime_class=program.stages[0].run,
         public=job_file.public,
         result_replicas=job_file.results.replicas,

@@ -15,7 +15,15 @@ from headgate.base.errors import nearest
 from headgate.base.units import MOST_SECONDS
 from headgate.spec.communication import CommunicationShape, check_communication
 from headgate.spec.document import Document, Place, clipped, read_document
-from headgate.spec.environment import Pip, Setup, Venv, WorkingDir, check_environment
+from headgate.spec.environment import (
+    KeptFilesKey,
+    KeptPatterns,
+    Pip,
+    Setup,
+    Venv,
+    WorkingDir,
+    check_environment,
+)
 from headgate.spec.forms import excess
 from headgate.spec.grace import Grace
 from headgate.spec.needs import Gpus, Needs
@@ -238,6 +246,7 @@ class JobFile(Shape):
     pip: Pip = None
     venv: Venv = None
     setup: Setup = None
+    keep_files: KeptFilesKey = KeptPatterns()
 
 
 def load_job(source: Path | str, *, name: str = "text") -> JobFile:

@@ -29,7 +29,7 @@ from headgate.model import (
     result_ids,
 )
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import NodeMemo, Refusal, RunStop, StopCause, Timer, Usage
+from headgate.protocol import NodeMemo, Refusal, RunStop, StopCause, Timer
 from headgate.state.fleet import NO_FLEET
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
@@ -66,7 +66,6 @@ _Place = TaskState | JobState | str  # of a task, job or node
 LogEntry = tuple[float, str, int, _Place, _Place]
 """Time, kind of object (`task`, `job`, `node`), its row, old and new state."""
 _LATEST_WEIGHT = 0.25  # of the last run in the mean of a runtime class: the last seven weigh 87 %
-_NO_USAGE = Usage()  # of a run that read nothing, or whose executor died
 _UNKNOWN_BANDWIDTH = Bandwidth(
     disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.125e7
 )
@@ -550,18 +549,6 @@ class State(View):
         held: int = self.jobs.held_gpus_milli[job] + milli
         self.jobs.held_gpus_milli[job] = held
         return held
-
-    def record_usage(self, task: int, usage: Usage) -> None:
-        """Record what a run has read; without a report, its `read_s` stays the expected time."""
-        job, (node, rack, cluster) = self.tasks.job[task], usage.read_bytes
-        if usage.exit_status is not None:
-            self.tasks.exit_status[task] = usage.exit_status
-        if usage != _NO_USAGE:
-            self.tasks.read_s[task] = usage.read_s
-        if node or rack or cluster:
-            self.jobs.read_node_bytes[job] += node
-            self.jobs.read_rack_bytes[job] += rack
-            self.jobs.read_cluster_bytes[job] += cluster
 
     def move_task(self, task: int, to: TaskState) -> None:
         """Move a task along its table, keeping its job's counters."""

@@ -49,6 +49,7 @@ class TaskTable(Generic[C]):
     task_group: C  # row of the first task of its job with the same demand that reads the same
     run_gpus: C  # tuple of the indices of the GPUs of its last run, on its node
     exit_status: C  # of the program of its last run, negative for a signal; or NO_EXIT
+    kept: C  # KeptRun, the last run that left files; None without one
 
 
 @dataclass(slots=True)
@@ -202,7 +203,7 @@ _DTYPES: dict[str, str] = {
     "within_count": "f8", "within_var": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
     "expired_at": "f8", "reported_at": "f8", "number": "i8", "speed": "f8",
-    "message": "O", "spec": "O",
+    "message": "O", "spec": "O", "kept": "O",
 }  # fmt: skip
 
 Table = TypeVar("Table", TaskTable[Column], JobTable[Column], QueueTable[Column],
@@ -228,7 +229,7 @@ _BLANKS: dict[str, Any] = {
     "parent": -1, "speed": 1.0,
     "node": -1, "grant": -1, "target": -1, "task": GPU_FREE, "next_attempt": 1,
     "reported_at": math.nan, "idle_since": math.nan, "actual_bytes": -1, "utilisation_milli": -1,
-    "message": None, "spec": None, "exit_status": NO_EXIT,
+    "message": None, "spec": None, "kept": None, "exit_status": NO_EXIT,
 }  # fmt: skip
 """Values of new rows, where not 0."""
 

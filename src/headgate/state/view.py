@@ -207,6 +207,10 @@ class View:
             column[row] = value
         return column
 
+    def last_run(self, task: int) -> tuple[int, str]:
+        """Return the attempt of a task's last run, and its node."""
+        return self.tasks.attempts[task], self.node(self.tasks.node[task]).id
+
     def node(self, row: int) -> Node:
         """Return a node as it last joined."""
         spec: Node = self.nodes.spec[row]
