@@ -234,38 +234,43 @@ def get(
     if settings.as_json:
         output.print_json({**view, "task_list": tasks})
         return
-    reason = (task is not None and tasks[0].get("reason")) or view["reason"]
-    output.print_facts(
-        (
-            ("Job", f"{view['id']} ({view['name']})"),
-            ("Command", _shortened(view["command"])),
-            ("User", view["user"]),
-            ("Queue", f"{view['queue']}, priority {view['priority']}"),
-            ("State", _state(view) + (", archived" if view["archived"] else "")),
-            ("Tasks", _tasks(view) + _gang(view) + _limit(view)),
-            ("GPUs", f"{view['gpus']['held']} allocated (peak {view['gpus']['peak']})"),
-            ("Nodes", places(view)),
-            ("Submitted", local_time(view["submitted_at"])),
-            ("Started", _at(view["started_at"])),
-            ("Ended", _at(view["ended_at"])),
-            ("Waited", output.duration(view["wait_s"])),
-            ("Ran", output.duration(view["run_s"])),
-            ("Exit", _exit(tasks[0]["exit"] if task is not None else view["exit"])),
-            ("Log", _log(tasks, task)),
-            ("Run time", _run_times(view)),
-            ("After", ", ".join(view.get("after", ())) or None),
-            ("Results", _results(view["results"])),
-            ("Files", _files(view)),
-            ("Reason", output.sentence(reason)),
-            ("Stopped", "\n".join(stop_lines(tasks, every=task is not None)) or None),
-            ("Message", view["message"]),
-        )
-    )
+    output.print_facts(_facts(view, tasks, task))
     output.print_text("")
     output.print_table(
         ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"),
         map(_task_cells, tasks),
         names=("NODE", "GPUS"),
+    )
+
+
+def _facts(
+    view: dict[str, Any], tasks: Sequence[dict[str, Any]], task: int | None
+) -> Sequence[tuple[str, str | None]]:
+    """Return names and values of what is shown of a job, or of one task of it."""
+    reason = (task is not None and tasks[0].get("reason")) or view["reason"]
+    return (
+        ("Job", f"{view['id']} ({view['name']})"),
+        ("Command", _shortened(view["command"])),
+        ("User", view["user"]),
+        ("Queue", f"{view['queue']}, priority {view['priority']}"),
+        ("State", _state(view) + (", archived" if view["archived"] else "")),
+        ("Tasks", _tasks(view) + _gang(view) + _limit(view)),
+        ("GPUs", f"{view['gpus']['held']} allocated (peak {view['gpus']['peak']})"),
+        ("Nodes", places(view)),
+        ("Submitted", local_time(view["submitted_at"])),
+        ("Started", _at(view["started_at"])),
+        ("Ended", _at(view["ended_at"])),
+        ("Waited", output.duration(view["wait_s"])),
+        ("Ran", output.duration(view["run_s"])),
+        ("Exit", _exit(tasks[0]["exit"] if task is not None else view["exit"])),
+        ("Log", _log(tasks, task)),
+        ("Run time", _run_times(view)),
+        ("After", ", ".join(view.get("after", ())) or None),
+        ("Results", _results(view["results"])),
+        ("Files", _files(view)),
+        ("Reason", output.sentence(reason)),
+        ("Stopped", "\n".join(stop_lines(tasks, every=task is not None)) or None),
+        ("Message", view["message"]),
     )
 
 
