@@ -75,6 +75,19 @@ def test_job_that_waits_for_a_draining_node_says_why(up: Any, job_file: Any) -> 
     assert "draining (maintenance)" in text
 
 
+def test_several_nodes_are_drained_and_resumed_or_none_of_them(up: Any) -> None:
+    refused = up("drain", "n0", "n9", "n8", "-o", "json")
+    assert (refused.code, refused.error["code"]) == (102, "not_found")
+    assert [problem["path"] for problem in refused.error["problems"]] == ["n9", "n8"]
+    assert node(up, "n0")["draining"] is None
+    assert up("drain", "n0", "n1", "n0").out == "n0 drains: no run left\nn1 drains: no run left\n"
+    assert up("resume", "n0", "n9").code == 102
+    assert node(up, "n0")["draining"] is not None
+    answer = up("resume", "n0", "n1", "-o", "json").json
+    assert [each["id"] for each in answer["nodes"]] == ["n0", "n1"]
+    assert node(up, "n0")["draining"] is None
+
+
 @pytest.mark.parametrize("verb", ["drain", "resume"])
 def test_only_administrators_and_known_nodes(up: Any, controller: Any, verb: str) -> None:
     unknown = up(verb, "n9", "-o", "json")

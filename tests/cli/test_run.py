@@ -81,6 +81,24 @@ def test_what_cannot_run_is_rejected_with_the_codes_of_submit(
     assert (output.code, bool(output.error["problems"])) == (code, True)
 
 
+def test_run_waits_for_the_jobs_that_it_comes_after(up: Any, controller: Any) -> None:
+    first = up("submit", "--", "sleep", "9").out.split()[1]
+    launched = list[str]()
+
+    def cancel_first() -> None:
+        until(lambda: len(controller.engine.state.names.jobs) == 2)
+        launched.extend(launch.run.job for launch in controller.launches.values())
+        controller.cancel(first, user=ME)
+
+    canceller = threading.Thread(target=cancel_first)
+    canceller.start()
+    output = up("run", "--after", first, "--", "sleep", "1")
+    canceller.join()
+    assert launched == [first], "the second one waits"
+    assert output.code == 103
+    assert f"{first} was cancelled: this job can never start" in output.err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_cancels_the_job(up: Any, controller: Any, state: Any, number: int) -> None:
     program = subprocess.Popen(
@@ -119,3 +137,24 @@ def test_submit_reads_a_job_file_from_stdin(up: Any, monkeypatch: pytest.MonkeyP
     for content in (b"nam: x\nrun: y\n", b"\xff\xfe\xff"):
         given(content)
         assert up("submit", "-", "-o", "json").error["code"] == "bad_spec"
+
+
+@pytest.mark.parametrize("number", ["10", "0.5", "1e3"])
+def test_memory_without_a_unit_asks_what_is_meant(up: Any, job_file: Any, number: str) -> None:
+    texts = f"{{run: x, resources: {{memory: {number}, gpu_memory: {number}}}}}"
+    errors = [
+        up("run", "--memory", number, "--gpu-memory", number, "-o", "json", "--", "true").error,
+        up("submit", job_file(texts), "-o", "json").error,
+    ]
+    for error in errors:
+        found = {problem["path"].rpartition(".")[2]: problem for problem in error["problems"]}
+        assert sorted(found) == ["gpu_memory", "memory"], error
+        assert all("without a unit is" in problem["problem"] for problem in found.values())
+        assert all("GiB or " in problem["hint"] for problem in found.values())
+    output = up("up", "--gpu-memory", number, "-o", "json")
+    assert "without a unit" in output.error["problems"][0]["problem"]
+
+
+def test_memory_in_bytes_is_accepted_with_a_unit_or_from_a_mebibyte_on(up: Any) -> None:
+    for memory in ("10B", "1048576", "0"):
+        assert up("submit", "--dry-run", "--memory", memory, "--", "sleep", "1").code == 0

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.cli import output, timeline
+from headgate.reports import colours
 
 WIDE = "{name: wide, gang: true, tasks: {run: 'true', count: 4}}"
 ONE = "{name: one, run: 'true'}"
@@ -126,9 +127,11 @@ def test_report_is_a_page_with_a_chart(reserved: Any, tmp_path: Path) -> None:
     assert shown.code == 0
     assert f"report: {page}" in shown.err
     text = page.read_text()
-    assert text.count("<svg") == 1
-    assert "reserved for job-3" in text
-    assert "job-2: runs" in text
+    assert text.count('<div class="chart"') == 1
+    for job, state, css_class in (("job-2", "runs", ""), ("job-3", "reserved", "reserved")):
+        look = f'fill="{colours.fill(job)}"'
+        assert f'class="{css_class}" {look}><title>{job}: {state}</title>' in text
+        assert f"{look}/></svg>{job}</li>" in text, "the legend names each job in its look"
     assert "http" not in text
     assert reserved("plan", "--report", str(page)).code == 0, "an earlier page is replaced"
     assert reserved("plan", "--policy", "fifo", "--report", str(page)).code == 0

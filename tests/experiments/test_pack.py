@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.cli import main
+from headgate.experiments.packing import report
 from headgate.experiments.packing.reading import read
 from headgate.experiments.packing.runs import POLICIES, Run, pack
 from headgate.experiments.packing.workload import Nodes, Workload
@@ -260,20 +262,41 @@ def test_pack_prints_ratios_and_the_curve() -> None:
     assert "GPUs allocated: " in run("pack", *files(), "--policy", "fgd", "--seed", "7")[1]
 
 
-def test_report_has_a_row_per_policy_beside_the_published_figures() -> None:
+@pytest.mark.parametrize("of_these", [True, False])
+def test_published_figures_stand_beside_those_of_the_published_pods_only(
+    of_these: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = files()
+    if of_these:
+        digest = read(Path("pods"), Path("nodes")).digest
+        monkeypatch.setattr(report, "PUBLISHED_DIGEST", digest)
     code, out, err = run(
-        "reproduce", "packing", *files(), "--seeds", "2", "--policies", "best-fit,headgate",
+        "reproduce", "packing", *where, "--seeds", "2", "--policies", "best-fit,headgate",
         "--workers", "1", "-o", "json",
     )  # fmt: skip
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert [(r["policy"], r["seeds"]) for r in found["rows"]] == [("best-fit", 2), ("headgate", 2)]
-    assert [r["published_allocated_ratio"] for r in found["rows"]] == [0.9286, None]
+    expected = 0.9286 if of_these else None
+    assert [r["published_allocated_ratio"] for r in found["rows"]] == [expected, None]
     page = Path(found["report"]).read_text()
     assert page.count("<polyline") == 2
-    assert "92.86%" in page
+    assert ("92.86%" in page) is of_these, "in the table"
+    assert ("best-fit, published" in page) is of_these, "as a bar"
+    assert (">published</" in page) is of_these, "in head and legend"
     rows = Path("packing-report/rows.csv").read_text().splitlines()
     assert len(rows) == 1 + 4
+
+
+def test_digest_of_pods_and_nodes_depends_on_all_of_them_but_not_on_their_order() -> None:
+    def digest(change: Callable[[list[Any]], list[Any]], nodes: dict[str, list[Any]]) -> str:
+        of = {name: change(values) for name, values in PODS.items()}
+        return read(write("pods", of), write("nodes", nodes)).digest
+
+    same = digest(lambda values: values, NODES)
+    assert digest(lambda values: values[::-1], NODES) == same
+    assert digest(lambda values: values[:-1], NODES) != same
+    assert digest(lambda values: values, {**NODES, "gpu_type": [None, "V100", "V100"]}) != same
 
 
 def test_report_rejects_bad_options_together() -> None:

@@ -71,6 +71,7 @@ from headgate.protocol import (
     Resize,
     ResultsExpired,
     ScalingChanged,
+    SlotsWithdrawn,
     Start,
     Steps,
     Stop,
@@ -328,6 +329,8 @@ def _ends(t: _Script) -> None:
            node_memo={"weight": {t.row("m0"): 0.5}})  # fmt: skip
     t.give(TaskStopped(at=t.at, run=t.run("gives-way"), usage=usage, message="exit status 0"))
     t.give(JobCancelled(at=t.at, job="gives-way", by="ada", now=True))
+    t.job("calls", Task(), Task(), items=Items())
+    t.give(SlotsWithdrawn(at=t.at, job="calls"))
 
 
 def _moves(t: _Script) -> None:

@@ -32,6 +32,7 @@ SKIPS_ALLOWED: dict[str, tuple[int, str]] = {
     "tests/live/test_system_mpi.py": (2, "network namespaces need root; Open MPI is optional"),
     "tests/live/test_system_ray_libraries.py": (1, "libraries are large: make test-ray"),
     "tests/live/test_system_torch.py": (1, "PyTorch is large: make test-torch installs it"),
+    "tests/reports/test_browser.py": (1, "needs a browser, which is large: Debian's chromium"),
     "tests/traces/test_host_map.py": (1, "the recorded map is not part of the project"),
     "tests/live/test_system_racks.py": (1, "network namespaces need root and iproute2"),
 }

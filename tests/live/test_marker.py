@@ -12,8 +12,8 @@ from tests.live.conftest import ME
 
 from headgate.base.errors import SpecError
 from headgate.live import marker as module
-from headgate.live.directories import verdict
-from headgate.live.marker import MARKER_PREFIX, Marker, Seen, look
+from headgate.live.directories import representatives, verdict
+from headgate.live.marker import MARKER_PREFIX, Marker, Seen, look, mounts_here
 
 NAME, CONTENT = MARKER_PREFIX + "0a" * 16, "1b" * 32
 
@@ -90,3 +90,11 @@ def test_directory_is_shared_where_every_node_that_is_up_has_it() -> None:
     only_one = {"shared": False, "inode": 0, "nodes": {"n1": lacks.problem}}
     assert verdict({"n0": has, "n1": lacks}) == only_one
     assert verdict({}) == {"shared": False, "inode": 0, "nodes": {}}
+
+
+def test_one_of_the_nodes_that_see_the_same_files_is_asked_for_all() -> None:
+    names = ["n0", "n1", "n2", "n3", "n4"]
+    mounts = {"n0": "here", "n1": "there", "n2": "here", "n3": ""}
+    asked = {"n0": "n0", "n1": "n1", "n2": "n0", "n3": "n3", "n4": "n4"}
+    assert representatives(names, mounts) == asked
+    assert mounts_here() == mounts_here() != ""

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from headgate.reports import colours, pages
 from headgate.reports.drawing import LEFT, RIGHT, WIDTH, GpuSpan, gpus_over_time, time_ticks
 
 
@@ -38,8 +39,16 @@ def test_ticks_stay_within_any_span(most: int) -> None:
 
 def test_spans_are_drawn_on_the_row_of_their_gpu_with_escaped_titles() -> None:
     spans = [
-        GpuSpan(node="b", gpu=1, start_s=5.0, end_s=10.0, css_class="k0", title="<job>"),
-        GpuSpan(node="a", gpu=0, start_s=0.0, end_s=5.0, css_class="s1", title="run"),
+        GpuSpan(
+            node="b",
+            gpu=1,
+            start_s=5.0,
+            end_s=10.0,
+            job="job-1",
+            title="<job>",
+            css_class="reserved",
+        ),
+        GpuSpan(node="a", gpu=0, start_s=0.0, end_s=5.0, job="job-9", title="run"),
     ]
     chart = gpus_over_time(spans, [("a", 1), ("b", 2)], 10.0, title="a & b")
     assert "&lt;job&gt;" in chart
@@ -52,3 +61,15 @@ def test_spans_are_drawn_on_the_row_of_their_gpu_with_escaped_titles() -> None:
     ]  # fmt: skip
     assert {float(width) for *_, width in paths} == {(WIDTH - LEFT - RIGHT) / 2}
     assert chart.count('class="idle"') == 3
+    assert f'class="reserved" fill="{colours.fill("job-1")}"' in chart
+    assert f'class="" fill="{colours.fill("job-9")}"' in chart
+
+
+def test_columns_of_figures_are_aligned_to_the_right() -> None:
+    rows = [
+        ("fifo", "1,234.5 s", "2 min 40 s", "-", "12.0% <b>10%</b>", "64 GPUs, 6 jobs"),
+        ("7", "0.2 s", "3 h", "0.951 &plusmn; 0.020", "", "8 GPUs, 2 jobs"),
+    ]
+    table = pages.grid([*"abcdef"], rows)
+    assert re.findall(r'<th( class="n")?>', table) == ["", *[' class="n"'] * 4, ""]
+    assert table.count('<td class="n">') == 8

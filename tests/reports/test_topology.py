@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from headgate.model.topology import FatTree, Mesh, Topology, Tree
-from headgate.reports.topology import Occupancy, as_svg, as_text
+from headgate.reports import colours
+from headgate.reports.topology import Occupancy, as_text
+from headgate.reports.topology_svg import as_svg
 
 TREE = Tree.uniform([2, 2, 2], [2e9, 1e9, 4e9], level_names=["core", "rack", "node", "gpu"])
 
@@ -107,3 +109,36 @@ def test_svg_has_a_box_for_every_leaf_and_shows_the_use_of_links(topology: Topol
         titles = [each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}title")]
         assert sum(": free" in t or ": <a>" in t for t in {*titles}) == topology.leaves
         assert any("75%" in title for title in titles) == hot
+
+
+def test_svg_names_jobs_and_groups_and_says_what_red_means() -> None:
+    levels = ["core", "rack", "node", "socket", "gpu"]
+    tree = Tree.uniform([2, 4, 2, 4], [2e9, 1e9, 4e9, 4e9], level_names=levels)
+    drawn = occupancy(tree, {0: ["train-7"], 1: ["train-7"], 9: ["eval-16", "eval-24"]}, down=5)
+    load = np.zeros(tree.links)
+    load[tree.route(0, 40)] = 1.0
+    svg = as_svg(drawn, load)
+    words = [each.text for each in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+    for job, letter in drawn.letters.items():
+        assert f"{letter} {job}" in words, "in the legend"
+        assert f'fill="{colours.fill(job)}"' in svg
+    assert words.count("A") == 2, "on its GPUs"
+    names = {str(word).partition(" · ")[0] for word in words}
+    assert {f"socket {number}" for number in range(16)} <= names
+    assert {"node 0", "rack 1", "free", "down or unknown"} <= names
+    assert "rack 1 · 100%" in words
+    assert any("red is a full link" in str(word) for word in words)
+    assert f'fill="{colours.heat(1.0)}"' in svg
+    assert "red" not in as_svg(drawn), "without loads nothing is red"
+    assert 'role="img" aria-labelledby="name"' in svg
+
+
+def test_svg_of_a_large_cluster_has_bands_that_are_as_wide_as_the_page() -> None:
+    tree = Tree.uniform([4, 16, 8], level_names=["core", "rack", "node", "gpu"])
+    root = ET.fromstring(as_svg(occupancy(tree, {})))
+    boxes = [each.attrib for each in root.iter("{http://www.w3.org/2000/svg}rect")][1:]
+    assert max(float(box["x"]) + float(box["width"]) for box in boxes) <= 960
+    assert min(float(box["width"]) for box in boxes) >= 13
+    words = [each.text for each in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert all(f"node {number}" in words for number in range(64))

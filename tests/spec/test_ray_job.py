@@ -33,7 +33,9 @@ def test_gpus_of_a_ray_program_are_tasks_of_one_gpu_over_any_nodes() -> None:
 
 
 def test_amounts_of_a_ray_program_are_divided_exactly() -> None:
-    found = job(ray={"resources": {"gpus": 3, "cpus": 8, "memory": 10, "custom": {"licence": 1}}})
+    found = job(
+        ray={"resources": {"gpus": 3, "cpus": 8, "memory": "10B", "custom": {"licence": 1}}}
+    )
     assert [task.cpus for task in found.tasks] == [3.0, 3.0, 2.0]
     assert [task.memory_bytes for task in found.tasks] == [4, 3, 3]
     assert [task.custom for task in found.tasks] == [

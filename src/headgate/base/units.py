@@ -15,7 +15,7 @@ _SIZE_BYTES = {
 }  # fmt: skip
 _DURATION_S = {"s": 1, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _NUMBER_AND_UNIT = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][0-9]+)?)\s*([A-Za-z]*)\s*")
-
+_LEAST_MEMORY_BYTES = 2**20  # that a number without a unit stands for
 
 MOST_BYTES = 2**60
 """The largest size that is accepted: a larger one is a slip of units."""
@@ -50,6 +50,24 @@ def parse_size(text: str | int) -> int:
     if not math.isfinite(size_bytes):
         raise BadQuantity(f"'{text}' is not a size", "write bytes or a unit such as 64MiB or 2GB")
     return round(size_bytes)
+
+
+def parse_memory(text: str) -> int:
+    """Return the bytes of an amount of memory as of `parse_size`; BadQuantity as of `need_unit`."""
+    need_unit(text)
+    return parse_size(text)
+
+
+def need_unit(memory: str | float) -> None:
+    """Raise BadQuantity for a number below 1 MiB without a unit: bytes are not meant by it."""
+    number = str(memory).strip()
+    try:
+        small = 0 < float(number) < _LEAST_MEMORY_BYTES
+    except ValueError:
+        return  # it has a unit, or is no number
+    if small:
+        problem = f"{number} without a unit is {number} bytes"
+        raise BadQuantity(problem, f"write {number}GiB or {number}MiB, or {number}B for bytes")
 
 
 def parse_duration(text: str) -> float:

@@ -8,12 +8,13 @@ import typer
 
 from headgate.cli import output
 from headgate.cli.settings import DryRunOption, FormatOption, StateOption, settle
+from headgate.cli.several import answers, as_one
 
-NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="The node's name.")]
+NodesArgument = Annotated[list[str], typer.Argument(metavar="NODE...", help="The names of nodes.")]
 
 
 def drain(
-    node: NodeArgument,
+    nodes: NodesArgument,
     reason: Annotated[
         str, typer.Option("--reason", metavar="TEXT", help="Shown to users whose jobs wait.")
     ] = "",
@@ -21,16 +22,19 @@ def drain(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Let no run start on a node; for administrators.
+    """Let no run start on nodes; for administrators.
 
-    Such as before its maintenance. Its runs end by themselves; headgate migrate --from NODE moves
-    them away.
+    Such as before their maintenance. Their runs end by themselves; headgate migrate --from NODE
+    moves them away. If one of the nodes cannot be drained, none is.
     """
     settings = settle(state, fmt)
     with settings.client() as client:
-        answer = client.drain(node, reason=reason, dry_run=dry_run)
-        found = next(each for each in client.nodes() if each["id"] == node)
-    output.print_result(answer, _drained(answer, len(found["runs"])), as_json=settings.as_json)
+        drained = answers(nodes, lambda node: client.drain(node, reason=reason, dry_run=True))
+        if not dry_run:
+            drained = answers(nodes, lambda node: client.drain(node, reason=reason))
+        runs = {node["id"]: len(node["runs"]) for node in client.nodes()}
+    lines = [_drained(answer, runs[answer["id"]]) for answer in drained]
+    output.print_result(as_one("nodes", drained), *lines, as_json=settings.as_json)
 
 
 def _drained(answer: dict[str, Any], runs: int) -> str:
@@ -41,14 +45,20 @@ def _drained(answer: dict[str, Any], runs: int) -> str:
 
 
 def resume(
-    node: NodeArgument,
+    nodes: NodesArgument,
     dry_run: DryRunOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Let runs start on a draining node again; for administrators."""
+    """Let runs start on draining nodes again; for administrators.
+
+    If one of the nodes cannot be resumed, none is.
+    """
     settings = settle(state, fmt)
     with settings.client() as client:
-        answer = client.resume(node, dry_run=dry_run)
+        resumed = answers(nodes, lambda node: client.resume(node, dry_run=True))
+        if not dry_run:
+            resumed = answers(nodes, client.resume)
     does = "would take" if dry_run else "takes"
-    output.print_result(answer, f"{node} {does} runs", as_json=settings.as_json)
+    lines = [f"{answer['id']} {does} runs" for answer in resumed]
+    output.print_result(as_one("nodes", resumed), *lines, as_json=settings.as_json)

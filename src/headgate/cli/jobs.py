@@ -23,6 +23,7 @@ from headgate.cli.settings import (
     YesOption,
     settle,
 )
+from headgate.cli.several import answers, as_one
 from headgate.cli.stops import stop_lines
 from headgate.cli.times import in_local_time, local_time
 
@@ -265,6 +266,7 @@ def _facts(
         ("Exit", _exit(tasks[0]["exit"] if task is not None else view["exit"])),
         ("Log", _log(tasks, task)),
         ("Run time", _run_times(view)),
+        ("Runs in", _directory(view.get("working_dir"))),
         ("After", ", ".join(view.get("after", ())) or None),
         ("Results", _results(view["results"])),
         ("Files", _files(view)),
@@ -333,6 +335,13 @@ def _run_times(view: dict[str, Any]) -> str | None:
     return ", ".join(parts) or None
 
 
+def _directory(working_dir: Mapping[str, str] | None) -> str | None:
+    """Return where the runs of a job start; None for an empty directory, or one that is hidden."""
+    if not working_dir:
+        return None
+    return working_dir.get("shared") or "a copy of the directory at submission"
+
+
 def _gang(view: dict[str, Any]) -> str:
     if view.get("num_nodes") is not None:  # not in views archived by older releases
         return ", a gang, each on its own node"
@@ -386,30 +395,39 @@ def _task_state(task: dict[str, Any]) -> str:
 
 
 def cancel(
-    job: JobArgument,
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="The ids of jobs.")],
     now: Annotated[
-        bool, typer.Option("--now", help="Kill its runs without notice and grace period.")
+        bool, typer.Option("--now", help="Kill their runs without notice and grace period.")
     ] = False,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Cancel a job.
+    """Cancel jobs.
 
-    Its runs get SIGTERM, and after the job's grace period SIGKILL.
+    Their runs get SIGTERM, and after the job's grace period SIGKILL. If one of them cannot be
+    cancelled, none is.
     """
     settings = settle(state, fmt)
     with settings.client() as client:
-        user = client.job(job)["user"]
-        cancelled = client.cancel(job, now=now, dry_run=True)  # errors come before the question
+        # errors come before the question
+        cancelled = answers(jobs, lambda job: client.cancel(job, now=now, dry_run=True))
         if not dry_run:
-            if user != client.info()["you"]:
-                output.confirm(f"{job} is {user}'s job; cancel it?", yes=yes)
-            cancelled = client.cancel(job, now=now)
+            _confirm_others(client, [answer["id"] for answer in cancelled], yes=yes)
+            cancelled = answers(jobs, lambda job: client.cancel(job, now=now))
     done = "would be cancelled" if dry_run else "cancelled"
-    text = f"{job} {done}" + _stopping(cancelled)
-    output.print_result(cancelled, text, as_json=settings.as_json)
+    lines = [f"{answer['id']} {done}{_stopping(answer)}" for answer in cancelled]
+    output.print_result(as_one("jobs", cancelled), *lines, as_json=settings.as_json)
+
+
+def _confirm_others(client: Client, jobs: Sequence[str], *, yes: bool) -> None:
+    """Request a confirmation for the jobs of other users, if there are any."""
+    you, owners = client.info()["you"], {job: client.job(job)["user"] for job in jobs}
+    theirs = [f"{job} is {owner}'s job" for job, owner in owners.items() if owner != you]
+    if theirs:
+        it = "it" if len(theirs) == 1 else "them"
+        output.confirm(f"{', '.join(theirs)}; cancel {it}?", yes=yes)
 
 
 def _stopping(cancelled: dict[str, Any]) -> str:

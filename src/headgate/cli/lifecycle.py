@@ -33,6 +33,7 @@ from headgate.cli.settings import (
     Settings,
     StateOption,
     YesOption,
+    memory_bytes,
     parsed,
     settle,
     size_bytes,
@@ -193,6 +194,7 @@ def up(
     controller. Where nodes run without a controller, starts it; it continues from the journal.
     """
     settings = settle(state, fmt)
+    gpu_bytes = None if gpu_memory is None else memory_bytes(gpu_memory, "--gpu-memory")
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     retain_s = None if retain is None else parsed("--retain", _keep, retain)
     connections = None if topology is None else _topology_text(topology)
@@ -202,7 +204,7 @@ def up(
             nodes=nodes,
             gpus=gpus,
             racks=racks,
-            gpu_memory_bytes=_memory_bytes(gpu_memory, settings),
+            gpu_memory_bytes=gpu_bytes,
             gpu_model=gpu_model,
             policy=placed_by(policy, place),
             seed=seed,
@@ -254,19 +256,6 @@ def _connect(settings: Settings, topology: str | None) -> None:
     if topology is not None:
         with settings.client() as client:
             client.set_topology(topology)
-
-
-def _memory_bytes(text: str | None, settings: Settings) -> int | None:
-    """Return the memory of a GPU in bytes; warn about a value that is probably unintended."""
-    from headgate.spec.warnings import little_memory
-
-    if text is None:
-        return None
-    found = size_bytes(text, "--gpu-memory")
-    odd = little_memory(found)
-    if odd is not None and not settings.as_json:
-        output.warn(Problem(path="--gpu-memory", problem=odd[0], hint=odd[1]))
-    return found
 
 
 def _log_limit(text: str) -> int:

@@ -31,7 +31,7 @@ def packing(
 ) -> None:
     """Pack recorded pods under several policies.
 
-    Writes a report of their figures beside the published ones.
+    Writes a report of their figures, beside the published ones if the pods and nodes are those.
     """
     from headgate.experiments.packing import report
     from headgate.experiments.packing.reading import read
@@ -47,7 +47,7 @@ def packing(
     report_options.make(out)
     runs = [Run(name, seed) for seed in range(seeds) for name in dict.fromkeys(names)]
     outcomes = _run(runs, where, workers or report_options.cpus(), as_json)
-    reached = report.reached(outcomes)
+    reached = report.reached(outcomes, workload)
     with report_options.writing(out):
         report.write(out, reached, outcomes, workload)
     page = out / report.PAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -11,7 +12,7 @@ import typer
 from headgate.api import settings
 from headgate.api.settings import Format
 from headgate.base.errors import Problem, SpecError
-from headgate.base.units import MOST_BYTES, BadQuantity, parse_size
+from headgate.base.units import MOST_BYTES, BadQuantity, parse_memory, parse_size
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -25,6 +26,7 @@ __all__ = [
     "StateOption",
     "YesOption",
     "client_of",
+    "memory_bytes",
     "parsed",
     "settle",
     "size_bytes",
@@ -88,8 +90,13 @@ def size_bytes(text: str, option: str) -> int:
     return parsed(option, _size_bytes, text)
 
 
-def _size_bytes(text: str) -> int:
-    found = parse_size(text)
+def memory_bytes(text: str, option: str) -> int:
+    """Return the bytes of memory that an option gives; as `size_bytes`, but bytes need a unit."""
+    return parsed(option, partial(_size_bytes, parse=parse_memory), text)
+
+
+def _size_bytes(text: str, parse: Callable[[str], int] = parse_size) -> int:
+    found = parse(text)
     if found > MOST_BYTES:
         raise BadQuantity(f"'{text}' is too large")
     return found

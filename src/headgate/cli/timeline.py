@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ _NODES_NAMED = 3
 _LEAST_WIDTH, _PLAIN_WIDTH, _LABEL_WIDTH = 16, 72, 14  # cells of the chart, and of a label
 _HEADINGS = ("TIME LINE", "GPUS", "NODES", "STARTS", "ENDS")
 _LANES_MOST = 256  # rows of a chart with one per GPU
-_COLOURS = [f"k{number}" for number in range(10)]
 
 
 @dataclass(slots=True)
@@ -149,19 +147,16 @@ def write_page(page: Path, policy: str, reservations: Sequence[View], now: float
     from headgate.reports.pages import document, grid, legend
 
     lines = _lines(reservations, now)
-    reserved = [line for line in lines if not line.runs]
-    colours = dict(zip((line.job for line in reserved), cycle(_COLOURS), strict=False))
     rows = [[escape(visible(str(cell))) for cell in line.cells()] for line in lines]
-    entries = [
-        (colour.replace("k", "b"), f"reserved for {visible(job)}")
-        for job, colour in colours.items()
-    ]
+    jobs = dict.fromkeys(line.job for line in lines)
     body = f"<h1>Reservations</h1><p>Policy {escape(visible(policy))}. "
-    if reserved:
+    if any(not line.runs for line in lines):
+        states = (("breserved", "outlined: reserved"), ("bidle", "nothing known"))
+        named = legend(states, [(job, visible(job)) for job in jobs])
         body += (
-            "A row per GPU: the runs that have it, then the job for which it is reserved.</p>"
-            f"{legend([('bs1', 'runs'), *entries])}{_chart(lines, colours)}"
-            f"{grid(('Job', 'GPUs', 'Nodes', 'Starts', 'Ends'), rows)}"
+            "A row per GPU: the runs that have it, then the job for which it is reserved. A job "
+            "has the same colour and hatch here and in <code>headgate topology --svg</code>.</p>"
+            f"{named}{_chart(lines)}{grid(('Job', 'GPUs', 'Nodes', 'Starts', 'Ends'), rows)}"
         )
     else:
         body += "No GPU is reserved.</p>"
@@ -171,7 +166,7 @@ def write_page(page: Path, policy: str, reservations: Sequence[View], now: float
         raise output.cannot_write(page, error) from error
 
 
-def _chart(lines: Sequence[_Line], colours: Mapping[str, str]) -> str:
+def _chart(lines: Sequence[_Line]) -> str:
     from headgate.reports.drawing import GpuSpan, gpus_over_time, time_ticks
 
     span_s = _span_s(lines)
@@ -192,11 +187,13 @@ def _chart(lines: Sequence[_Line], colours: Mapping[str, str]) -> str:
                 gpu=number,
                 start_s=start_s,
                 end_s=max(start_s, end_s),
-                css_class="s1" if line.runs else colours[line.job],
+                job=visible(line.job),
                 title=title,
+                css_class="" if line.runs else "reserved",
             )
             for node, number in sorted(lane)
         ]
     nodes = [(node, 1 if by_node else len(gpus)) for node, gpus in lanes.items()]
     times = time_ticks(span_s, 8)
-    return gpus_over_time(spans, nodes, span_s, title="reservations over time", times=times)
+    title = "runs and reservations over time"
+    return gpus_over_time(spans, nodes, span_s, title=title, times=times, named=True)

@@ -133,7 +133,8 @@ def _show(
     import numpy as np
 
     from headgate.api.topology import topology_of
-    from headgate.reports.topology import Occupancy, as_svg, as_text
+    from headgate.reports.topology import Occupancy, as_text
+    from headgate.reports.topology_svg import as_svg
 
     occupancy = Occupancy(
         topology=topology_of(view),

@@ -20,7 +20,7 @@ from headgate.live.executor import (
 from headgate.live.flight import ShardServer, fetch, stat, time_transfer
 from headgate.live.kept import sweep
 from headgate.live.log_limit import LogBytes, read_from
-from headgate.live.marker import Marker, Seen, look
+from headgate.live.marker import Marker, Seen, look, mounts_here
 from headgate.live.names import end_actors, names_with
 from headgate.live.prepared import prepared_directory
 from headgate.live.private import PRIVATE_UMASK, make_traversable, remove_tree, write_private
@@ -55,7 +55,8 @@ class AgentReport:
     reported once. `jobs` have results, logs, files of runs or scratch directories on the node, and
     `scratch` are those of them with scratch directories. `at_ns` is the time of the report on the
     node's clock, in nanoseconds since the epoch. `uid` is the user that Headgate runs as there.
-    `closeness` is that of its GPUs, and `nvlinks` join two of them, as of `gpu_closeness`.
+    `closeness` is that of its GPUs, and `nvlinks` join two of them, as of `gpu_closeness`. Nodes
+    with the same `mounts`, unless that is '', see the same files.
     """
 
     node: str
@@ -71,6 +72,7 @@ class AgentReport:
     at_ns: int = 0
     closeness: tuple[tuple[int, ...], ...] = ()
     nvlinks: int = 0
+    mounts: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,7 @@ class NodeAgent:
         if not self._store.verify(_PROBE_SHARD):
             self._store.put(_PROBE_SHARD, [bytes(_PROBE_BYTES)])
         self._closeness, self._nvlinks = gpu_closeness()
+        self._mounts = mounts_here()
         self._logs = logs_directory(self._root, node)
         self._scratch = scratch_directory(self._root, node)
         self._drafts = self._root / node / "copies"
@@ -153,6 +156,7 @@ class NodeAgent:
             at_ns=at_ns,
             closeness=self._closeness,
             nvlinks=self._nvlinks,
+            mounts=self._mounts,
         )
 
     def copy_from(self, shard: str, host: str, port: int) -> StoredShard:

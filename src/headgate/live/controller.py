@@ -46,6 +46,7 @@ from headgate.live.run_logs import log_path
 from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
+from headgate.machine.slots import has_unneeded
 from headgate.model import Dataset, Job, LogPiece, Node, Queue, RunId
 from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
@@ -65,6 +66,7 @@ from headgate.protocol import (
     QueueChanged,
     ReplicaLost,
     ScalingChanged,
+    SlotsWithdrawn,
     TopologyChanged,
 )
 from headgate.spec.live_scaling import load_live_scaling
@@ -388,6 +390,17 @@ class Controller:
         if not stopping and state in ENDED and after.jobs.message[row] != f"cancelled by {user}":
             raise _ended_already(job, state)  # before the event was handled
 
+    def withdraw_slots(self, job: str, *, user: str) -> None:
+        """Finish the slots of a job that have no run; SpecError `not_found`, `forbidden`."""
+        view = self._published
+        row = job_row(view, job)
+        owner = view.job(row).user
+        if user not in (owner, *self.admins):
+            text = f"permission denied: job {job} belongs to {owner}"
+            raise SpecError([Problem(path=job, problem=text)], code="forbidden")
+        if has_unneeded(view, row):
+            self._handle([SlotsWithdrawn(at=self.world.now(), job=job)])
+
     def migrate(
         self,
         job: str,
@@ -477,7 +490,9 @@ class Controller:
         self, path: str, name: str, content: str, *, user: str
     ) -> Mapping[str, Any]:
         """Return whether all nodes that are up have a directory, as `SharedDirectories.check`."""
-        directories = SharedDirectories(snapshot=self.snapshot, agents=self.membership.agents)
+        directories = SharedDirectories(
+            snapshot=self.snapshot, agents=self.membership.agents, mounts=self.membership.mounts
+        )
         return directories.check(Marker(path=path, name=name, content=content), user=user)
 
     def put_shard(

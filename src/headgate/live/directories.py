@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headgate.live.marker import LOOK_S, Marker, Seen
@@ -19,15 +19,23 @@ _SILENT = Seen(problem="it did not answer in time")
 class SharedDirectories:
     """Asks the nodes that are up whether they have a directory; calls come from any thread."""
 
-    def __init__(self, *, snapshot: Callable[[], Snapshot], agents: Mapping[str, Any]) -> None:
-        """`agents` are of the nodes that are up, maintained by `Membership`."""
-        self._snapshot, self._agents = snapshot, agents
+    def __init__(
+        self,
+        *,
+        snapshot: Callable[[], Snapshot],
+        agents: Mapping[str, Any],
+        mounts: Mapping[str, str],
+    ) -> None:
+        """`agents` and `mounts` are of the nodes that are up, maintained by `Membership`."""
+        self._snapshot, self._agents, self._mounts = snapshot, agents, mounts
 
     def check(self, marker: Marker, *, user: str) -> Mapping[str, Any]:
         """Return whether all nodes that are up have the marker's directory; see `verdict`."""
         view = self._snapshot()
         names = [view.node(row).id for row in view.live_nodes()]
-        return {"path": marker.path, **verdict(self._ask(names, marker, user))}
+        asked = representatives(names, self._mounts)
+        seen = self._ask(list(dict.fromkeys(asked.values())), marker, user)
+        return {"path": marker.path, **verdict({name: seen[asked[name]] for name in names})}
 
     def _ask(self, names: list[str], marker: Marker, user: str) -> dict[str, Seen]:
         """Return what each node answers in time."""
@@ -46,9 +54,15 @@ class SharedDirectories:
                 try:
                     found[name] = ray.get(call)
                 except RayError as error:
-                    log.warning("node %s did not look at %s: %s", name, marker.path, error)
+                    log.warning("node %s did not look at a directory: %s", name, error)
                     found[name] = Seen(problem=short_error(error))
         return found
+
+
+def representatives(names: Sequence[str], mounts: Mapping[str, str]) -> dict[str, str]:
+    """Return which node is asked for each: one of those that see the same files, for all."""
+    first: dict[str, str] = {}
+    return {name: first.setdefault(mounts.get(name) or name, name) for name in names}
 
 
 def verdict(seen: Mapping[str, Seen]) -> dict[str, Any]:

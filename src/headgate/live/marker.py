@@ -14,6 +14,7 @@ import subprocess
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.live.account import account_for
@@ -26,6 +27,8 @@ LOOK_S = 5.0
 _NAME = re.compile(re.escape(MARKER_PREFIX) + r"[0-9a-f]{32}")
 _CONTENT = re.compile(r"[0-9a-f]{64}")
 _LONGEST_PATH = 4096
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_NAMESPACE = Path("/proc/self/ns/mnt")
 _FUSE = "65735546"  # these number their files differently on each node, and for a while
 # $1: the directory, $2: the marker's name. Prints the directory's number, the type of its file
 # system, and the marker's content.
@@ -33,7 +36,7 @@ _LOOK = """
 stat -L -c %i -- "$1/." && cd -- "$1" || exit 1
 [ -w . ] || { echo ": you cannot write there" >&2; exit 1; }
 stat -f -c %t . || exit 1
-[ ! -f "$2" ] || [ -L "$2" ] || head -c 100 -- "$2"
+[ ! -f "$2" ] || [ -L "$2" ] || exec head -c 100 -- "$2"
 """
 
 
@@ -65,6 +68,18 @@ class Seen:
 
     inode: int = 0
     problem: str = ""
+
+
+def mounts_here() -> str:
+    """Return what identifies the files that this process sees, and as whom; '' if not known.
+
+    Virtual nodes of one machine have the same: what one of them sees, all do.
+    """
+    with suppress(OSError):
+        boot, root = _BOOT.read_text().strip(), Path("/").stat()
+        namespace, user = _NAMESPACE.readlink(), os.geteuid()
+        return f"{boot} {namespace} {root.st_dev}:{root.st_ino} {user}"
+    return ""
 
 
 def look(marker: Marker, user: str) -> Seen:

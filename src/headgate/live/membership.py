@@ -82,6 +82,7 @@ class Membership:
         """
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
+        self.mounts: dict[str, str] = {}  # as of `AgentReport`
         # returns the datasets being put, whose shards no sweep may remove
         self.uploading: Callable[[], Collection[str]] = tuple
         self._root = root
@@ -221,6 +222,7 @@ class Membership:
             self._holders.drop(member.ray_id)
         self._reachable.addresses.pop(name, None)
         self.agents.pop(name, None)
+        self.mounts.pop(name, None)
         self.reports.pop(name, None)
         self._used.pop(name, None)
         self._archived.pop(name, None)
@@ -255,6 +257,7 @@ class Membership:
         self._reachable.members[member.name] = member
         self._reachable.addresses[member.name] = (report.host, report.port)
         self.agents[member.name] = agent
+        self.mounts[member.name] = report.mounts
         self.reports[member.name] = _report_facts(report)
         # the state may have changed while the agent was starting
         joins = self._nodes_in_state().get(member.name) != member.ray_id

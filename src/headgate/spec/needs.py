@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from headgate.model import BASE_KINDS, WHOLE
 from headgate.spec.document import Document, Place
-from headgate.spec.shape import Name, Shape, Size, shown
+from headgate.spec.shape import Memory, Name, Shape, shown
 from headgate.spec.where import GpuModels
 
 _MOST = 1_000_000
@@ -72,7 +72,7 @@ class Needs(Shape):
 
     gpus: Annotated[Gpus, Field(description=_GPUS)] = 1
     gpu_memory: Annotated[
-        Size, Field(description="needed on each whole GPU; allocated on one that is shared")
+        Memory, Field(description="needed on each whole GPU; allocated on one that is shared")
     ] = 0
     gpu_model: GpuModels = Field(
         default_factory=list, description="models of GPUs, of one of which its GPUs are: H100"
@@ -81,7 +81,7 @@ class Needs(Shape):
         Amount | None,
         Field(description="CPUs; not named: 1 for a task without GPUs, none beside GPUs"),
     ] = None
-    memory: Annotated[Size, Field(description="main memory of the node")] = 0
+    memory: Annotated[Memory, Field(description="main memory of the node")] = 0
     custom: dict[Name, Amount] = Field(default_factory=dict, description="other kinds, by name")
 
     def task_fields(self) -> dict[str, Any]:

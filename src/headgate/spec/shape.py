@@ -22,6 +22,7 @@ from headgate.base.units import (
     MOST_BYTES,
     MOST_SECONDS,
     BadQuantity,
+    need_unit,
     parse_duration,
     parse_size,
 )
@@ -209,6 +210,16 @@ def _size(value: Any) -> Any:
     return value
 
 
+def _memory(value: Any) -> Any:
+    if isinstance(value, str | int | float):
+        try:
+            need_unit(value)
+        except BadQuantity as error:
+            words = {"problem": error.problem, "hint": error.hint}
+            raise PydanticCustomError("size", "{problem}", words) from None
+    return value
+
+
 def _name(value: Any) -> Any:
     if isinstance(value, str) and not NAME.fullmatch(value):
         words = {"value": shown(value), "hint": f"use {NAME_FORM}"}
@@ -262,6 +273,7 @@ Size = Annotated[
         }
     ),
 ]
+Memory = Annotated[Size, BeforeValidator(_memory)]
 Pairs = Annotated[  # which shards of several data go to one task: those of equal index, or any
     str, BeforeValidator(_pairs), WithJsonSchema({"enum": ["index", "all"]})
 ]

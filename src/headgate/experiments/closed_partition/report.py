@@ -139,8 +139,10 @@ def _gains(results: Results) -> str:
         for kernel in KERNELS
     }
     most = max(value for values in shown.values() for value in values.values())
-    drawn = bars(shown, [s.name for s in SIZES], most=most or 1.0, form="{:.1f} %")
-    return legend((f"bs{n}", size.name) for n, size in enumerate(SIZES)) + drawn
+    drawn = bars(
+        shown, [s.name for s in SIZES], most=most or 1.0, form="{:.1f} %", title="part saved"
+    )
+    return legend((f"b{n}", size.name) for n, size in enumerate(SIZES)) + drawn
 
 
 def _variants(results: Results) -> str:

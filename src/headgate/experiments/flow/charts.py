@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from headgate.experiments.flow.runs import Held
 from headgate.experiments.flow.tables import Times
+from headgate.reports.colours import fill
 from headgate.reports.drawing import (
     LEFT,
     RIGHT,
@@ -23,12 +24,11 @@ from headgate.reports.drawing import (
 def gantt(
     held: Sequence[Held],
     nodes: Sequence[tuple[str, int]],
-    kind_number: Mapping[str, int],
     span_s: float,
 ) -> str:
     """Return a chart of the job on each GPU over time; `nodes` are (id, GPUs), top to bottom.
 
-    A job has the colour of its kind (`kind_number`); charts with equal `span_s` have equal scales.
+    Charts with equal `span_s` have equal scales.
     """
     spans = [
         GpuSpan(
@@ -36,7 +36,8 @@ def gantt(
             gpu=one.gpu,
             start_s=one.start_s,
             end_s=one.end_s,
-            css_class=f"k{kind_number[one.job]} {'lost' if one.lost else ''}".strip(),
+            job=one.job,
+            css_class="lost" if one.lost else "",
             title=f"{one.job}, lost" if one.lost else one.job,
         )
         for one in held
@@ -44,7 +45,7 @@ def gantt(
     return gpus_over_time(spans, nodes, span_s, title="jobs on GPUs over time")
 
 
-def completion(times: Mapping[str, Times], kind_number: Mapping[str, int], most_s: float) -> str:
+def completion(times: Mapping[str, Times], most_s: float) -> str:
     """Return a chart with a bar for each job's time, and marks for its two ideals."""
     height, bottom, top = 120.0, 134.0, 8.0
     step = (WIDTH - LEFT - RIGHT) / max(1, len(times))
@@ -59,7 +60,7 @@ def completion(times: Mapping[str, Times], kind_number: Mapping[str, int], most_
         ideals = ", ".join(f"{name} {ideal:.1f} s" for name, ideal in own.ideal_s.items())
         title = f"{job}: {own.run_s:.1f} s; ideal: {ideals}"
         y = top + height - own.run_s * scale
-        parts.append(bar(x, y, width, own.run_s * scale, f"k{kind_number[job]}", title))
+        parts.append(bar(x, y, width, own.run_s * scale, "", title, fill(job)))
         for name, ideal in own.ideal_s.items():
             y = top + height - ideal * scale
             parts.append(line(x - 1.5, y, x + width + 1.5, y, f"ideal-{name}"))

@@ -5,7 +5,7 @@ The page is built as plain text: it has no logic that a template language would 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
@@ -15,7 +15,6 @@ import pyarrow.parquet
 
 from headgate.experiments.claims import Verdict, numbers_text, summary
 from headgate.experiments.flow import COMMAND, charts
-from headgate.experiments.flow import jobs as flow_jobs
 from headgate.experiments.flow.assumptions import ASSUMPTIONS
 from headgate.experiments.flow.jobs import MB, Speeds, nodes
 from headgate.experiments.flow.runs import NETWORKS, Setup
@@ -28,6 +27,7 @@ from headgate.experiments.flow.tables import (
     Results,
     Rounds,
     Table,
+    base,
     job_kinds,
     job_rows,
     run_rows,
@@ -179,26 +179,23 @@ def _overhead(results: Results) -> str:
 # --- charts --------------------------------------------------------------------------------------
 
 
-def _kind_numbers() -> dict[str, int]:
-    numbers = {kind.name: number for number, kind in enumerate(flow_jobs.JOB_KINDS)}
-    return {job: numbers[kind] for job, (kind, _) in job_kinds().items()}
-
-
-def _kinds_legend(*more: tuple[str, str]) -> str:
-    return legend(
-        [*((f"b{n}", kind.name) for n, kind in enumerate(flow_jobs.JOB_KINDS[:-1])), *more]
-    )
+def _jobs_legend(jobs: Iterable[str], *more: tuple[str, str]) -> str:
+    kinds = job_kinds()
+    drawn = {base(job): None for job in jobs}
+    ordered = sorted(drawn, key=lambda job: int(job[1:]))
+    return legend(more, [(job, f"{job} {kinds[job][0]}") for job in ordered])
 
 
 def _gantts(results: Results) -> str:
     seed = results.seeds[0]
     words = (
-        f"<p>Jobs in parallel, seed {seed}; a row per GPU, a colour per job kind. All charts of "
-        "a network have one scale.</p>"
+        f"<p>Jobs in parallel, seed {seed}; a row per GPU, a colour and hatch per job. All charts "
+        "of a network have one scale.</p>"
     )
+    drawn_jobs = [one.job for run in results.runs.values() for one in run.held]
     parts = [
         words,
-        _kinds_legend(("blost", "ended without a result")),
+        _jobs_legend(drawn_jobs, ("bidle", "idle"), ("blost", "ended without a result")),
     ]
     rows = [(node.id, len(node.gpus)) for node in nodes()]
     for network in NETWORKS:
@@ -209,8 +206,7 @@ def _gantts(results: Results) -> str:
         }
         span_s = max((m.makespan_s for m in made.values()), default=0.0)
         drawn = "".join(
-            f"<h4>{escape(policy)}: {m.makespan_s:.1f} s</h4>"
-            f"{charts.gantt(m.held, rows, _kind_numbers(), span_s)}"
+            f"<h4>{escape(policy)}: {m.makespan_s:.1f} s</h4>{charts.gantt(m.held, rows, span_s)}"
             for policy, m in made.items()
         )
         opened = " open" if network == NETWORKS[0] else ""
@@ -232,15 +228,15 @@ def _completion(results: Results) -> str:
         "<p>Means over the seeds, jobs by their numbers; the marks are the job's time alone on its "
         "share of the cluster, and alone on the whole cluster.</p>"
     )
-    parts = [
-        words,
-        _kinds_legend(("bshare", "ideal: its share"), ("balone", "ideal: all of it")),
-    ]
-    for table in (t for t in TABLES if t.setup is Setup.PARALLEL):
+    tables = [t for t in TABLES if t.setup is Setup.PARALLEL]
+    timed = [job for t in tables for own in results.figures[t.name].values() for job in own.times]
+    ideals = (("bshare", "ideal: its share"), ("balone", "ideal: all of it"))
+    parts = [words, _jobs_legend(timed, *ideals)]
+    for table in tables:
         figures = results.figures[table.name]
         most_s = max((_longest_s(own) for own in figures.values()), default=0.0)
         drawn = "".join(
-            f"<h4>{escape(policy)}</h4>{charts.completion(own.times, _kind_numbers(), most_s)}"
+            f"<h4>{escape(policy)}</h4>{charts.completion(own.times, most_s)}"
             for policy, own in figures.items()
         )
         opened = " open" if table.network == NETWORKS[0] else ""
@@ -263,11 +259,11 @@ def _fairness(results: Results) -> str:
                 for policy, own in figures.items()
             }
             most = max((v for row in rows.values() for v in row.values()), default=0.0)
-            drawn = bars(rows, IDEALS, most=most or 1.0, form="{:.3f}")
+            drawn = bars(rows, IDEALS, most=most or 1.0, form="{:.3f}", title=f"fairness: {title}")
             charted += f"<h4>{title}</h4>{drawn}"
         return charted
 
-    named = legend((("bs0", "ideal: alone on its share"), ("bs1", "ideal: alone on all of it")))
+    named = legend((("b0", "ideal: alone on its share"), ("b1", "ideal: alone on all of it")))
     words = "<p>s = ideal time / time of a job; a mean of 1 is fair, a deviation of 0 even.</p>"
     return words + named + _per_network(results, draw)
 
@@ -288,7 +284,7 @@ def _bytes(results: Results) -> str:
         rows = {policy: own.read_bytes for policy, own in figures.items()}
         return stacked(rows, names, most=most or 1.0)
 
-    named = legend((f"bl{number}", name) for number, name in enumerate(names))
+    named = legend((f"b{number}", name) for number, name in enumerate(names))
     return named + _per_network(results, draw)
 
 

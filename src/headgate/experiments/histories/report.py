@@ -24,7 +24,6 @@ from headgate.reports.drawing import bars
 from headgate.reports.pages import grid, legend, mark
 
 PAGE = "report.html"
-_LABELS = 250.0  # margin for the names of contenders, in SVG units
 _HOUR_S = 3600.0
 
 
@@ -178,8 +177,8 @@ def _charts(rows: Mapping[Contender, Row]) -> str:
             for contender, row in rows.items()
         }
         most = max((v for values in shown.values() for v in values.values()), default=0.0)
-        drawn = bars(shown, [*series], most=most or 1.0, form=form, left=_LABELS)
-        named = legend((f"bs{n}", name) for n, name in enumerate(series)) if len(series) > 1 else ""
+        drawn = bars(shown, [*series], most=most or 1.0, form=form, title=title)
+        named = legend((f"b{n}", name) for n, name in enumerate(series)) if len(series) > 1 else ""
         return f"<h4>{escape(title)}</h4>{named}{drawn}"
 
     def hours(value_s: float | None) -> float | None:
@@ -216,6 +215,7 @@ def _by_size(found: Mapping[int, Mapping[Contender, Row]]) -> str:
         for gpus, rows in sorted(found.items())
     }
     most = max((v for values in shown.values() for v in values.values()), default=0.0)
-    drawn = bars(shown, names, most=most or 1.0, form="{:.2f} h")
-    named = legend((f"bs{n}", name) for n, name in enumerate(names))
-    return f"<h4>Mean completion time by size of the cluster</h4>{named}{drawn}"
+    title = "Mean completion time by size of the cluster"
+    drawn = bars(shown, names, most=most or 1.0, form="{:.2f} h", title=title)
+    named = legend((f"b{n}", name) for n, name in enumerate(names))
+    return f"<h4>{title}</h4>{named}{drawn}"

@@ -16,7 +16,7 @@ from headgate.experiments.packing import COMMAND
 from headgate.experiments.packing.runs import HEADGATE, Outcome, Run
 from headgate.experiments.packing.workload import ARRIVED, Workload
 from headgate.reports import pages
-from headgate.reports.drawing import LEFT, RIGHT, WIDTH, bars, line, svg, text, ticks
+from headgate.reports.drawing import Axis, bars, curves
 
 PAGE = "report.html"
 
@@ -33,6 +33,9 @@ PUBLISHED: Mapping[str, tuple[float, float]] = {
 From hkust-adsl/kubernetes-scheduler-simulator (Apache-2.0), the artifacts of Weng et al., USENIX
 ATC 2023.
 """
+
+PUBLISHED_DIGEST = "393e42c1634af2f4affbb3e7adc7270dcea54020bd015046486c35cf107fbdcb"
+"""`Workload.digest` of the pods and nodes that these figures are of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +55,17 @@ class Reached:
         return asdict(self)
 
 
-def reached(outcomes: Mapping[Run, Outcome]) -> list[Reached]:
-    """Return a row per policy, in the order of the runs; the deviation is that of the sample."""
+def reached(outcomes: Mapping[Run, Outcome], workload: Workload) -> list[Reached]:
+    """Return a row per policy, in the order of the runs; the deviation is that of the sample.
+
+    Published figures stand beside those of the published pods and nodes only.
+    """
+    beside = PUBLISHED if workload.digest == PUBLISHED_DIGEST else {}
     found = []
     for policy in dict.fromkeys(run.policy for run in outcomes):
         own = [o for run, o in outcomes.items() if run.policy == policy]
         allocated = np.array([o.gpu_allocated_ratio for o in own])
-        published = PUBLISHED.get(policy, (None, None))
+        published = beside.get(policy, (None, None))
         found.append(
             Reached(
                 policy=policy,
@@ -116,29 +123,24 @@ _HEAD = ("policy", "GPUs allocated", "deviation", "published", "fragmented", "pu
 def page(rows: Sequence[Reached], outcomes: Sequence[Outcome], workload: Workload) -> str:
     """Return the whole page."""
     nodes, gpus = len(workload.nodes.gpus), sum(workload.nodes.gpus)
+    known = any(row.published_allocated_ratio is not None for row in rows)
     words = (
         f"{len(workload.pods):,} recorded pods on {nodes:,} nodes with {gpus:,} GPUs, in random "
-        f"order, {rows[0].seeds} orders; no pod leaves. Figures are read when pods have arrived "
+        f"order, {rows[0].seeds} order{'s' * (rows[0].seeds > 1)}; no pod leaves. "
+        "Figures are read when pods have arrived "
         "that together ask for as many GPUs as there are; deviations are between orders. "
-        "The published figures are those of the default pods of Alibaba's trace of 2023."
     )
-    table = pages.grid(_HEAD, [[escape(cell) for cell in cells(row)] for row in rows])
-    shown = {
-        row.policy: {
-            "here": 100 * row.gpu_allocated_ratio,
-            **(
-                {"published": 100 * row.published_allocated_ratio}
-                if row.published_allocated_ratio
-                else {}
-            ),
-        }
-        for row in rows
-    }
-    drawn = bars(shown, ("here", "published"), most=100.0, form="{:.2f} %", left=120.0)
-    named = pages.legend((("bs0", "here"), ("bs1", "published")))
+    words += (
+        "These are the default pods of Alibaba's trace of 2023; published are means of 10 orders."
+        if known
+        else "Published figures are of other pods and nodes, and not shown."
+    )
+    kept = [n for n, name in enumerate(_HEAD) if known or name != "published"]
+    made = [[escape(cell) for cell in cells(row)] for row in rows]
+    table = pages.grid([_HEAD[n] for n in kept], [[row[n] for n in kept] for row in made])
     nav, body = pages.sections(
         [
-            ("GPUs allocated", table + named + drawn),
+            ("GPUs allocated", table + _bars(rows, known=known)),
             ("Allocated over arrived load", _curves(outcomes)),
         ]
     )
@@ -148,40 +150,31 @@ def page(rows: Sequence[Reached], outcomes: Sequence[Outcome], workload: Workloa
     )
 
 
+def _bars(rows: Sequence[Reached], *, known: bool) -> str:
+    """Return bars of what is allocated, beside the published ones where they are `known`."""
+    series = ("here", "published") if known else ("here",)
+    shown = {}
+    for row in rows:
+        pair = (row.gpu_allocated_ratio, row.published_allocated_ratio)
+        values = zip(series, pair, strict=False)
+        shown[row.policy] = {name: 100 * ratio for name, ratio in values if ratio is not None}
+    drawn = bars(shown, series, most=100.0, form="{:.2f} %", title="GPUs allocated, by policy")
+    return pages.legend((f"b{number}", name) for number, name in enumerate(series)) + drawn
+
+
 _FROM = 0.8  # of the arrived load: before that all policies allocate everything
-_HEIGHT, _TOP = 320.0, 10.0
 
 
 def _curves(outcomes: Sequence[Outcome]) -> str:
     """Return the mean curve of each policy."""
-    policies = [*dict.fromkeys(o.policy for o in outcomes)]
-    across, up = (WIDTH - LEFT - RIGHT) / (ARRIVED - _FROM), _HEIGHT / (1 - _FROM)
-    bottom = _TOP + _HEIGHT
-    parts = []
-    for mark in ticks(ARRIVED):
-        if _FROM <= mark <= ARRIVED:
-            x = LEFT + (mark - _FROM) * across
-            parts += [
-                line(x, _TOP, x, bottom, "grid"),
-                text(x, bottom + 14, f"{mark:.0%}", "middle small"),
-            ]
-    for percent in range(round(100 * _FROM), 101, 5):
-        y = bottom - (percent / 100 - _FROM) * up
-        parts += [
-            line(LEFT, y, WIDTH - RIGHT, y, "grid"),
-            text(LEFT - 6, y + 4, f"{percent} %", "end small"),
-        ]
-    for number, policy in enumerate(policies):
-        own = [np.array(o.curve) for o in outcomes if o.policy == policy]
-        mean = np.mean(own, axis=0)
+    series = {}
+    for policy in dict.fromkeys(o.policy for o in outcomes):
+        mean = np.mean([np.array(o.curve) for o in outcomes if o.policy == policy], axis=0)
         mean = mean[(mean[:, 0] >= _FROM) & (mean[:, 1] >= _FROM)]
-        points = " ".join(
-            f"{LEFT + (x - _FROM) * across:.1f},{bottom - (y - _FROM) * up:.1f}" for x, y in mean
-        )
-        width = 2.5 if policy == HEADGATE else 1.5
-        parts.append(
-            f'<polyline points="{points}" fill="none" stroke="var(--k{number})" '
-            f'stroke-width="{width}"><title>{escape(policy)}</title></polyline>'
-        )
-    named = pages.legend((f"b{number}", policy) for number, policy in enumerate(policies))
-    return named + svg(bottom + 24, parts, "allocated GPUs")
+        series[policy] = [(float(x), float(y)) for x, y in mean]
+    percents = {percent / 100: f"{percent} %" for percent in range(round(100 * _FROM), 131, 5)}
+    across = Axis(least=_FROM, most=ARRIVED, marks=percents, words="arrived load, of all GPUs")
+    shares = {share: label for share, label in percents.items() if share <= 1}
+    up = Axis(least=_FROM, most=1.0, marks=shares, words="allocated, of all GPUs")
+    drawn = curves(series, across, up, title="allocated GPUs over arrived load", best=HEADGATE)
+    return pages.legend((f"b{number}", policy) for number, policy in enumerate(series)) + drawn

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 from headgate.base.rng import stream
 from headgate.planning.packing import WHOLE, Demand, Room
@@ -49,6 +50,23 @@ class Workload:
     def counts(self) -> Mapping[Demand, int]:
         """Return how many of the pods have each demand."""
         return {self.demands[n]: count for n, count in Counter(self.pods).items()}
+
+    @property
+    def digest(self) -> str:
+        """The pods and nodes as a hash; the order of rows makes no difference."""
+        models = self.nodes.models
+        asked = sorted(
+            (d.cpu_milli, d.memory_bytes, d.gpus, d.milli, count,
+             "any" if d.models is None else "|".join(sorted(models[m] for m in d.models)))
+            for d, count in self.counts().items()
+        )  # fmt: skip
+        nodes = self.nodes
+        columns = (nodes.cpu_milli, nodes.memory_bytes, nodes.gpus, nodes.model)
+        given = sorted(
+            (cpu, memory, gpus, models[model])
+            for cpu, memory, gpus, model in zip(*columns, strict=True)
+        )
+        return sha256(repr((asked, given)).encode()).hexdigest()
 
     def arrivals(self, seed: int) -> list[int]:
         """Return the demands of pods in order of arrival.

@@ -16,11 +16,9 @@ from headgate.experiments.spillover.runs import CLUSTERS, IDENTICAL
 from headgate.experiments.spillover.scaling import POD_S, as_rows
 from headgate.planning.balancers import BALANCERS
 from headgate.reports import pages
-from headgate.reports.drawing import LEFT, RIGHT, WIDTH, line, svg, text, ticks
+from headgate.reports.drawing import Axis, curves, ticks
 
 PAGE = "report.html"
-
-_HEIGHT, _TOP = 220.0, 10.0
 
 
 def write(directory: Path, results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
@@ -45,7 +43,8 @@ def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
     nodes = "; ".join(f"{c.name}: {_nodes(c.name)}" for c in CLUSTERS.values())
     words = (
         "A simulation of dispatch and of tasks that queue at nodes, which calls Headgate's "
-        f"balancers; {len(results.seeds)} seeds. The driver is on node 1. Nodes: {nodes}."
+        f"balancers; seeds: {', '.join(map(str, results.seeds))}. The driver is on node 1. "
+        f"Nodes: {nodes}."
     )
     return pages.document(
         title, f"<h1>{title}</h1><p>{escape(words)}</p>{nav}{body}", command=COMMAND
@@ -71,7 +70,9 @@ def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
         for v in verdicts
     ]
     table = pages.grid(
-        ("", "claim", "published", "simulated"), rows, ("", "long", "numbers", "numbers mine")
+        ("", "claim", "published", "simulated"),
+        rows,
+        ("", "long", "numbers theirs", "numbers mine"),
     )
     return f'<p>{summary(verdicts)}</p><div class="claims">{table}</div>'
 
@@ -101,27 +102,24 @@ def _experiment(results: Results, experiment: str, cluster: str) -> str:
 def _chart(results: Results, experiment: str, cluster: str) -> str:
     """Return the rate of each balancer over the counts, which are evenly spaced."""
     counts = results.counts(experiment)
-    most = max(results.rate(experiment, cluster, c, name) for c in counts for name in BALANCERS)
-    across, bottom = (WIDTH - LEFT - RIGHT - 20) / (len(counts) - 1), _TOP + _HEIGHT
-    parts = []
-    for mark in ticks(most):
-        y = bottom - mark / most * _HEIGHT
-        parts.append(line(LEFT, y, WIDTH - RIGHT, y, "grid"))
-        parts.append(text(LEFT - 6, y + 4, f"{mark:,g}", "end small"))
-    for number, count in enumerate(counts):
-        parts.append(text(LEFT + number * across, bottom + 14, f"{count:,}", "middle small"))
-    for number, name in enumerate(BALANCERS):
-        points = " ".join(
-            f"{LEFT + at * across:.1f},"
-            f"{bottom - results.rate(experiment, cluster, count, name) / most * _HEIGHT:.1f}"
-            for at, count in enumerate(counts)
-        )
-        parts.append(
-            f'<polyline points="{points}" fill="none" stroke="var(--k{number})" '
-            f'stroke-width="2"><title>{escape(name)}</title></polyline>'
-        )
+    spaced = [(float(at), count) for at, count in enumerate(counts)]
+    series = {
+        name: [(at, results.rate(experiment, cluster, count, name)) for at, count in spaced]
+        for name in BALANCERS
+    }
+    most = max(rate for points in series.values() for _, rate in points)
+    across = Axis(
+        least=0.0,
+        most=len(counts) - 1.0,
+        marks={at: f"{count:,}" for at, count in spaced},
+        words="tasks",
+    )
+    up = Axis(
+        least=0.0, most=most, marks={at: f"{at:,g}" for at in ticks(most)}, words="tasks per second"
+    )
+    title = f"{experiment}, {cluster} nodes: tasks per second"
     named = pages.legend((f"b{number}", name) for number, name in enumerate(BALANCERS))
-    return named + svg(bottom + 24, parts, f"{experiment}, {cluster} nodes: tasks per second")
+    return named + curves(series, across, up, title=title)
 
 
 def cpu_cells(results: Results) -> list[list[str]]:
