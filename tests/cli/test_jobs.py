@@ -181,12 +181,12 @@ def test_jobs_prints_a_table(up: Any, job_file: Any, controller: Any) -> None:
         ["job-1", ME, "RUNNING", "0/2", "2", "1m30s", "-"],
     ]  # fmt: skip
     assert rows(up("jobs", "-o", "wide").out) == [
-        ["JOB", "NAME", "USER", "QUEUE", "PRIORITY", "STATE", "TASKS", "GPUS", "PEAK", "WAITED",
-         "RAN", "REASON"],
-        ["job-2", "gang", ME, "default", "0", "PENDING", "0/3", "0", "0", "1 min 30 s", "-",
+        ["JOB", "NAME", "USER", "QUEUE", "PRIORITY", "STATE", "TASKS", "GPUS", "PEAK", "NODES",
+         "WAITED", "RAN", "REASON"],
+        ["job-2", "gang", ME, "default", "0", "PENDING", "0/3", "0", "0", "-", "1 min 30 s", "-",
          "2 of 3 needed GPUs are free; starts when all its tasks fit together"],
-        ["job-1", "pair", ME, "default", "0", "RUNNING", "0/2", "2", "2", "0.0 s", "1 min 30 s",
-         "-"],
+        ["job-1", "pair", ME, "default", "0", "RUNNING", "0/2", "2", "2", "n0", "0.0 s",
+         "1 min 30 s", "-"],
     ]  # fmt: skip
 
 

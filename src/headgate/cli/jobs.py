@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 Job = Mapping[str, Any]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 _DEFAULT_QUEUE = "default"
+_WATCHED = ("running", "stopping", "preempted", "pending")
+"""The states of jobs that are active, in the order in which they are watched."""
+
 _COMMAND_LINES, _COMMAND_COLUMNS = 5, 200
 _MOST_NODES = 8
 
@@ -120,9 +123,19 @@ def _watch(client: Client, query: dict[str, str | int | None], settings: Setting
 
     with Live(console=output.stdout(), auto_refresh=False) as live:
         for _ in client.events():
-            page = client.jobs(**query)
+            page = {"jobs": _active_first(client, query)}
             text = Text("\n".join(_lines(page["jobs"], settings)), no_wrap=True)
             live.update(text, refresh=True)
+
+
+def _active_first(client: Client, query: dict[str, str | int | None]) -> list[Job]:
+    """Return jobs of a query, those that run before those that wait, and ended ones last."""
+    states = [query["state"]] if query["state"] else [*_WATCHED, None]
+    found: dict[str, Job] = {}
+    for state in states:
+        for job in client.jobs(**{**query, "state": state})["jobs"]:
+            found.setdefault(job["id"], job)
+    return list(found.values())[: int(query["limit"] or 0)]
 
 
 def _lines(listed: Sequence[Job], settings: Settings) -> list[str]:
@@ -157,13 +170,13 @@ def _wide(listed: Sequence[Job]) -> tuple[tuple[str, ...], list[tuple[object, ..
     """Return headings and rows of the table with all columns and whole reasons."""
     headings = (
         *("JOB", "NAME", "USER", "QUEUE", "PRIORITY", "STATE", "TASKS", "GPUS", "PEAK"),
-        *("WAITED", "RAN", "REASON"),
+        *("NODES", "WAITED", "RAN", "REASON"),
     )
     rows: list[tuple[object, ...]] = [
         (
             *(job["id"], job["name"], job["user"], job["queue"], job["priority"]),
             *(_state(job), _done(job), job["gpus"]["held"], job["gpus"]["peak"]),
-            *(output.duration(job["wait_s"]), output.duration(job["run_s"])),
+            *(_nodes(job), output.duration(job["wait_s"]), output.duration(job["run_s"])),
             output.sentence(job["reason"]) or _first_line(job["message"]),
         )
         for job in listed
@@ -174,6 +187,13 @@ def _wide(listed: Sequence[Job]) -> tuple[tuple[str, ...], list[tuple[object, ..
 def _state(job: Job) -> str:
     # archives of earlier releases have no number of preempted tasks
     return job_word(job["state"], job["tasks"], job.get("preempted_tasks", 0))
+
+
+def _nodes(job: Job) -> str | None:
+    """Return the nodes of a job's last runs as a cell."""
+    more = len(job["nodes"]) - _MOST_NODES
+    shown = ", ".join(job["nodes"][:_MOST_NODES])
+    return shown + (f" and {more} more" if more > 0 else "") or None
 
 
 def _done(job: Job) -> str:
