@@ -35,7 +35,7 @@ def test_files_are_split_put_and_listed(up: Any, controller: Any, numbers: str) 
     assert b"".join(parts) == Path(numbers).read_bytes()
     assert all(part.endswith(b"\n") for part in parts)
     assert up("data", "ls").out.splitlines()[0].split() == [
-        "NAME", "USER", "SHARDS", "SIZE", "REPLICAS",
+        "DATASET", "USER", "SHARDS", "SIZE", "REPLICAS",
     ]  # fmt: skip
     assert up("data", "ls").out.splitlines()[1].endswith("  5  4.9 KiB         2")
     assert up("data", "ls", "ints").out.splitlines()[1].split() == [

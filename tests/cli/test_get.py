@@ -50,9 +50,9 @@ def test_get_shows_a_job_and_its_tasks(up: Any, pair: str, controller: Any, berl
         "Ran: 2.0 s\n"
         "Log: /nodes/n0/logs/job-1/0.1.log on n0, and 1 more (-o json lists all)\n"
         "\n"
-        "TASK  STATE      NODE  GPUS  RUNS  FAILURES  RAN\n"
-        "   0  COMPLETED  n0       0     1         0  2.0 s\n"
-        "   1  RUNNING    n0       1     1         0  -\n"
+        "TASK  STATE      NODE  GPU IDS  RUNS  FAILURES  RAN\n"
+        "   0  COMPLETED  n0          0     1         0  2.0 s\n"
+        "   1  RUNNING    n0          1     1         0  -\n"
     )
     view = up("get", pair, "-o", "json").json
     assert [task["state"] for task in view["task_list"]] == ["finished", "running"]

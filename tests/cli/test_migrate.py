@@ -28,16 +28,17 @@ def test_runs_move_to_another_node(up: Any, one: str) -> None:
     preview = up("migrate", one, "--dry-run")
     assert preview.out == "task 0: would move from n0 to n1\n"
     assert place(up, one) == ("n0", 1)
-    assert up("migrate", one, "--from", "n0").out == "task 0: moves from n0 to n1\n"
+    assert up("migrate", one, "--from", "n0", "-y").out == "task 0: moves from n0 to n1\n"
     assert place(up, one) == ("n1", 2)
     assert f"moved from n0 to n1: requested by {ME}" in up("get", one).out
 
 
 def test_answer_as_json_names_the_places(up: Any, one: str) -> None:
-    answer = up("migrate", one, "--to", "n1", "-o", "json").json
+    answer = up("migrate", one, "--to", "n1", "-y", "-o", "json").json
     assert answer == {
         "id": one,
         "moves": [{"task": 0, "from": "n0", "to": "n1", "gpus": [0]}],
+        "unsaved": {"runs": 1, "run_s": 0.0, "gpu_s": 0.0},
         "dry_run": False,
     }
 
@@ -63,7 +64,7 @@ def test_members_of_a_gang_on_other_nodes_start_again_there(
         "id"
     ]
     up("cancel", hold)
-    lines = up("migrate", gang, "--from", "n1").out.splitlines()
+    lines = up("migrate", gang, "--from", "n1", "-y").out.splitlines()
     assert lines == [
         "task 0: starts again on n0 with its gang",
         "task 1: moves from n1 to n0",
@@ -86,6 +87,34 @@ def test_move_that_is_impossible_is_an_error(
     output = up("migrate", *words, "-o", "json")
     assert output.error["code"] == code
     assert place(up, one) == ("n0", 1)
+
+
+def test_runs_without_checkpoints_move_only_if_that_is_confirmed(
+    up: Any, one: str, controller: Any
+) -> None:
+    controller.clock += 3600
+    asked = up("migrate", one, "-o", "json")
+    assert (asked.code, asked.error["code"]) == (2, "needs_confirmation")
+    (problem,) = asked.error["problems"]
+    assert problem["problem"] == (
+        f"{one} saves no checkpoints: 1 run would start from the beginning, "
+        "up to 1 h of work and 3,600 s of GPU time are lost; move them?"
+    )
+    assert place(up, one) == ("n0", 1)
+    assert up("migrate", one, "--dry-run").code == 0
+    assert up("migrate", one, "-y").code == 0
+    assert place(up, one) == ("n1", 2)
+
+
+def test_runs_with_checkpoints_move_without_a_question(
+    up: Any, controller: Any, job_file: Any
+) -> None:
+    controller.admins = {ME}
+    text = "{tasks: {count: 1, run: x, checkpoint: {every_s: 60, path: /shared}}}"
+    job = up("submit", job_file(text), "-o", "json").json["id"]
+    controller.clock += 3600
+    assert up("migrate", job, "-o", "json").json["unsaved"] is None
+    assert place(up, job) == ("n1", 2)
 
 
 def test_users_who_are_no_administrators_move_nothing(up: Any, one: str, controller: Any) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
+import os
+import pty
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 from typing import Any
 
@@ -158,3 +163,31 @@ def test_memory_without_a_unit_asks_what_is_meant(up: Any, job_file: Any, number
 def test_memory_in_bytes_is_accepted_with_a_unit_or_from_a_mebibyte_on(up: Any) -> None:
     for memory in ("10B", "1048576", "0"):
         assert up("submit", "--dry-run", "--memory", memory, "--", "sleep", "1").code == 0
+
+
+def test_pending_line_fits_a_narrow_terminal_whose_width_stdout_does_not_have(
+    up: Any, controller: Any, monkeypatch: pytest.MonkeyPatch, job_file: Any
+) -> None:
+    up("submit", job_file("{name: hold, tasks: {run: x, count: 4}}"))
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 24, 30, 0, 0))
+    shown = bytearray()
+
+    def cancel_once_shown() -> None:
+        while b"PENDING" not in shown:
+            shown.extend(os.read(ours, 4096))
+        controller.cancel("job-2", user="root")
+
+    reader = threading.Thread(target=cancel_once_shown)
+    with os.fdopen(theirs, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        reader.start()
+        code = up("run", "--gpus", "2", "--", "true").code
+        monkeypatch.undo()
+        reader.join()
+    os.close(ours)
+    lines = [line for line in shown.decode().split("\r\x1b[K") if "PENDING" in line]
+    assert code == 103
+    assert [line for line in lines if len(line) > 29] == []
+    assert lines[0].startswith("job-2: PENDING (")
+    assert lines[0].endswith("...")

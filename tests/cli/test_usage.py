@@ -74,7 +74,7 @@ def test_the_version_is_the_package_s(headgate: Any) -> None:
         ("jobs --all=yes", "--all", "takes no value", "write --all, not --all=yes"),
         ("get", "JOB", "is missing", "see headgate get --help"),
         ("submit", "FILE", "is missing", "headgate submit FILE, "),
-        ("data put --name x", "FILES...", "is missing", "see headgate data put --help"),
+        ("data put --name x", "FILE...", "is missing", "see headgate data put --help"),
         ("get a b", "b", "is one argument too many", "headgate get takes JOB"),
         ("top a b", "a b", "are too many arguments", "headgate top takes no arguments"),
         ("jobs sleep-2", "sleep-2", "is one argument too many", "headgate get JOB shows one job"),

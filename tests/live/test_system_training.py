@@ -136,7 +136,7 @@ def test_training_moves_to_another_node_also_while_the_controller_is_killed(
     stays, leaves = training.nodes()
     (free,) = {"n0", "n1", "n2"} - {stays, leaves}
     before = training.saved()
-    moved = headgate.call("migrate", training.job, "--from", leaves)
+    moved = headgate.call("migrate", training.job, "-y", "--from", leaves)
     assert moved["moves"] == [
         {"task": 0, "from": stays, "to": stays, "gpus": [0]},
         {"task": 1, "from": leaves, "to": free, "gpus": [0]},

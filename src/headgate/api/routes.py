@@ -268,12 +268,20 @@ async def migrate(
     to: Annotated[str | None, Query(description="only to this node")] = None,
     dry_run: DryRun = False,
 ) -> Body:
-    """Move runs of a job to other nodes; `moves` has the place of each next run."""
+    """Move runs of a job to other nodes; `moves` has the place of each next run.
+
+    `unsaved` is what is lost of runs without checkpoints; null without such runs.
+    """
     before = controller.snapshot()
     move = await pools.run(
         pools.journal, controller.migrate, job, user=user, leave=leave, to=to, dry_run=dry_run
     )
-    return {"id": job, "moves": views.move_views(before, move), "dry_run": dry_run}
+    return {
+        "id": job,
+        "moves": views.move_views(before, move),
+        "unsaved": views.unsaved_work(before, move, controller.now()),
+        "dry_run": dry_run,
+    }
 
 
 @router.get("/jobs/{job}/logs", response_class=JSONResponse)  # a log is data: not escaped

@@ -331,6 +331,29 @@ def move_views(snapshot: Snapshot, move: Moved) -> list[View]:
     return found
 
 
+def unsaved_work(snapshot: Snapshot, move: Moved, now: float) -> View | None:
+    """Return what runs lose that are moved and save no checkpoint; None without such runs.
+
+    `run_s` is the longest time that one of them has run, `gpu_s` the GPU time of all.
+    """
+    times = []
+    for run, _, _ in move.runs:
+        job = job_row(snapshot, run.job)
+        row = task_row(snapshot, job, run.ordinal)
+        task = snapshot.job(job).tasks[run.ordinal]
+        if not task.checkpoint_s:
+            ran = snapshot.tasks.state[row] == TaskState.RUNNING
+            run_s = max(0.0, now - snapshot.tasks.started_at[row]) if ran else 0.0
+            times.append((run_s, run_s * task.gpus * task.gpu_milli / WHOLE))
+    if not times:
+        return None
+    return {
+        "runs": len(times),
+        "run_s": max(run_s for run_s, _ in times),
+        "gpu_s": sum(gpu_s for _, gpu_s in times),
+    }
+
+
 def explanation_view(explanation: Explanation) -> View:
     """Return the view of an explanation, with code, text and numbers of its reason."""
     return {

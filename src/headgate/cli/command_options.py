@@ -58,8 +58,10 @@ class JobOptions:
             "together.",
         ),
     ] = None
-    name: Annotated[str | None, typer.Option(help="The job's name.")] = None
-    queue: Annotated[str | None, typer.Option(help="The queue it waits in.")] = None
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="The job's name.")] = None
+    queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="The queue it waits in.")] = (
+        None
+    )
     priority: Annotated[
         int | None, typer.Option(metavar="N", help="Your jobs with higher ones come first.")
     ] = None

@@ -33,7 +33,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The dataset's
 
 
 def put(
-    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Files, in order.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files, in order.")],
     name: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="The dataset's name.", show_default="the first file's"),
@@ -149,12 +149,12 @@ def ls(
         output.print_json(found)
     elif name is None:
         output.print_table(
-            ("NAME", "USER", "SHARDS", "SIZE", "REPLICAS"),
+            ("DATASET", "USER", "SHARDS", "SIZE", "REPLICAS"),
             (
                 (d["name"], d["user"], d["shards"], format_size(d["size_bytes"]), d["replicas"])
                 for d in found["datasets"]
             ),
-            names=() if settings.wide else ("NAME", "USER"),
+            names=() if settings.wide else ("DATASET", "USER"),
         )
     else:
         output.print_table(

@@ -258,9 +258,9 @@ def get(
     output.print_facts(_facts(view, tasks, task))
     output.print_text("")
     output.print_table(
-        ("TASK", "STATE", "NODE", "GPUS", "RUNS", "FAILURES", "RAN"),
+        ("TASK", "STATE", "NODE", "GPU IDS", "RUNS", "FAILURES", "RAN"),
         map(_task_cells, tasks),
-        names=("NODE", "GPUS"),
+        names=("NODE", "GPU IDS"),
     )
 
 

@@ -89,7 +89,7 @@ _TokenFileOption = Annotated[
 ]
 
 _GroupOption = Annotated[
-    str | None, typer.Option(help="Group whose members may use this Headgate.")
+    str | None, typer.Option(metavar="GROUP", help="Group whose members may use this Headgate.")
 ]
 _SharedAccountOption = Annotated[
     bool,
@@ -141,6 +141,7 @@ _SparesOption = Annotated[
     typer.Option(
         min=0,
         max=16,
+        metavar="N",
         help="Processes kept ready on each node, for a quick start of jobs.",
         show_default="1",
     ),

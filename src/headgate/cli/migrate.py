@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from headgate.base.units import format_seconds
 from headgate.cli import output
-from headgate.cli.settings import DryRunOption, FormatOption, StateOption, settle
+from headgate.cli.settings import DryRunOption, FormatOption, StateOption, YesOption, settle
 
 
 def migrate(
@@ -18,6 +19,7 @@ def migrate(
     to: Annotated[
         str | None, typer.Option("--to", metavar="NODE", help="Only to this node.")
     ] = None,
+    yes: YesOption = False,
     dry_run: DryRunOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -25,12 +27,25 @@ def migrate(
     """Move the runs of a job to other nodes; for administrators.
 
     They get notice, end, and start again there; their places are held for them meanwhile. A gang
-    starts again as a whole; its members on other nodes stay there.
+    starts again as a whole; its members on other nodes stay there. Asks first for runs that save no
+    checkpoints.
     """
     settings = settle(state, fmt)
     with settings.client() as client:
-        moved = client.migrate(job, leave=leave, to=to, dry_run=dry_run)
+        moved = client.migrate(job, leave=leave, to=to, dry_run=True)
+        if not dry_run:
+            if (unsaved := moved["unsaved"]) is not None:
+                output.confirm(f"{_lost(job, unsaved)}; move them?", yes=yes)
+            moved = client.migrate(job, leave=leave, to=to)
     output.print_result(moved, *_lines(moved), as_json=settings.as_json)
+
+
+def _lost(job: str, unsaved: dict[str, Any]) -> str:
+    """Return what the runs of a job without checkpoints lose by a move."""
+    runs = output.counted(unsaved["runs"], "run")
+    of_gpus = f" and {unsaved['gpu_s']:,.0f} s of GPU time" if unsaved["gpu_s"] else ""
+    lost = f"up to {format_seconds(unsaved['run_s'])} of work{of_gpus} are lost"
+    return f"{job} saves no checkpoints: {runs} would start from the beginning, {lost}"
 
 
 def _lines(moved: dict[str, Any]) -> list[str]:

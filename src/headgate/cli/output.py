@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
 
 _REASON = re.compile(r"[A-Z][A-Za-z]*\((.*)\)", re.DOTALL)
+_NARROW = 80  # columns of a terminal that does not know its width
 _WIDE = 10_000  # columns; in a file or a pipe, lines are not wrapped
 
 
@@ -143,8 +145,13 @@ def print_table(
         write(f"{line}\n")
 
 
-def columns() -> int:
-    """Return the width of the terminal; elsewhere `COLUMNS`, else 80."""
+def columns(stream: TextIO | None = None) -> int:
+    """Return the width of the terminal; elsewhere `COLUMNS`, else 80.
+
+    Where `stream` is given and is a terminal, that of this one.
+    """
+    if stream is not None and stream.isatty():
+        return os.get_terminal_size(stream.fileno()).columns or _NARROW
     return get_terminal_size((80, 24)).columns
 
 
@@ -174,9 +181,11 @@ def sentence(reason: str | None) -> str | None:
 
 
 def verdict(holds: bool | None, claim: str, **numbers: str) -> str:
-    """Return a claim with whether it holds (None: not examined) and the numbers that have text."""
+    """Return a claim with whether it holds (None: not run) and the numbers that have text."""
     word = {True: "yes", False: "NO", None: "-"}[holds]
     shown = "; ".join(f"{name} {text}" for name, text in numbers.items() if text)
+    if holds is None:
+        shown = f"not run; {shown}" if shown else "not run"
     return f"{word:<3}  {claim}" + (f" ({shown})" if shown else "")
 
 

@@ -118,7 +118,9 @@ def _print_runs(found: View) -> None:
         return
     output.print_text("")
     output.print_table(
-        ("TASK", "WHAT IF", "NODE", "GPUS", ""), rows[:_RUNS_MOST], names=("TASK", "GPUS", "NODE")
+        ("TASK", "WHAT IF", "NODE", "GPU IDS", ""),
+        rows[:_RUNS_MOST],
+        names=("TASK", "GPU IDS", "NODE"),
     )
     if len(rows) > _RUNS_MOST:
         output.print_note(f"and {len(rows) - _RUNS_MOST} more; -o json lists all")

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 def flow(
     seeds: report_options.SeedsOption = 5,
-    parallel: Annotated[int, typer.Option("--parallel", "-k", help="Jobs in parallel.")] = 6,
+    parallel: Annotated[
+        int, typer.Option("--parallel", "-k", metavar="N", help="Jobs in parallel.")
+    ] = 6,
     policies: Annotated[
         str | None,
         typer.Option(metavar="A,B,...", help="Which policies.", show_default="those of the paper"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from headgate.api.programs import job_of_command
 from headgate.base.errors import HeadgateError
 from headgate.base.states import JOB_WORDS, PENDING
 from headgate.base.text import visible
-from headgate.cli import output
+from headgate.cli import output, tables
 from headgate.cli.command_options import JobOptions, with_job_options
 from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.kept_files import show_kept
@@ -151,10 +150,10 @@ class _PendingLine:
             return
         reason = output.sentence(view["reason"])
         text = visible(f"{self._job}: {PENDING}" + (f" ({reason})" if reason else ""))
-        width = shutil.get_terminal_size().columns - 1
+        text = tables.cropped(text, output.columns(sys.stderr) - 1)  # a second row would remain
         if text != self._shown:
             self._shown = text
-            print(f"{_CLEAR}{text[:width]}", end="", file=sys.stderr, flush=True)
+            print(f"{_CLEAR}{text}", end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Remove the line."""
