@@ -80,11 +80,10 @@ class State(View):
 
     __slots__ = (
         "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "fleet",
-        "followers",
-        "gpus", "grants", "inputs", "jobs", "learns", "ledger", "log", "memos", "names", "next_job",
-        "node_memos", "nodes", "now", "origin", "policy_failures", "queued_jobs", "queues",
-        "refusals", "result_of", "results", "runtime_classes", "shards", "stops", "tasks", "timers",
-        "topology", "user_rows", "version", "waiting_tasks",
+        "followers", "gpus", "grants", "inputs", "jobs", "learns", "ledger", "log", "memos",
+        "names", "next_job", "node_memos", "nodes", "now", "origin", "policy_failures",
+        "queued_jobs", "queues", "refusals", "result_of", "results", "runtime_classes", "shards",
+        "stops", "tasks", "timers", "topology", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
