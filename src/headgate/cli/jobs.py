@@ -227,7 +227,7 @@ def get(
         _print_job(view, tasks, task)
 
 
-def _print_job(view: Job, tasks: Sequence[Job], task: int | None) -> None:
+def _print_job(view: dict[str, Any], tasks: Sequence[dict[str, Any]], task: int | None) -> None:
     """Print a job with its tasks, or with the one that was asked for."""
     reason = (task is not None and tasks[0].get("reason")) or view["reason"]
     output.print_facts(
