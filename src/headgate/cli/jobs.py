@@ -250,38 +250,8 @@ def get(
         tasks = client.tasks(job) if task is None else [client.task(job, task)]
     if settings.as_json:
         output.print_json({**view, "task_list": tasks})
-<<<<<<< HEAD
         return
     output.print_facts(_facts(view, tasks, task))
-=======
-    else:
-        _print_job(view, tasks, task)
-
-
-def _print_job(view: dict[str, Any], tasks: Sequence[dict[str, Any]], task: int | None) -> None:
-    """Print a job with its tasks, or with the one that was asked for."""
-    reason = (task is not None and tasks[0].get("reason")) or view["reason"]
-    output.print_facts(
-        (
-            ("Job", f"{view['id']} ({view['name']})"),
-            ("User", view["user"]),
-            ("Queue", f"{view['queue']}, priority {view['priority']}"),
-            ("State", _state(view) + (", archived" if view["archived"] else "")),
-            ("Tasks", _tasks(view) + _gang(view) + _limit(view)),
-            ("GPUs", f"{view['gpus']['held']} allocated (peak {view['gpus']['peak']})"),
-            ("Waited", output.duration(view["wait_s"])),
-            ("Ran", output.duration(view["run_s"])),
-            ("Run time", _run_times(view)),
-            ("Runs in", _directory(view.get("working_dir"))),
-            ("After", ", ".join(view.get("after", ())) or None),
-            ("Results", _results(view["results"])),
-            ("Files", _files(view)),
-            ("Reason", output.sentence(reason)),
-            ("Stopped", "\n".join(stop_lines(tasks, every=task is not None)) or None),
-            ("Message", view["message"]),
-        )
-    )
->>>>>>> shareddir
     output.print_text("")
     output.print_table(
         ("TASK", "STATE", "NODE", "GPU IDS", "RUNS", "FAILURES", "RAN"),
