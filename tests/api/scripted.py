@@ -87,7 +87,7 @@ class ScriptedController:
         self.results: dict[tuple[str, int], bytes] = {}
         self.files: dict[tuple[str, int], dict[str, bytes]] = {}
         self.kept: KeptFiles | None = None  # of runs that fail
-        self.damaged: dict[str, bytes] = {}  # files as they are sent
+        self.damaged: dict[str, bytes] = {}  # the content of files that is sent instead
         self.keys: dict[tuple[str, str], str] = {}
         self.pending: dict[str, dict[int, bytes]] = {}
         self.shards: dict[str, bytes] = {}

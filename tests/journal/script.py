@@ -238,16 +238,18 @@ def _cluster(t: _Script) -> None:
     t.give(NodeReported(at=t.at, node="m0", cpus_milli=1500, memory_bytes=1 << 30, gpus=use))
 
 
+ENVIRONMENT = RunEnvironment(
+    package="p1",
+    pip=("numpy",),
+    venv="/venv",
+    setup=("module load cuda",),
+    directory="/home/a/proj",
+    inode=7,
+)
+
+
 def _programs(t: _Script) -> None:
     """Jobs that declare everything; they stay queued, or wait."""
-    environment = RunEnvironment(
-        package="p1",
-        pip=("numpy",),
-        venv="/venv",
-        setup=("module load cuda",),
-        directory="/home/a/proj",
-        inode=7,
-    )
     keep = KeepFiles(include=("*.pt",), limit_bytes=5)
     kinds = enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     stages = tuple(
@@ -277,7 +279,7 @@ def _programs(t: _Script) -> None:
         priority=3,
         retries=5,
         program=Program(
-            stages=stages, envs={"LR": "0.1"}, environment=environment, keep_files=keep
+            stages=stages, envs={"LR": "0.1"}, environment=ENVIRONMENT, keep_files=keep
         ),
         runtime_class="train",
         submission_key="key-1",

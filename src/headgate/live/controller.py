@@ -6,6 +6,7 @@ replays the journal and repeats outstanding commands.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
@@ -203,8 +204,8 @@ class Controller:
         self.world.reconcile()
         self._thread.start()
         self._set_queues(view)
-        self._set_scaling(view)
         self.world.start(self.membership.run())
+        self.world.start(supervise("setting the scaling", lambda: self._set_scaling(view)))
         for what, work in self._works.items():
             self.world.start(supervise(what, work))
 
@@ -235,10 +236,12 @@ class Controller:
         if changed:
             self._handle([QueueChanged(at=at, queue=queue) for queue in changed])
 
-    def _set_scaling(self, view: Snapshot) -> None:
+    async def _set_scaling(self, view: Snapshot) -> None:
+        """Change the scaling, after the nodes that are joining have: the floor counts them."""
         if view.fleet.scaling != self._scaling:
+            await self.membership.looked.wait()
             event = ScalingChanged(at=self.world.now(), scaling=self._scaling)
-            self._handle([event])
+            await asyncio.to_thread(self._handle, [event])
 
     def _drive(self) -> None:
         try:
