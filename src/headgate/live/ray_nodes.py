@@ -16,20 +16,20 @@ import os
 import secrets
 import shutil
 import socket
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module, util
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from headgate.base.errors import HeadgateError, Problem, WorldError
+from headgate.base.errors import HeadgateError, WorldError
+from headgate.live.need_ray import need_ray
 from headgate.live.packet_filter import (
     Shield,
     lets_others_in,
@@ -424,14 +424,6 @@ def _custom(resources: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
         if name not in (*_RAY_RESOURCES, *BASE_KINDS) and ":" not in name
     }
     return tuple(sorted(own.items()))
-
-
-def need_ray() -> None:
-    """Raise WorldError, with what to install, where Ray is missing."""
-    if util.find_spec("ray") is None:
-        text = f"Ray is not installed for {sys.executable}; only simulations run without it"
-        hint = f"{sys.executable} -m pip install 'headgate[live]'"
-        raise WorldError([Problem(path="", problem=text, hint=hint)])
 
 
 def _loopback(number: int) -> str:
