@@ -295,6 +295,11 @@ def _programs(t: _Script) -> None:
         grace_s=60.0,
         wait_for_node=True,
     )
+    _other_programs(t)
+
+
+def _other_programs(t: _Script) -> None:
+    """Ray programs, and gangs that communicate."""
     for mode in RayMode:
         ray = RayProgram(args=("--fast",), mode=mode, cpus_by_gpus=True)
         stage = Stage(first=0, count=2, program_type=ProgramType.RAY, run="program.py")

@@ -197,7 +197,6 @@ def up(
     settings = settle(state, fmt)
     gpu_bytes = None if gpu_memory is None else memory_bytes(gpu_memory, "--gpu-memory")
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
-    retain_s = None if retain is None else parsed("--retain", _keep, retain)
     connections = None if topology is None else _topology_text(topology)
     with _progress(settings, "starting") as show_progress:
         facts = start_cluster(
@@ -216,7 +215,7 @@ def up(
             token_file=token_file,
             probe_period_s=probe_period,
             keep_results_s=keep_s,
-            retain_s=retain_s,
+            retain_s=None if retain is None else parsed("--retain", _keep, retain),
             log_limit_bytes=None if log_limit is None else _log_limit(log_limit),
             max_processes=max_processes,
             spares=spares,
