@@ -219,7 +219,7 @@ def test_an_explanation_contains_the_numbers_of_the_reason(client: Client, contr
     assert view["reason"]["code"] == "GangShort"
     assert view["reason"]["numbers"] == {
         "placeable_tasks": 2, "tasks": 4, "free_gpus": 2, "needed_gpus": 4, "lacking": "",
-        "stopping_tasks": 0, "reserved": None, "after_moves": None,
+        "stopping_tasks": 0, "reserved": None, "after_moves": None, "model": "",
     }  # fmt: skip
     assert client.job(gang)["reason"] == f"GangShort({view['reason']['text']})"
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headgate.cli.output import verdict
 from headgate.experiments.claims import as_json, judge, numbers_text
 from headgate.experiments.flow.claims import CLAIMS
 from headgate.experiments.flow.tables import Figures, Results, Rounds, Times, job_kinds
@@ -217,3 +218,8 @@ def test_verdicts_as_json_have_text_numbers_and_verdict() -> None:
     assert values[0]["published"] == {"gs": 825.6, "fs": 808.2, "fsp": 782.3}
     assert values[0]["ours"] == values[0]["published"]
     assert values[0]["holds"] is True
+
+
+def test_line_of_a_claim_without_its_runs_says_that_they_were_not_made() -> None:
+    assert verdict(None, "it is fast") == "-    it is fast (not run)"
+    assert verdict(False, "it is fast", measured="3 s") == "NO   it is fast (measured 3 s)"

@@ -151,7 +151,7 @@ def test_first_look_is_over_when_the_nodes_that_are_there_have_joined(bed: _Bed)
         await answers.wait()
         return replace(_report(), node="n1")
 
-    async def story() -> None:
+    async def looks() -> None:
         bed.there = [_member("n0", "first"), _member("n1", "second")]
         bed.agents = {"n0": _Agent(_empty), "n1": _Agent(late)}
         look = asyncio.create_task(bed.membership._look())
@@ -162,7 +162,7 @@ def test_first_look_is_over_when_the_nodes_that_are_there_have_joined(bed: _Bed)
         assert bed.membership.looked.is_set()
         assert len(bed.engine.state.live_nodes()) == 2
 
-    asyncio.run(story())
+    asyncio.run(looks())
 
 
 def test_node_that_matches_the_state_makes_no_event(bed: _Bed) -> None:
