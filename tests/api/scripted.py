@@ -38,6 +38,7 @@ from headgate.protocol import (
     JobCancelled,
     JobsArchived,
     JobSubmitted,
+    KeptFiles,
     LaunchGang,
     LaunchTask,
     Moved,
@@ -47,12 +48,14 @@ from headgate.protocol import (
     PlanReady,
     QueueChanged,
     ReplicaAdded,
+    SlotsWithdrawn,
     StopTask,
     TaskFailed,
     TaskFinished,
     TaskStarted,
     TaskStopped,
     TopologyChanged,
+    Usage,
 )
 from headgate.spec import expand, load_job
 from headgate.state import Snapshot, check
@@ -82,6 +85,9 @@ class ScriptedController:
         self.launches: dict[tuple[str, int], LaunchTask] = {}
         self.logs: dict[tuple[str, int, int], str] = {}
         self.results: dict[tuple[str, int], bytes] = {}
+        self.files: dict[tuple[str, int], dict[str, bytes]] = {}
+        self.kept: KeptFiles | None = None  # of runs that fail
+        self.damaged: dict[str, bytes] = {}  # the content of files that is sent instead
         self.keys: dict[tuple[str, str], str] = {}
         self.pending: dict[str, dict[int, bytes]] = {}
         self.shards: dict[str, bytes] = {}
@@ -134,7 +140,11 @@ class ScriptedController:
     def _end(self, launch: LaunchTask, outcome: bytes | str) -> Event:
         if isinstance(outcome, str):
             return TaskFailed(
-                at=self.clock, run=launch.run, kind=FailureKind.ERROR, message=outcome
+                at=self.clock,
+                run=launch.run,
+                kind=FailureKind.ERROR,
+                message=outcome,
+                usage=Usage(kept=self.kept),
             )
         self.results[launch.run[:2]] = outcome
         return TaskFinished(at=self.clock, run=launch.run, output_bytes=len(outcome))
@@ -238,6 +248,14 @@ class ScriptedController:
             if not dry_run:
                 self.handle(JobCancelled(at=self.clock, job=job, by=user, now=now))
 
+    def withdraw_slots(self, job: str, *, user: str) -> None:
+        with self.lock:
+            owner = self.engine.state.job(self.engine.state.names.job_rows[job]).user
+            if user not in (owner, *self.admins):
+                text = f"permission denied: job {job} belongs to {owner}"
+                raise SpecError([Problem(path=job, problem=text)], code="forbidden")
+            self.handle(SlotsWithdrawn(at=self.clock, job=job))
+
     def set_topology(
         self, topology: ClusterTopology | None, *, user: str, dry_run: bool = False
     ) -> None:
@@ -320,6 +338,23 @@ class ScriptedController:
             else:
                 last = len(state.tasks_of(state.names.job_rows[job])) - 1
             data = self.results[job, last if ordinal is None else ordinal]
+        return (data[i : i + 7] for i in range(0, len(data), 7))
+
+    def kept_files(self, job: str, ordinal: int) -> Mapping[str, Any]:
+        files = [
+            {
+                "path": path,
+                "size_bytes": len(data),
+                "checksum": hashlib.blake2b(data, digest_size=16).hexdigest(),
+                "executable": False,
+            }
+            for path, data in self.files[job, ordinal].items()
+        ]
+        return {"attempt": 1, "node": "n0", "files": files, "unkept": []}
+
+    def kept_content(self, job: str, ordinal: int, attempt: int) -> Iterator[bytes]:
+        assert attempt == 1
+        data = b"".join(self.damaged.get(path, d) for path, d in self.files[job, ordinal].items())
         return (data[i : i + 7] for i in range(0, len(data), 7))
 
     def put_package(self, digest: str, pieces: Iterator[bytes], *, user: str) -> Mapping[str, Any]:

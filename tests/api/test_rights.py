@@ -35,6 +35,8 @@ def test_log_and_result_of_another_users_job_are_forbidden(
     controller.end(job, 0, b"the result")
     _forbidden(lambda: other_user.log(job, 0, attempt=None, offset=0))
     _forbidden(lambda: b"".join(other_user.result(job, None)))
+    _forbidden(lambda: other_user.files(job))
+    _forbidden(lambda: b"".join(other_user.files_content(job, 0, 1)))
 
 
 def test_log_and_result_of_a_public_job_are_readable_by_all_users(

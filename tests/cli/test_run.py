@@ -101,6 +101,24 @@ def test_what_cannot_run_is_rejected_with_the_codes_of_submit(
     assert (output.code, bool(output.error["problems"])) == (code, True)
 
 
+def test_run_waits_for_the_jobs_that_it_comes_after(up: Any, controller: Any) -> None:
+    first = up("submit", "--", "sleep", "9").out.split()[1]
+    launched = list[str]()
+
+    def cancel_first() -> None:
+        until(lambda: len(controller.engine.state.names.jobs) == 2)
+        launched.extend(launch.run.job for launch in controller.launches.values())
+        controller.cancel(first, user=ME)
+
+    canceller = threading.Thread(target=cancel_first)
+    canceller.start()
+    output = up("run", "--after", first, "--", "sleep", "1")
+    canceller.join()
+    assert launched == [first], "the second one waits"
+    assert output.code == 103
+    assert f"{first} was cancelled: this job can never start" in output.err
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_cancels_the_job(up: Any, controller: Any, state: Any, number: int) -> None:
     program = subprocess.Popen(

@@ -45,7 +45,6 @@ def test_job_file_of_a_script_names_only_what_is_given(script: Path) -> None:
         (("--ray", "."), "error: .: is not a file"),
         (("--ray", "my train.py", "--memory", "1xB"), "'1xB' is not a size"),
         (("--ray", "my train.py", "--gpus", "4", "--cpus", "2"), "at least one for each GPU"),
-        (("job.yaml", "--gpus", "1"), "error: --gpus: goes with a command or --ray"),
         (("a.yaml", "b.yaml"), "error: FILE: 2 are given, and one is submitted"),
         ((), "error: FILE: is missing"),
     ],

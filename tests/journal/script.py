@@ -71,6 +71,7 @@ from headgate.protocol import (
     Resize,
     ResultsExpired,
     ScalingChanged,
+    SlotsWithdrawn,
     Start,
     Steps,
     Stop,
@@ -237,16 +238,18 @@ def _cluster(t: _Script) -> None:
     t.give(NodeReported(at=t.at, node="m0", cpus_milli=1500, memory_bytes=1 << 30, gpus=use))
 
 
+ENVIRONMENT = RunEnvironment(
+    package="p1",
+    pip=("numpy",),
+    venv="/venv",
+    setup=("module load cuda",),
+    directory="/home/a/proj",
+    inode=7,
+)
+
+
 def _programs(t: _Script) -> None:
     """Jobs that declare everything; they stay queued, or wait."""
-    environment = RunEnvironment(
-        package="p1",
-        pip=("numpy",),
-        venv="/venv",
-        setup=("module load cuda",),
-        directory="/home/a/proj",
-        inode=7,
-    )
     keep = KeepFiles(include=("*.pt",), limit_bytes=5)
     kinds = enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     stages = tuple(
@@ -259,6 +262,7 @@ def _programs(t: _Script) -> None:
             times=2,
             every=2,
             checkpoint="/shared/ckpt",
+            first_index=3,
         )
         for n, kind in kinds
     )
@@ -275,7 +279,7 @@ def _programs(t: _Script) -> None:
         priority=3,
         retries=5,
         program=Program(
-            stages=stages, envs={"LR": "0.1"}, environment=environment, keep_files=keep
+            stages=stages, envs={"LR": "0.1"}, environment=ENVIRONMENT, keep_files=keep
         ),
         runtime_class="train",
         submission_key="key-1",
@@ -328,6 +332,8 @@ def _ends(t: _Script) -> None:
            node_memo={"weight": {t.row("m0"): 0.5}})  # fmt: skip
     t.give(TaskStopped(at=t.at, run=t.run("gives-way"), usage=usage, message="exit status 0"))
     t.give(JobCancelled(at=t.at, job="gives-way", by="ada", now=True))
+    t.job("calls", Task(), Task(), items=Items())
+    t.give(SlotsWithdrawn(at=t.at, job="calls"))
 
 
 def _moves(t: _Script) -> None:

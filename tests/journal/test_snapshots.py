@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 from typing import Any
 
@@ -30,7 +31,7 @@ def stored(state: State) -> State:
 @settings(max_examples=150)
 @given(seed=st.integers(0, 10**6))
 def test_random_state_is_restored_exactly(seed: int) -> None:
-    state = random_state(seed)
+    state = random_state(seed, every_kind=seed % 2 > 0)
     state.datasets = {"x": Dataset(name="x", user="ada", shards=(Shard(id="x:0", size_bytes=1),))}
     state.write_memo({"skips": {state.job(0).id: 3.0}})
     state.node_memos = {"swrr": {0: -1.5}}
@@ -41,6 +42,29 @@ def test_random_state_is_restored_exactly(seed: int) -> None:
     assert digest(again.freeze()) == digest(state.freeze())
     assert again.node_memos == state.node_memos
     assert (again.timers, again.policy_failures, again.next_job) == (state.timers, 2, 99)
+
+
+def test_gpus_of_a_snapshot_without_models_have_those_of_their_nodes() -> None:
+    state = random_state(3, every_kind=True)
+    with np.load(io.BytesIO(encode_snapshot(state.freeze())), allow_pickle=False) as stored_arrays:
+        arrays = dict(stored_arrays)
+    models = [state.names.models[row] for row in arrays.pop("gpus.model").tolist()]
+    rest = json.loads(arrays["rest"].tobytes())
+    del rest[0]["models"]
+    arrays["rest"] = np.frombuffer(json.dumps(rest).encode(), np.uint8)
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **arrays)
+    again = thaw(decode_snapshot(file.getvalue()), hypothetical=False)
+    check(again)
+    assert any(models)
+    current = np.concatenate(
+        [
+            np.arange(first, first + count)
+            for first, count in zip(again.nodes.first_gpu, again.nodes.gpu_count, strict=True)
+        ]
+    )
+    for row in current.tolist():
+        assert again.names.models[again.gpus.model[row]] == models[row]
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -208,7 +208,9 @@ def test_runs_in_a_shared_directory_see_its_current_files_and_leave_what_they_wr
     lab.write(train_py="import os\nos.makedirs('ckpt'); open('ckpt/model.pt', 'w').write('one')\n")
     shared = {"directory": str(lab.project), "inode": lab.project.stat().st_ino}
     launch = lab.launch("python train.py && pwd > {output}", **shared)
-    finished(ends(launch))
+    (outcome,) = ends(launch)
+    finished([outcome])
+    assert outcome.usage.kept is None, "it stays where it is"
     assert (lab.project / "ckpt" / "model.pt").read_text() == "one"
     store = ShardStore(lab.root / "n0" / "shards")
     assert store.path("j/1").read_text() == f"{lab.project}\n"

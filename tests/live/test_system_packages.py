@@ -180,3 +180,34 @@ def test_job_whose_directory_was_replaced_fails_with_node_and_path_and_runs_nowh
     assert message.startswith("task 0 was lost, on nodes that stayed up, 3 times: it cannot run in")
     assert f"{project} on n" in message
     assert not (project / "ran").exists()
+
+
+_SAVE = "mkdir -p checkpoints && echo saved > checkpoints/model.pt"
+
+
+@pytest.mark.parametrize(
+    ("run", "more", "state"),
+    [
+        (_SAVE, "", "finished"),
+        (f"{_SAVE} && exit 3", "", "failed"),
+        (f"{_SAVE} && sleep 600", "time_limit: 3s, grace: 1s", "failed"),
+        (f"{_SAVE} && sleep 600", "grace: 1s", "cancelled"),
+    ],
+    ids=["finished", "failed", "time limit", "cancelled"],
+)
+def test_files_in_a_copy_are_kept_however_the_run_ends_and_fetched(
+    headgate: Headgate, project: Path, tmp_path: Path, run: str, more: str, state: str
+) -> None:
+    (project / "job.yaml").write_text(f"{{run: '{run}', working_dir: ., {more}}}")
+    job = headgate.run("submit", "job.yaml", cwd=project).stdout.split()[-1]
+    if state == "cancelled":
+        runs = headgate.state.rglob
+        headgate.until(lambda: list(runs(f"{job}/0.1/files/checkpoints/model.pt")), "the file")
+        headgate.client.cancel(job)
+    view = headgate.ends(job, state)
+    assert (view["files"]["count"], view["files"]["size_bytes"]) == (1, 6)
+    there = tmp_path / "fetched"
+    done = headgate.run("get", job, "--files", str(there))
+    assert done.stdout == f"1 file, 6 B, in {there}\n", done.stderr
+    assert [p.relative_to(there) for p in there.rglob("*.pt")] == [Path("checkpoints/model.pt")]
+    assert (there / "checkpoints" / "model.pt").read_text() == "saved\n"

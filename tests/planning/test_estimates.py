@@ -26,7 +26,7 @@ class World:
         self.state = State()
         for queue in ("default", "night"):
             self.state.set_queue(Queue(name=queue))
-        gpus = (Gpu(memory_bytes=1),) * 64
+        gpus = tuple(Gpu(memory_bytes=1, model=model) for model in ("H100", "V100") * 32)
         self.node = self.state.add_node(Node(id="a", rack="r", gpus=gpus, cpus=64))
         self._numbers = itertools.count()
 
@@ -44,8 +44,9 @@ class World:
 
     def start(self, task: int) -> None:
         state = self.state
-        free = state.free_gpus_of(self.node)[: state.tasks.gpus[task]]
-        state.launch(task, self.node, tuple(free.tolist()), state.tasks.next_attempt[task])
+        gpus = state.ledger.best_gpus(state.tasks.demand[task], self.node)
+        assert gpus is not None
+        state.launch(task, self.node, gpus, state.tasks.next_attempt[task])
         state.tasks.started_at[task] = state.now
         state.move_task(task, TaskState.RUNNING)
 
@@ -285,6 +286,18 @@ def test_another_users_runs_of_a_kind_count_until_a_user_has_own_ones() -> None:
     assert world.run_s(graces) == pytest.approx(200, rel=0.1)
     adas = world.job(runtime_class="sort")
     assert world.run_s(adas) == pytest.approx(30, rel=0.3)
+
+
+def test_runs_on_models_of_gpus_that_a_job_names_count_for_such_jobs() -> None:
+    world, rng = World(), stream(3, "models")
+    slow, fast = Task(gpu_models=("V100",)), Task(gpu_models=("H100", "h200"))
+    for _ in range(20):
+        for task, takes_s in ((slow, 900.0), (fast, 30.0)):
+            job = world.job(task=task, runtime_class="train")
+            world.run(job, takes_s * rng.uniform(0.9, 1.1))
+    same = Task(gpu_models=("H200", "h100", "H100"))
+    assert world.run_s(world.job(task=same, runtime_class="train")) == pytest.approx(30, rel=0.1)
+    assert world.run_s(world.job(task=slow, runtime_class="train")) == pytest.approx(900, rel=0.1)
 
 
 def test_declared_times_that_were_exact_stay_exact() -> None:

@@ -32,8 +32,8 @@ for (const frame of document.querySelectorAll('iframe')) {
   const cut = [];
   for (const each of page.querySelectorAll('body *, svg text')) {
     const box = each.getBoundingClientRect();
-    const inside = each.closest('.wide, .chart');
-    if (!inside && box.width && box.right > root.clientWidth + 1) cut.push(each.outerHTML);
+    const fixed = page.body && !each.closest('.wide, .chart');
+    if (fixed && box.width && box.right > root.clientWidth + 1) cut.push(each.outerHTML);
     if (each.tagName !== 'text') continue;
     const drawing = each.ownerSVGElement.getBoundingClientRect();
     if (box.left < drawing.left - 1 || box.right > drawing.right + 1
@@ -101,7 +101,8 @@ def test_pages_and_drawings_fit_a_screen_and_a_phone(tmp_path: Path) -> None:
 
     assert len(measured) == len(shown) * len(WIDTHS)
     for found in measured:
-        assert found["needs"] <= found["width"], found
+        least = 720 if found["page"].endswith(".svg") else 0  # a drawing alone scrolls below that
+        assert found["needs"] <= max(found["width"], least), found
         assert found["cut"] == [], found
 
 

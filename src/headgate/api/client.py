@@ -180,6 +180,10 @@ class Client:
         """Cancel a job; `now`: kill its runs without notice."""
         return self._call("DELETE", _job(job), {"now": now, "dry_run": dry_run})
 
+    def withdraw_slots(self, job: str) -> Body:
+        """Finish the slots of an executor's job that have no run."""
+        return self._call("DELETE", f"{_job(job)}/slots")
+
     def migrate(
         self, job: str, *, leave: str | None = None, to: str | None = None, dry_run: bool = False
     ) -> Body:

@@ -99,6 +99,14 @@ class Controller(Protocol):
         """
         ...
 
+    def withdraw_slots(self, job: str, *, user: str) -> None:
+        """Finish the slots of a job that have no run, as its owner needs no more of them.
+
+        Nothing happens to a job that has ended or whose tasks are no slots. Errors: `not_found`,
+        `forbidden`.
+        """
+        ...
+
     def migrate(
         self,
         job: str,

@@ -302,7 +302,7 @@ class Executor(Base):
                 call.future.set_exception(error)
 
     def _end(self, futures: Iterable[Future[Any]]) -> None:
-        """Wait for calls, then end the slots, and cancel those that have not started."""
+        """Wait for calls, then end the slots; those that have not started are finished, too."""
         wait(futures)
         self._changed.set()
         self._watching.join()
@@ -310,8 +310,8 @@ class Executor(Base):
         until = time.monotonic() + _END_S
         for job in tuple(self._jobs):
             with suppress(HeadgateError):
-                while (view := self._client.job(job))["state"] in _UNENDED:
-                    if not view["tasks"].get("running") or time.monotonic() > until:
+                while self._client.withdraw_slots(job)["state"] in _UNENDED:
+                    if time.monotonic() > until:  # a slot does not end
                         self._client.cancel(job)
                         break
                     time.sleep(0.05)

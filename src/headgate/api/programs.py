@@ -26,6 +26,7 @@ def job_of_command(
     memory: str | int | None = None,
     num_nodes: int | None = None,
     count: int | None = None,
+    first_index: int | None = None,
     max_running: int | None = None,
     retries: int | None = None,
     **keys: Any,
@@ -50,6 +51,7 @@ def job_of_command(
             "run": run,
             **_given(
                 count=count,
+                first_index=first_index,
                 max_running=max_running,
                 retries=retries,
                 resources=resources or None,

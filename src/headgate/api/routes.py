@@ -207,6 +207,15 @@ def one_task(job: str, ordinal: PathOrdinal, controller: ControllerDep) -> Escap
     return EscapedJSON(views.task_view(snapshot, row))
 
 
+@router.delete("/jobs/{job}/slots")
+async def withdraw_slots(job: str, controller: ControllerDep, pools: Pools, user: User) -> Body:
+    """Finish the slots of an executor's job that have no run: its owner needs no more of them."""
+    await pools.run(pools.journal, controller.withdraw_slots, job, user=user)
+    snapshot = controller.snapshot()
+    state = JobState(snapshot.jobs.state[job_row(snapshot, job)])
+    return {"id": job, "state": state.name.lower()}
+
+
 @router.delete("/jobs/{job}")
 async def cancel(
     job: str,

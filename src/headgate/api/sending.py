@@ -90,7 +90,13 @@ def send_files(
         show(_where(working_dir))
     if not sent and isinstance(job, str):
         return job, warnings
-    return _text({**keys, **sent}), warnings
+    return job_text({**keys, **sent}), warnings
+
+
+def job_text(keys: JobKeys) -> str:
+    """Return the text of a job file: JSON, which is YAML."""
+    text = json.dumps(keys, ensure_ascii=False)
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _named(client: Packages, given: Any, base: Path, *, dry_run: bool) -> JobKeys | None:
@@ -262,9 +268,3 @@ def _requirements(file: Path, level: int = 0) -> Iterator[str]:
             yield from _requirements(file.parent / included[1], level + 1)
         elif requirement:
             yield requirement
-
-
-def _text(keys: JobKeys) -> str:
-    """Return a job file as JSON, which is YAML."""
-    text = json.dumps(keys, ensure_ascii=False)
-    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -2,99 +2,156 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Annotated, Any
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
 from headgate.base.errors import Problem, SpecError
 
-GpusOption = Annotated[
-    str | None,
-    typer.Option(metavar="N", help="GPUs, or a share of one such as 0.25; by default 1."),
-]
-GpuMemoryOption = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Memory of each GPU, at least, such as 40GiB.")
-]
-GpuModelOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--gpu-model", metavar="MODEL", help="Model of the GPUs, such as H100; may be repeated."
-    ),
-]
-CpusOption = Annotated[float | None, typer.Option(metavar="N", help="CPUs.")]
-MemoryOption = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Main memory, such as 16GiB.")
-]
-NodesOption = Annotated[
-    int | None,
-    typer.Option(
-        "--nodes",
-        "--num-nodes",
-        metavar="N",
-        help="Run it on N nodes together, each with these resources.",
-    ),
-]
-NameOption = Annotated[str | None, typer.Option(metavar="NAME", help="The job's name.")]
-QueueOption = Annotated[str | None, typer.Option(metavar="QUEUE", help="The queue it waits in.")]
-PriorityOption = Annotated[
-    int | None, typer.Option(metavar="N", help="Your jobs with higher ones come first.")
-]
-TimeLimitOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Stop it after this time, such as 2h.")
-]
-EnvOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env", metavar="K=V | K", help="Set a variable, or pass on yours; may be repeated."
-    ),
-]
-PipOption = Annotated[
-    list[str] | None,
-    typer.Option("--pip", metavar="REQUIREMENT", help="Install this for it; may be repeated."),
-]
-WorkingDirOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR",
-        help="Run in a copy of this directory; shared: in this one itself; none: in neither.",
-    ),
-]
-RetriesOption = Annotated[
-    int | None, typer.Option(metavar="N", help="Run it again so often if it fails; by default 0.")
-]
-ArrayOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="0-N[%M]",
-        help="Run N+1 tasks, at most M together; HEADGATE_INDEX is the number of each.",
-    ),
-]
-
-_ARRAY = re.compile(r"(\d+)-(\d+)(?:%(\d+))?")
-_RUNNERS = {".py": "python", ".sh": "bash"}
+_ARRAY = re.compile(r"(\d{1,18})-(\d{1,18})(?:%(\d{1,18}))?")
+_HINT = "write 0-99, or 0-99%4 for 4 at the same time"
 
 
-def keys_of(
-    *, env: Sequence[str] | None, array: str | None, gpus: str | None, **keys: Any
-) -> dict[str, Any]:
-    """Return the keys of a job file that options stand for, without those that are not given.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """The options that describe a job; a verb has them by `with_job_options`."""
 
-    SpecError `usage` with all problems of `--env`, or that of `--array`.
-    """
-    found = {**keys, "gpus": _number(gpus), **_tasks_of_array(array)}
-    found["envs"] = _variables(env) or None
-    return {key: value for key, value in found.items() if value is not None}
+    gpus: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="GPUs, or a share of one such as 0.25; by default 1."),
+    ] = None
+    gpu_model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--gpu-model", metavar="MODEL", help="Model of the GPUs, such as H100; may be repeated."
+        ),
+    ] = None
+    gpu_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Memory of each GPU, at least, such as 40GiB."),
+    ] = None
+    cpus: Annotated[float | None, typer.Option(metavar="N", help="CPUs.")] = None
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Main memory, such as 16GiB.")
+    ] = None
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes",
+            "--num-nodes",
+            metavar="N",
+            help="Run it on N nodes together, each with these resources.",
+        ),
+    ] = None
+    array: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A-B[%M]",
+            help="Run a task for each number from A to B, which is its HEADGATE_INDEX, at most M "
+            "together.",
+        ),
+    ] = None
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="The job's name.")] = None
+    queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="The queue it waits in.")] = (
+        None
+    )
+    priority: Annotated[
+        int | None, typer.Option(metavar="N", help="Your jobs with higher ones come first.")
+    ] = None
+    time_limit: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stop it after this time, such as 2h.")
+    ] = None
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--after",
+            metavar="JOB",
+            help="Start when this job has finished, too; may be repeated.",
+        ),
+    ] = None
+    env: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--env", metavar="K=V | K", help="Set a variable, or pass on yours; may be repeated."
+        ),
+    ] = None
+    pip: Annotated[
+        list[str] | None,
+        typer.Option("--pip", metavar="REQUIREMENT", help="Install this for it; may be repeated."),
+    ] = None
+    working_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Run in a copy of this directory; shared: in this one itself; none: in neither.",
+        ),
+    ] = None
+    retries: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Run it again so often if it fails; by default 0."),
+    ] = None
+
+    def keys(self) -> dict[str, Any]:
+        """Return the keys of a job file that these options stand for, as of `job_of_command`.
+
+        Without `after`. SpecError `usage` with all problems of `--env` and `--array`.
+        """
+        problems = list[Problem]()
+        variables = _variables(self.env or (), problems)
+        found = {
+            "gpus": _number(self.gpus),
+            "gpu_model": self.gpu_model or None,
+            "gpu_memory": self.gpu_memory,
+            "cpus": self.cpus,
+            "memory": self.memory,
+            "num_nodes": self.nodes,
+            **_tasks_of_array(self.array, problems),
+            "name": self.name,
+            "queue": self.queue,
+            "priority": self.priority,
+            "time_limit": self.time_limit,
+            "envs": variables or None,
+            "pip": self.pip or None,
+            "working_dir": self.working_dir,
+            "retries": self.retries,
+        }
+        if problems:
+            raise SpecError(problems, code="usage")
+        return {key: value for key, value in found.items() if value is not None}
 
 
-def command_of(arguments: Sequence[str]) -> list[str]:
-    """Return the words that run what was named: a script by the program for its kind of file."""
-    runner = _RUNNERS.get(Path(arguments[0]).suffix)
-    return [*([] if runner is None else [runner]), *arguments]
+def with_job_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Return a verb that has the options of a job in place of its parameter `options`."""
+
+    @functools.wraps(verb)
+    def call(**given: Any) -> None:
+        options = JobOptions(**{each.name: given.pop(each.name) for each in fields(JobOptions)})
+        verb(options=options, **given)
+
+    hints = get_type_hints(JobOptions, include_extras=True)
+    own = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=each.default,
+            annotation=hints[each.name],
+        )
+        for each in fields(JobOptions)
+    ]
+    parameters = list[inspect.Parameter]()
+    for parameter in inspect.signature(verb, eval_str=True).parameters.values():
+        keyword = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        parameters += own if parameter.name == "options" else [keyword]
+    shown: Any = call
+    shown.__signature__ = inspect.Signature(parameters)  # which typer reads
+    return call
 
 
 def _number(gpus: str | None) -> float | str | None:
@@ -109,33 +166,59 @@ def _number(gpus: str | None) -> float | str | None:
         return gpus
 
 
-def _variables(options: Sequence[str] | None) -> dict[str, str]:
-    """Return the variables of `--env`; SpecError `usage` for those that are not set here."""
-    found, problems = dict[str, str](), list[Problem]()
-    for option in options or ():
+def _variables(options: Sequence[str], problems: list[Problem]) -> dict[str, str]:
+    """Return the variables of `--env`, and add a problem for each that is not set here."""
+    found = dict[str, str]()
+    for option in options:
         name, assigned, value = option.partition("=")
         if not assigned and name not in os.environ:
             hint = f"--env {name}=VALUE gives it one"
             problems.append(Problem(path="--env", problem=f"{name} is not set here", hint=hint))
         found[name] = value if assigned else os.environ.get(name, "")
-    if problems:
-        raise SpecError(problems, code="usage")
     return found
 
 
-def _tasks_of_array(array: str | None) -> Mapping[str, Any]:
-    """Return the keys of a job file for `--array`; SpecError `usage` for what is no range."""
+def _tasks_of_array(array: str | None, problems: list[Problem]) -> Mapping[str, Any]:
+    """Return the keys of a job file for `--array`, and add all problems of the range."""
     if array is None:
         return {}
+    from headgate.spec.forms import MOST_TASKS
+
     match = _ARRAY.fullmatch(array)
     if match is None:
-        raise _no_array(f"'{array}' is no range", "write 0-99, or 0-99%4 for 4 at the same time")
+        problems.append(_no_range(array))
+        return {}
     first, last = int(match[1]), int(match[2])
-    if first:
-        raise _no_array(f"begins at {first}", f"write 0-{last - first}, and add {first} in it")
     most = None if match[3] is None else int(match[3])
-    return {"count": last + 1, **({} if most is None else {"max_running": most})}
+    if last < first:
+        problem = f"{array} has no number: it ends before it begins"
+        problems.append(Problem(path="--array", problem=problem, hint=f"write {last}-{first}"))
+    elif last - first >= MOST_TASKS:
+        problem = (
+            f"{array} has {last - first + 1:,} numbers, and a job at most {MOST_TASKS:,} tasks"
+        )
+        hint = "let each task do a part of the work, or submit several jobs"
+        problems.append(Problem(path="--array", problem=problem, hint=hint))
+    if most == 0:
+        hint = f"write {first}-{last}%1 for one at a time"
+        problem = f"{array} lets no task run: there are 0 at the same time"
+        problems.append(Problem(path="--array", problem=problem, hint=hint))
+    start = {"first_index": first} if first else {}
+    return {"count": last - first + 1, "max_running": most, **start}
 
 
-def _no_array(problem: str, hint: str) -> SpecError:
-    return SpecError([Problem(path="--array", problem=problem, hint=hint)], code="usage")
+def _no_range(array: str) -> Problem:
+    """Return the problem of what is no range."""
+    if ":" in array:
+        text, hint = (
+            f"'{array}' has a step, and an array has every number",
+            "compute the step from HEADGATE_INDEX",
+        )
+    elif "," in array:
+        text, hint = (
+            f"'{array}' is a list, and an array is one range",
+            "submit a job for each range",
+        )
+    else:
+        text, hint = f"'{array}' is no range", _HINT
+    return Problem(path="--array", problem=text, hint=hint)

@@ -200,9 +200,7 @@ def get(
     ] = None,
     files: Annotated[
         Path | None,
-        typer.Option(
-            "--files", metavar="DIR", help="Write the files that its runs have left into DIR."
-        ),
+        typer.Option("--files", metavar="DIR", help="Write what its runs have left into DIR."),
     ] = None,
     yes: YesOption = False,
     state: StateOption = None,
@@ -210,9 +208,7 @@ def get(
 ) -> None:
     """Show a job and its tasks, or fetch its result, or files that its runs have left."""
     settings = settle(state, fmt)
-    if target is not None and files is not None:
-        problem = Problem(path="--files", problem="does not go with --output", hint="call it twice")
-        raise SpecError([problem], code="usage")
+    kept_files.need_one_target(target, files)
     with settings.client() as client:
         if files is not None:
             kept_files.fetch(client, job, task, files, settings, yes=yes)
@@ -227,7 +223,12 @@ def get(
         tasks = client.tasks(job) if task is None else [client.task(job, task)]
     if settings.as_json:
         output.print_json({**view, "task_list": tasks})
-        return
+    else:
+        _print_job(view, tasks, task)
+
+
+def _print_job(view: Job, tasks: Sequence[Job], task: int | None) -> None:
+    """Print a job with its tasks, or with the one that was asked for."""
     reason = (task is not None and tasks[0].get("reason")) or view["reason"]
     output.print_facts(
         (

@@ -179,9 +179,11 @@ def sentence(reason: str | None) -> str | None:
 
 
 def verdict(holds: bool | None, claim: str, **numbers: str) -> str:
-    """Return a claim with whether it holds (None: not examined) and the numbers that have text."""
+    """Return a claim with whether it holds (None: not run) and the numbers that have text."""
     word = {True: "yes", False: "NO", None: "-"}[holds]
     shown = "; ".join(f"{name} {text}" for name, text in numbers.items() if text)
+    if holds is None:
+        shown = f"not run; {shown}" if shown else "not run"
     return f"{word:<3}  {claim}" + (f" ({shown})" if shown else "")
 
 

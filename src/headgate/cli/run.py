@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,27 +17,11 @@ from headgate.base.errors import HeadgateError
 from headgate.base.states import JOB_WORDS, PENDING
 from headgate.base.text import visible
 from headgate.cli import output, tables
-from headgate.cli.command_options import (
-    CpusOption,
-    EnvOption,
-    GpuMemoryOption,
-    GpuModelOption,
-    GpusOption,
-    MemoryOption,
-    NameOption,
-    NodesOption,
-    PipOption,
-    PriorityOption,
-    QueueOption,
-    RetriesOption,
-    TimeLimitOption,
-    WorkingDirOption,
-    command_of,
-    keys_of,
-)
+from headgate.cli.command_options import JobOptions, with_job_options
 from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.kept_files import show_kept
 from headgate.cli.logs import writer
+from headgate.cli.programs import command_of
 from headgate.cli.settings import FormatOption, Settings, StateOption, settle
 
 if TYPE_CHECKING:
@@ -48,24 +32,12 @@ _CLEAR = "\r\x1b[K"
 _SHOWN_KEPT = 1 << 16  # characters: more than a message has of a log
 
 
+@with_job_options
 def run(
+    options: JobOptions,
     command: Annotated[
         list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.")
     ],
-    gpus: GpusOption = None,
-    gpu_model: GpuModelOption = None,
-    gpu_memory: GpuMemoryOption = None,
-    cpus: CpusOption = None,
-    memory: MemoryOption = None,
-    nodes: NodesOption = None,
-    name: NameOption = None,
-    queue: QueueOption = None,
-    priority: PriorityOption = None,
-    time_limit: TimeLimitOption = None,
-    env: EnvOption = None,
-    pip: PipOption = None,
-    working_dir: WorkingDirOption = None,
-    retries: RetriesOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
@@ -77,32 +49,20 @@ def run(
     from headgate.api.sending import send_files
 
     settings = settle(state, fmt)
-    keys = keys_of(
-        gpus=gpus,
-        gpu_model=gpu_model or None,
-        gpu_memory=gpu_memory,
-        cpus=cpus,
-        memory=memory,
-        num_nodes=nodes,
-        name=name,
-        queue=queue,
-        priority=priority,
-        time_limit=time_limit,
-        env=env,
-        pip=pip,
-        working_dir=working_dir,
-        retries=retries,
-        array=None,
-    )
-    job_file = job_of_command(command_of(command), **keys)
+    keys = options.keys()
+    place, variables = keys.get("working_dir"), keys.get("envs", {})
+    words, warnings = command_of(command, working_dir=place, variables=variables)
+    job_file = job_of_command(words, **keys)
     with settings.client() as client:
-        text, warnings = send_files(client, job_file, base=Path.cwd(), here=True)
-        for warning in () if settings.as_json else warnings:
-            output.warn(warning)
-        job = _submitted(client, text)
+        text, unsent = send_files(client, job_file, base=Path.cwd(), here=True)
+        if not settings.as_json:
+            for warning in (*warnings, *unsent):
+                output.warn(warning)
+        job = _submitted(client, text, options.after or ())
         with _cancelling(client, job):
+            tasks = keys.get("num_nodes") or keys.get("count") or 1
             shown = dict[int, str]()
-            view = _follow(client, job, nodes or 1, settings, shown)
+            view = _follow(client, job, tasks, settings, shown)
     if settings.as_json:
         output.print_json(view)
     else:
@@ -118,14 +78,14 @@ def _print_end(view: View, shown: Mapping[int, str]) -> None:
     show_kept(view)
 
 
-def _submitted(client: Client, text: str) -> str:
+def _submitted(client: Client, text: str, after: Sequence[str]) -> str:
     """Submit a job file; when interrupted meanwhile, cancel what may have been submitted."""
     key = str(uuid.uuid4())
     try:
-        return client.submit(text, key=key)
+        return client.submit(text, key=key, after=after)
     except (KeyboardInterrupt, SystemExit) as end:
         try:
-            job = client.submit(text, key=key)  # the same job
+            job = client.submit(text, key=key, after=after)  # the same job
             client.cancel(job)
         except HeadgateError:
             raise end from None
@@ -207,7 +167,8 @@ class _PendingLine:
         if self._hidden:
             return
         view = following.despite_restart(lambda: self._client.job(self._job))
-        if not view["tasks"].get("waiting") or view["state"] in following.ENDED:
+        pending = view["state"] == "queued" or view["tasks"].get("waiting")
+        if not pending or view["state"] in following.ENDED:
             self.clear()
             return
         reason = output.sentence(view["reason"])

@@ -187,6 +187,7 @@ def _prepare(
         if problems := of_trace.problems(possible=file.trace is not None):
             raise SpecError(problems, code="usage")
         recorded = None if file.trace is None else open_trace(file.trace, of_trace.options)
+        _note_left_out(recorded)
         chosen = _Timed(make_policy(POLICIES, file.policy, file.parameters))
         simulation = sim.from_scenario(file, chosen, recorded, of_trace.model)
         return chosen, simulation, recorded, file.task_names
@@ -195,6 +196,7 @@ def _prepare(
     name, parameters = read_policy(POLICIES, policy or "")
     chosen = _Timed(make_policy(POLICIES, name, {**parameters, **placed}))
     recorded = open_trace(trace, of_trace.options)
+    _note_left_out(recorded)
     simulation = sim.from_trace(
         recorded,
         chosen,
@@ -343,6 +345,11 @@ def _progress(title: str, total: int, *, as_json: bool) -> Iterator[Callable[[in
                 pending, last = 0, time.perf_counter()
 
         yield step
+
+
+def _note_left_out(recorded: TraceFile | None) -> None:
+    for note in () if recorded is None else recorded.notes:
+        output.print_note(note)
 
 
 def _write_jobs(

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePath
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from headgate.api import following
 from headgate.base.errors import Problem, SpecError
 from headgate.base.states import job_word
 from headgate.base.text import visible
 from headgate.cli import output
-from headgate.cli.command_options import (
-    ArrayOption,
-    CpusOption,
-    EnvOption,
-    GpuMemoryOption,
-    GpuModelOption,
-    GpusOption,
-    MemoryOption,
-    NameOption,
-    NodesOption,
-    PipOption,
-    PriorityOption,
-    QueueOption,
-    RetriesOption,
-    TimeLimitOption,
-    WorkingDirOption,
-    command_of,
-    keys_of,
-)
+from headgate.cli.command_options import JobOptions, with_job_options
 from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.kept_files import show_kept
+from headgate.cli.programs import command_of, is_job_file
 from headgate.cli.settings import DryRunOption, FormatOption, Settings, StateOption, settle
 
 if TYPE_CHECKING:
@@ -58,24 +40,23 @@ RayOption = Annotated[
 ]
 
 
+class SubmitCommand(TyperCommand):
+    """`submit`: its options end where a script or a command begins, but not at a job file."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a command line; options behind a program belong to it."""
+        ctx.allow_interspersed_args = False
+        given, *_ = self.make_parser(ctx).parse_args(args=[*args])
+        named = given.get("arguments")
+        ctx.allow_interspersed_args = bool(given.get("ray")) or not named or is_job_file(named[:1])
+        return super().parse_args(ctx, args)
+
+
+@with_job_options
 def submit(
+    options: JobOptions,
     arguments: ArgumentsOption = None,
     ray: RayOption = None,
-    gpus: GpusOption = None,
-    gpu_model: GpuModelOption = None,
-    gpu_memory: GpuMemoryOption = None,
-    cpus: CpusOption = None,
-    memory: MemoryOption = None,
-    nodes: NodesOption = None,
-    array: ArrayOption = None,
-    name: NameOption = None,
-    queue: QueueOption = None,
-    priority: PriorityOption = None,
-    time_limit: TimeLimitOption = None,
-    env: EnvOption = None,
-    pip: PipOption = None,
-    working_dir: WorkingDirOption = None,
-    retries: RetriesOption = None,
     wait: Annotated[
         bool,
         typer.Option("--wait", help="Wait for the job's end; the exit code shows its outcome."),
@@ -83,44 +64,29 @@ def submit(
     public: Annotated[
         bool, typer.Option("--public", help="Let all users read its logs and results.")
     ] = False,
-    after: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--after",
-            metavar="JOB",
-            help="Start when this job has finished, too; may be repeated.",
-        ),
-    ] = None,
     dry_run: DryRunOption = False,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
     """Submit a job file, a script, or a command."""
     settings = settle(state, fmt)
-    keys = keys_of(
-        gpus=gpus,
-        gpu_model=gpu_model or None,
-        gpu_memory=gpu_memory,
-        cpus=cpus,
-        memory=memory,
-        num_nodes=nodes,
-        array=array,
-        name=name,
-        queue=queue,
-        priority=priority,
-        time_limit=time_limit,
-        env=env,
-        pip=pip,
-        working_dir=working_dir,
-        retries=retries,
-    )
-    text, source = _job_text(arguments or [], ray, keys)
-    _submit(text, source, settings, wait=wait, public=public, after=after or (), dry_run=dry_run)
+    described = _described(arguments or [], ray, options.keys())
+    after = options.after or ()
+    _submit(described, settings, wait=wait, public=public, after=after, dry_run=dry_run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    """The text of a job file, its name, warnings, and what options replace in a file."""
+
+    text: str
+    source: str
+    warnings: tuple[Problem, ...] = ()
+    replaced: tuple[Problem, ...] = ()
 
 
 def _submit(
-    text: str,
-    source: str,
+    described: _Described,
     settings: Settings,
     *,
     wait: bool,
@@ -128,12 +94,16 @@ def _submit(
     after: Sequence[str],
     dry_run: bool,
 ) -> None:
-    """Submit the text of a job file, and show the answer, or with `wait` the end of the job."""
+    """Submit a job, and show the answer, or with `wait` the end of the job."""
     from headgate.api.sending import base_of, send_files
     from headgate.spec import load_job, warnings_for
 
     # Errors of the file are reported without a controller also.
-    warnings = warnings_for(load_job(text, name=source))
+    text, source = described.text, described.source
+    found = warnings_for(load_job(text, name=source))
+    if described.replaced and not settings.as_json:
+        changes = "; ".join(f"{each.path}: {each.problem}" for each in described.replaced)
+        output.print_note(f"note: the command line wins over {source}: {changes}")
     with settings.client() as client:
         text, unsent = send_files(
             client,
@@ -143,16 +113,17 @@ def _submit(
             dry_run=dry_run,
             show=None if settings.as_json else output.print_note,
         )
-        warnings = (*warnings, *unsent)
+        warnings = (*described.warnings, *found, *unsent)
         _show(warnings, settings)  # before errors of the submission
         answer = client.submission(text, dry_run=dry_run, public=public, after=after)
         job, more = answer["id"], [Problem(**each) for each in answer.get("warnings", ())]
         _show(more, settings)
-        shown_warnings = {"warnings": [_warning(warning) for warning in (*warnings, *more)]}
+        all_warnings = (*described.replaced, *warnings, *more)
+        shown = {"job": job, "warnings": [_warning(warning) for warning in all_warnings]}
         if not wait or dry_run:
             verb = "would be submitted as" if dry_run else "submitted"
             now = None if dry_run or not settings.as_json else client.job(job)["state"]
-            facts = {"id": job, "state": now, "dry_run": dry_run, **shown_warnings}
+            facts = {"id": job, "state": now, "dry_run": dry_run, **shown}
             output.print_result(facts, f"{verb} {job}", as_json=settings.as_json)
             return
         try:
@@ -161,51 +132,59 @@ def _submit(
             raise interrupted(f"job {job} continues; to cancel it: headgate cancel {job}") from None
         reason = f": {ended['message']}" if ended["message"] else ""
         text = f"{job} {_word(ended)}{reason}"
-        output.print_result({**ended, **shown_warnings}, text, as_json=settings.as_json)
+        output.print_result({**ended, **shown}, text, as_json=settings.as_json)
         if not settings.as_json:
             show_kept(ended)
         raise typer.Exit(OUTCOMES[ended["state"]])
 
 
-def _job_text(
+def _described(
     arguments: Sequence[str], script: Path | None, keys: Mapping[str, Any]
-) -> tuple[str, str]:
-    """Return the text of the job file that a command line names or describes, and its name."""
+) -> _Described:
+    """Return the job that a command line names or describes; SpecError for none."""
     from headgate.api.programs import job_of_command, job_of_ray_script
-    from headgate.spec.document import decoded, read_text
+    from headgate.api.sending import job_text
 
     if script is not None:
-        return json.dumps(job_of_ray_script(script, arguments, **keys)), str(script)
+        if "count" in keys:
+            problem = Problem(
+                path="--array", problem="does not go with --ray, which is one program"
+            )
+            raise SpecError([problem], code="usage")
+        job = job_of_ray_script(script, arguments, **keys)
+        return _Described(text=job_text(job), source=str(script))
     if not arguments:
         hint = "headgate submit FILE, headgate submit -- CMD, or headgate submit --ray SCRIPT"
         problem = Problem(path="FILE", problem="is missing", hint=hint)
         raise SpecError([problem], code="usage")
-    if not _is_job_file(arguments):
-        return json.dumps(job_of_command(command_of(arguments), **keys)), _COMMAND
-    if keys:
-        options = ", ".join(f"--{key.replace('_', '-')}" for key in keys)
-        hint = "write it into the job file"
-        problem = Problem(path=options, problem="goes with a command or --ray", hint=hint)
-        raise SpecError([problem], code="usage")
+    if is_job_file(arguments):
+        return _of_file(arguments, keys)
+    place, variables = keys.get("working_dir"), keys.get("envs", {})
+    words, warnings = command_of(arguments, working_dir=place, variables=variables)
+    text = job_text(job_of_command(words, **keys))
+    return _Described(text=text, source=_COMMAND, warnings=warnings)
+
+
+def _of_file(arguments: Sequence[str], keys: Mapping[str, Any]) -> _Described:
+    """Return the job of a job file, in which options replace keys."""
+    from headgate.api.sending import job_text
+    from headgate.cli.overrides import overridden
+    from headgate.spec import load_job
+    from headgate.spec.document import decoded, read_text
+
     if len(arguments) != 1:
         hint = "headgate submit FILE, or headgate submit -- CMD for a command"
         text = f"{len(arguments)} are given, and one is submitted"
         raise SpecError([Problem(path="FILE", problem=text, hint=hint)], code="usage")
     if arguments[0] == "-":
-        return decoded(sys.stdin.buffer.read(), "stdin"), "stdin"
-    return read_text(Path(arguments[0])), arguments[0]
-
-
-def _is_job_file(arguments: Sequence[str]) -> bool:
-    """Return whether the arguments name a job file, maybe wrongly, and not a script or command."""
-    (first, *more), suffix = arguments, PurePath(arguments[0]).suffix
-    if suffix in (".yaml", ".yml", ".json"):
-        return True
-    if more or suffix in (".py", ".sh"):
-        return False
-    if os.path.isfile(first):  # noqa: PTH113  # unlike pathlib, it never raises
-        return not os.access(first, os.X_OK)
-    return os.path.exists(first) or shutil.which(first) is None  # noqa: PTH110  # the same
+        text, source = decoded(sys.stdin.buffer.read(), "stdin"), "stdin"
+    else:
+        text, source = read_text(Path(arguments[0])), arguments[0]
+    if not keys:
+        return _Described(text=text, source=source)
+    load_job(text, name=source)  # its own problems, with their lines
+    job, replaced = overridden(text, source, keys)
+    return _Described(text=job_text(job), source=source, replaced=tuple(replaced))
 
 
 def _show(warnings: Iterable[Problem], settings: Settings) -> None:

@@ -91,6 +91,7 @@ VERBS = {
 
 _HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 _SETTINGS: dict[str, dict[str, Any]] = {"run": {"allow_interspersed_args": False}}  # its command
+_CLASSES = {"submit": "SubmitCommand"}  # in the module of the verb
 
 
 def _group(name: str, text: str) -> typer.Typer:
@@ -113,11 +114,12 @@ _reproduce = _group("reproduce", "Reproduce published experiments.")
 def _loaded(name: str, place: str) -> Any:
     """Return the command of a verb, whose module is imported now."""
     module, _, attribute = place.partition(":")
-    found = getattr(import_module(f"{_PACKAGE}.{module}"), attribute)
+    loaded = import_module(f"{_PACKAGE}.{module}")
+    found, parser = getattr(loaded, attribute), getattr(loaded, _CLASSES.get(name, ""), None)
     if isinstance(found, typer.Typer):
         return get_command(found)
     alone = typer.Typer(rich_markup_mode=None, add_completion=False)
-    alone.command(name, context_settings=_SETTINGS.get(name))(found)
+    alone.command(name, cls=parser, context_settings=_SETTINGS.get(name))(found)
     return get_command(alone)
 
 

@@ -29,9 +29,12 @@ from headgate.state.tables import TABLES, empty, freeze, memo, thaw_table
 from headgate.state.view import Names
 
 Kind = tuple[str | tuple[str], int, bool, int]
+KindOfModels = tuple[str | tuple[str], int, bool, int, str]
 RuntimeClassKey = (
     Kind
+    | KindOfModels
     | tuple[str, int, bool, int, str, str, int]
+    | tuple[str, int, bool, int, str, str, str, int]
     | tuple[str, str, int]
     | tuple[str, int]
     | tuple[str, str]

@@ -6,6 +6,7 @@ replays the journal and repeats outstanding commands.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
@@ -45,6 +46,7 @@ from headgate.live.replication import Replicator
 from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
+from headgate.machine.slots import has_unneeded
 from headgate.model import Dataset, Job, LogPiece, Node, Queue
 from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
@@ -64,6 +66,7 @@ from headgate.protocol import (
     QueueChanged,
     ReplicaLost,
     ScalingChanged,
+    SlotsWithdrawn,
     TopologyChanged,
 )
 from headgate.spec.live_scaling import load_live_scaling
@@ -201,8 +204,8 @@ class Controller:
         self.world.reconcile()
         self._thread.start()
         self._set_queues(view)
-        self._set_scaling(view)
         self.world.start(self.membership.run())
+        self.world.start(supervise("setting the scaling", lambda: self._set_scaling(view)))
         for what, work in self._works.items():
             self.world.start(supervise(what, work))
 
@@ -233,10 +236,12 @@ class Controller:
         if changed:
             self._handle([QueueChanged(at=at, queue=queue) for queue in changed])
 
-    def _set_scaling(self, view: Snapshot) -> None:
+    async def _set_scaling(self, view: Snapshot) -> None:
+        """Change the scaling, after the nodes that are joining have: the floor counts them."""
         if view.fleet.scaling != self._scaling:
+            await self.membership.looked.wait()
             event = ScalingChanged(at=self.world.now(), scaling=self._scaling)
-            self._handle([event])
+            await asyncio.to_thread(self._handle, [event])
 
     def _drive(self) -> None:
         try:
@@ -386,6 +391,17 @@ class Controller:
         state = JobState(after.jobs.state[row])
         if not stopping and state in ENDED and after.jobs.message[row] != f"cancelled by {user}":
             raise _ended_already(job, state)  # before the event was handled
+
+    def withdraw_slots(self, job: str, *, user: str) -> None:
+        """Finish the slots of a job that have no run; SpecError `not_found`, `forbidden`."""
+        view = self._published
+        row = job_row(view, job)
+        owner = view.job(row).user
+        if user not in (owner, *self.admins):
+            text = f"permission denied: job {job} belongs to {owner}"
+            raise SpecError([Problem(path=job, problem=text)], code="forbidden")
+        if has_unneeded(view, row):
+            self._handle([SlotsWithdrawn(at=self.world.now(), job=job)])
 
     def migrate(
         self,

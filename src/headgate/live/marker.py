@@ -71,13 +71,14 @@ class Seen:
 
 
 def mounts_here() -> str:
-    """Return what identifies the files that this process sees, '' where that is not known.
+    """Return what identifies the files that this process sees, and as whom; '' if not known.
 
     Virtual nodes of one machine have the same: what one of them sees, all do.
     """
     with suppress(OSError):
         boot, root = _BOOT.read_text().strip(), Path("/").stat()
-        return f"{boot} {_NAMESPACE.readlink()} {root.st_dev}:{root.st_ino}"
+        namespace, user = _NAMESPACE.readlink(), os.geteuid()
+        return f"{boot} {namespace} {root.st_dev}:{root.st_ino} {user}"
     return ""
 
 

@@ -40,13 +40,11 @@ from headgate.live.private import private_files, secret, write_private
 from headgate.live.ray_command import (
     ABOVE_RACKS,
     DRIVER_SETTINGS,
-    MEMORY_LABEL,
-    MODEL_LABEL,
     NAME_LABEL,
     RACK_LABEL,
     SETTINGS,
     head_command,
-    models_of,
+    labelled_gpus,
     node_command,
 )
 from headgate.live.ray_ports import PortBlock, claimed_ports
@@ -398,16 +396,16 @@ def short_error(error: Exception) -> str:
 
 def _member(entry: Mapping[str, Any]) -> Member:
     labels, resources = entry["Labels"], entry["Resources"]
-    memory, gpus = labels.get(MEMORY_LABEL), int(resources.get("GPU", 0))
+    memory_bytes, models = labelled_gpus(labels, int(resources.get("GPU", 0)))
     return Member(
         name=labels.get(NAME_LABEL, entry["NodeManagerAddress"]),
         ray_id=entry["NodeID"],
         rack=_rack(labels),
         address=entry["NodeManagerAddress"],
-        gpus=gpus,
+        gpus=int(resources.get("GPU", 0)),
         cpus=int(resources.get("CPU", 0)),
-        gpu_memory_bytes=None if memory is None else int(memory),
-        gpu_models=models_of(labels.get(MODEL_LABEL), gpus),
+        gpu_memory_bytes=memory_bytes,
+        gpu_models=models,
         custom=_custom(resources),
     )
 

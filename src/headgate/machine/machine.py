@@ -17,13 +17,13 @@ from itertools import groupby
 from typing import Any
 
 from headgate.base.units import format_seconds
-from headgate.machine import archiving, fleet, lineage
+from headgate.machine import archiving, fleet, lineage, slots
 from headgate.machine.admission import move_fault
 from headgate.machine.copies import add_copy, is_current_result, remove_dataset
 from headgate.machine.job_order import cancel_queued, never_starts, release_followers
 from headgate.machine.moving import hold_targets
 from headgate.machine.network import set_network
-from headgate.machine.outstanding import gang_launch, launch_of, stop_of
+from headgate.machine.outstanding import gang_launch, hurry, launch_of, stop_of
 from headgate.machine.run_ends import counts_as_finished, failed_for_good
 from headgate.machine.running_limit import release_held, unblock
 from headgate.model import SHARED, RunId
@@ -58,6 +58,7 @@ from headgate.protocol import (
     ReplicaLost,
     ResultsExpired,
     ScalingChanged,
+    SlotsWithdrawn,
     StopCause,
     StopKind,
     TaskFailed,
@@ -157,18 +158,16 @@ class _Transition:
             return
         cause = StopCause(StopKind.CANCELLED, f"cancelled by {event.by}", by=event.by)
         if event.now:
-            self._hurry(row, cause)
+            self.effects.commands += hurry(self.state, row, cause)
         if not stopping:
             self._end_job(row, cause.text, cause, now=event.now)
 
-    def _hurry(self, job: int, cause: StopCause) -> None:
-        """End the grace period of a job's runs that are being stopped."""
-        state = self.state
-        for task in state.tasks_of(job):
-            if state.tasks.state[task] == TaskState.STOPPING:
-                before = state.stops.of_run(task, state.tasks.attempts[task])
-                state.record_stop(task, cause if before is None else before.cause, now=True)
-                self.effects.commands.append(stop_of(state, task))
+    def slots_withdrawn(self, event: SlotsWithdrawn) -> None:
+        row = slots.withdraw(self.state, event.job)
+        if row is None:
+            self._stale()
+        else:
+            self._settle(row)
 
     def _end_job(self, row: int, message: str, cause: StopCause, *, now: bool = False) -> None:
         """Abort a job, as failed if a task has: cancel its waiting tasks and stop its runs."""
@@ -198,7 +197,7 @@ class _Transition:
         """End a job once none of its tasks runs or waits; else release tasks that it holds back."""
         state = self.state
         at = state.jobs.state[row]
-        if at == JobState.ACTIVE and state.jobs.unfinished[row] == 0:
+        if at in (JobState.QUEUED, JobState.ACTIVE) and state.jobs.unfinished[row] == 0:
             state.move_job(row, JobState.FINISHED)
         elif at == JobState.STOPPING and not (
             state.jobs.running[row] or state.jobs.running_cpu[row]
@@ -568,6 +567,7 @@ _OF_FLEET: dict[type[Event], Callable[[State, Any], bool]] = {
 _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     JobSubmitted: _Transition.job_submitted,
     JobCancelled: _Transition.job_cancelled,
+    SlotsWithdrawn: _Transition.slots_withdrawn,
     QueueChanged: _Transition.queue_changed,
     NodeJoined: _Transition.node_joined,
     NodeLost: _Transition.node_lost,

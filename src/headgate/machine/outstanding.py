@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from headgate.machine.fleet import node_commands
 from headgate.model import Demand
-from headgate.protocol import Command, LaunchGang, LaunchTask, StopTask, WakeAt
+from headgate.protocol import Command, LaunchGang, LaunchTask, StopCause, StopTask, WakeAt
 from headgate.state import State, TaskState
 
 
@@ -54,6 +54,15 @@ def stop_of(state: State, task: int) -> StopTask:
     run, node = state.run_id(task), state.node(state.tasks.node[task]).id
     stop = state.stops.of_run(task, run.attempt)
     return StopTask(run=run, node=node, now=stop is not None and stop.now)
+
+
+def hurry(state: State, job: int, cause: StopCause) -> Iterator[Command]:
+    """End the grace period of a job's runs that are being stopped; yield their stops."""
+    for task in state.tasks_of(job):
+        if state.tasks.state[task] == TaskState.STOPPING:
+            before = state.stops.of_run(task, state.tasks.attempts[task])
+            state.record_stop(task, cause if before is None else before.cause, now=True)
+            yield stop_of(state, task)
 
 
 def outstanding(state: State) -> Iterator[Command]:

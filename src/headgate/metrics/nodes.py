@@ -7,7 +7,15 @@ from typing import Any
 
 from headgate.model import Job, Node
 from headgate.planning.submission_check import fits_no_node
-from headgate.protocol import Command, Event, JobCancelled, JobSubmitted, NodeJoined, NodeLost
+from headgate.protocol import (
+    Command,
+    Event,
+    JobCancelled,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    SlotsWithdrawn,
+)
 
 
 class NodeFigures:
@@ -41,7 +49,7 @@ class NodeFigures:
                 case JobSubmitted():
                     if not self._fits(event.job):
                         self._infeasible[event.job.id] = (event.job, event.at)
-                case JobCancelled():
+                case JobCancelled() | SlotsWithdrawn():
                     self._feasible(event.job, event.at)
                 case _:
                     pass

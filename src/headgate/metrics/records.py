@@ -23,6 +23,7 @@ from headgate.protocol import (
     JobSubmitted,
     NodeJoined,
     NodeLost,
+    SlotsWithdrawn,
     TaskFailed,
     TaskFinished,
     TaskStopped,
@@ -104,7 +105,7 @@ class JobRecorder:
                     self._look(event.run.job)
                 case JobSubmitted():
                     self._arrive(event.job)
-                case JobCancelled():
+                case JobCancelled() | SlotsWithdrawn():
                     self._look(event.job)
                 case NodeLost() | NodeJoined():  # what a job that is ending still ran may be gone
                     for job in [*self._arrivals]:

@@ -59,10 +59,10 @@ class RayProgram:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Tasks of a job that run the same; only their index differs, from 0 to `count` - 1.
+    """`count` tasks of a job that run the same; only their index differs, from `first_index` on.
 
-    The task with index 0 has the ordinal `first`. A stage that occurs several `times` is repeated
-    every `every` ordinals. A function is called with `params`. Below the directory `checkpoint`, if
+    The first of them has the ordinal `first`. A stage that occurs several `times` is repeated every
+    `every` ordinals. A function is called with `params`. Below the directory `checkpoint`, if
     it is not empty, the tasks save their progress.
     """
 
@@ -74,13 +74,15 @@ class Stage:
     times: int = 1
     every: int = 0
     checkpoint: str = ""
+    first_index: int = 0
 
     def index_of(self, ordinal: int) -> int | None:
         """Return the index of a task, None for a task of another stage."""
         time, index = 0, ordinal - self.first
         if self.every:
             time, index = divmod(index, self.every)
-        return index if 0 <= time < self.times and 0 <= index < self.count else None
+        known = 0 <= time < self.times and 0 <= index < self.count
+        return self.first_index + index if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,13 @@ class JobCancelled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsWithdrawn(Event):
+    """The owner of a job's slots needs no more of them: those without a run are finished."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QueueChanged(Event):
     """A queue was added, or its weight or ceilings changed."""
 

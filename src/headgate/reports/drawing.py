@@ -11,21 +11,25 @@ from headgate.base.units import format_seconds
 from headgate.reports import colours
 
 WIDTH = 900
-"""The width of every chart, in SVG units."""
+"""The width of charts that scroll on narrow screens, in SVG units."""
+
+_NARROW = 560
+"""The width of charts of bars, which shrink with the screen: all ends of bars stay in sight."""
 
 LEFT, RIGHT = 78, 12
 """The margins for labels, in SVG units."""
 
 
-def svg(height: float, parts: Sequence[str], title: str) -> str:
+def svg(height: float, parts: Sequence[str], title: str, width: int = WIDTH) -> str:
     """Return a chart of these SVG elements, as HTML; `title` is its label for screen readers."""
+    fits = "" if width == WIDTH else " fits"
     return (
-        f'<div class="chart" tabindex="0"><svg viewBox="0 0 {WIDTH} {height:g}" role="img" '
+        f'<div class="chart{fits}" tabindex="0"><svg viewBox="0 0 {width} {height:g}" role="img" '
         f'aria-label="{escape(title)}">{"".join(parts)}</svg></div>'
     )
 
 
-_MOST_NAME = 300.0  # of the margin for names, in SVG units
+_MOST_NAME = 240.0  # of the margin for names, in SVG units
 _LETTER = 6.9  # width of a letter of names, in the mean
 
 
@@ -201,7 +205,7 @@ def bars(
     """Return horizontal bars: per row one of each series, labelled with its number."""
     height, gap, top = 13.0, 8.0, 4.0
     left = margin_for(rows)
-    scale = (WIDTH - left - 90) / most
+    scale = (_NARROW - left - 90) / most
     parts, y = [], top
     for label, values in rows.items():
         shown = [name for name in series if name in values]
@@ -217,14 +221,14 @@ def bars(
             y += height
         y += gap
     parts.append(line(left, 0, left, y - gap + 2, "axis"))
-    return svg(y, parts, title)
+    return svg(y, parts, title, _NARROW)
 
 
 def stacked(rows: Mapping[str, Sequence[float]], names: Sequence[str], *, most: float) -> str:
     """Return stacked horizontal bars of bytes, with the share of each part if it fits."""
     height, gap, top = 18.0, 8.0, 4.0
     left = margin_for(rows)
-    scale = (WIDTH - left - 80) / most
+    scale = (_NARROW - left - 80) / most
     parts, y = [], top
     for label, values in rows.items():
         parts.append(text(left - 6, y + 13, shortened(label, left - 12), "end"))
@@ -239,7 +243,7 @@ def stacked(rows: Mapping[str, Sequence[float]], names: Sequence[str], *, most: 
             x += width
         parts.append(text(x + 5, y + 13, f"{total / 1e9:.0f} GB", "small"))
         y += height + gap
-    return svg(y, parts, "bytes by locality")
+    return svg(y, parts, "bytes by locality", _NARROW)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,9 +54,9 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower())
 
 
-_UNIT = r"(?:%|&plusmn;|±|to|[A-Za-zµ]{1,5}(?:/[A-Za-z]{1,5})?)"
-_NUMBER = r"[-+]?[0-9][0-9.,]*"
-_FIGURES = re.compile(rf"{_NUMBER}(?: ?(?:{_UNIT}|{_NUMBER}))*(?: ?{_UNIT})?")
+_UNIT = r"(?:%|&plusmn;|±|\||to|[A-Za-zµ]{1,5}(?:/[A-Za-z]{1,5})?)"
+_NUMBER = r"\(?[-+]?[0-9][0-9.,]*"
+_FIGURES = re.compile(rf"{_NUMBER}(?: ?(?:{_UNIT}|{_NUMBER})\)?)*")
 
 
 def _is_numeric(cells: Iterable[str]) -> bool:
@@ -143,6 +143,7 @@ nav ul,.legend{{list-style:none;margin:.6em 0;padding:0;display:flex;flex-wrap:w
 .legend i,.legend svg{{flex:none;width:13px;height:13px;border-radius:3px;display:inline-block}}
 h1,h2,h3,h4,p,li,td.long,td.numbers{{overflow-wrap:anywhere}}
 .wide,.chart{{overflow-x:auto}} .chart svg{{width:100%;min-width:760px;height:auto;display:block}}
+.chart.fits svg{{min-width:0;max-width:680px}}
 table{{border-collapse:collapse;font-size:.88em;font-variant-numeric:tabular-nums;width:100%}}
 th,td{{text-align:left;vertical-align:top;padding:.35em .7em .35em 0;
 border-bottom:1px solid var(--line)}}
@@ -151,7 +152,7 @@ td{{white-space:nowrap}} td.long,td.numbers{{white-space:normal}}
 td.long{{min-width:17em}} td.numbers{{min-width:11em}}
 th.n,td.n{{text-align:right}} .n+:not(.n){{padding-left:1.2em}}
 td.n:last-child,th.n:last-child{{padding-right:0}}
-th{{color:var(--soft);font-weight:600}}
+th{{color:var(--soft);font-weight:600;vertical-align:bottom}}
 .aside{{color:var(--soft);font-size:.92em}} .published{{color:var(--pub)}}
 .published::before{{content:"paper "}}
 .mark{{font-weight:600;white-space:nowrap}} .mark.yes{{color:var(--yes)}}
@@ -172,8 +173,8 @@ polyline{{fill:none;stroke-width:2}} polyline.best{{stroke-width:3.5}}
 .ideal-share,.ideal-alone{{stroke:var(--fg);stroke-width:2}} .ideal-alone{{stroke-dasharray:2 2}}
 .legend .bshare,.legend .balone{{height:0;border-top:2px solid var(--fg);border-radius:0}}
 .legend .balone{{border-top-style:dotted}}
-@media (max-width:700px){{.wide td:first-child{{white-space:normal;max-width:42vw}}
-.claims .wide td:first-child{{max-width:none}} .claims thead{{display:none}}
+@media (max-width:700px){{.wide td:first-child{{white-space:normal;min-width:8.5em;max-width:42vw}}
+.claims .wide td:first-child{{min-width:0;max-width:none}} .claims thead{{display:none}}
 .claims td{{display:block;border:0;padding:.1em 0}}
 .claims td.mine{{border-bottom:1px solid var(--line);padding-bottom:.6em;margin-bottom:.6em}}
 .claims td.theirs::before{{content:"published: ";color:var(--soft)}}

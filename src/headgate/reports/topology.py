@@ -111,7 +111,7 @@ def uses_of(topology: Topology, load: Floats | None) -> Floats | None:
 
 def _tree_lines(tree: Tree, occupancy: Occupancy, uses: Floats | None) -> list[str]:
     """Return a line per vertex, down to the level whose vertices are rows of symbols."""
-    level = row_level(tree)
+    level = _row_level(tree)
     shown = [
         v
         for v in range(tree.vertices)
@@ -136,7 +136,7 @@ def _tree_lines(tree: Tree, occupancy: Occupancy, uses: Floats | None) -> list[s
     return lines
 
 
-def row_level(tree: Tree) -> int:
+def _row_level(tree: Tree) -> int:
     """Return the level whose vertices are rows: that of nodes, or one above with few vertices."""
     names = tree.level_names
     level = names.index("node") if "node" in names else int(tree.level.max()) - 1

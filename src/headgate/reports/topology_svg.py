@@ -12,10 +12,13 @@ import numpy as np
 from headgate.base.text import visible
 from headgate.model.topology import Floats, Mesh, Tree
 from headgate.reports import colours
-from headgate.reports.topology import Occupancy, row_level, short, tree_of, uses_of
+from headgate.reports.topology import Occupancy, short, tree_of, uses_of
 
 _WIDTH, _MARGIN = 960.0, 12.0
 _INSIDE = _WIDTH - 2 * _MARGIN
+_SIZE = "width:100%;min-width:720px;max-width:1440px;height:auto"
+"""As wide as the window; on a phone it scrolls, so that names can be read."""
+
 _LETTER = 6.6  # width of a letter, at most on average
 _LEVEL, _LINK, _BETWEEN = 26.0, 4.0, 18.0
 _LEAST_CELL, _MOST_CELL, _MOST_STEP = 16.0, 120.0, 64.0
@@ -34,7 +37,7 @@ def as_svg(occupancy: Occupancy, load: Floats | None = None) -> str:
     words = f"Topology with {occupancy.free(0, topology.leaves)} and the jobs on the others"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {bottom:g}" '
-        f'width="100%" style="max-width:{1.5 * _WIDTH:g}px" role="img" aria-labelledby="name" '
+        f'width="{_WIDTH:g}" height="{bottom:g}" style="{_SIZE}" role="img" aria-labelledby="name" '
         'font-family="system-ui,DejaVu Sans,sans-serif" font-size="11">'
         f'<title id="name">{escape(words)}</title>{colours.hatches(body)}'
         f'<rect width="{_WIDTH:g}" height="{bottom:g}" fill="#fff"/>{body}</svg>\n'
@@ -81,7 +84,7 @@ def _cell(tree: Tree, occupancy: Occupancy) -> float:
 
     Names of jobs are in the legend, too: they count if all leaves fit beside each other.
     """
-    level, wanted = row_level(tree), _LEAST_CELL
+    level, wanted = _node_level(tree), _LEAST_CELL
     inner = tree.end > np.arange(tree.vertices) + 1
     for v in np.flatnonzero((tree.level == level) | ((tree.level > level) & inner)):
         leaves = int(tree.end_leaf[v] - tree.first_leaf[v])
@@ -92,9 +95,15 @@ def _cell(tree: Tree, occupancy: Occupancy) -> float:
     return min(_MOST_CELL, wanted)
 
 
+def _node_level(tree: Tree) -> int:
+    """Return the level of nodes, whose GPUs stay beside each other; else the one above leaves."""
+    names = tree.level_names
+    return names.index("node") if "node" in names else max(int(tree.level.max()) - 1, 0)
+
+
 def _band_ends(tree: Tree, most: int) -> list[int]:
     """Return the ends of bands of at most so many leaves: whole rows, or parts of longer ones."""
-    level = row_level(tree)
+    level = _node_level(tree)
     ends, first = list[int](), 0
     for v in range(tree.vertices):
         if tree.level[v] != level and tree.end[v] != v + 1:

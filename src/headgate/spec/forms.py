@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from headgate.model import Task, result_id, result_ids
 
-_MOST = 1_000_000
+MOST_TASKS = 1_000_000
+"""Tasks of a job, shards that they read, and results that its `reduce` tasks read, at most."""
 
 
 def excess(groups: int, *, width: int = 1, iterations: int = 0, merges: int = 0) -> str:
@@ -23,12 +24,14 @@ def excess(groups: int, *, width: int = 1, iterations: int = 0, merges: int = 0)
     shards = groups * width * max(1, iterations)
     tasks = (groups + 1) * iterations if iterations else groups
     reads = (1 if iterations else groups) * merges
-    if tasks > _MOST:
-        return f"these are {tasks} tasks, and a job has at most {_MOST}"
-    if shards > _MOST:
-        return f"its tasks read {shards} shards, and those of a job read at most {_MOST}"
-    if reads > _MOST:
-        return f"its reduce tasks read {reads} results, and those of a job read at most {_MOST}"
+    if tasks > MOST_TASKS:
+        return f"these are {tasks} tasks, and a job has at most {MOST_TASKS}"
+    if shards > MOST_TASKS:
+        return f"its tasks read {shards} shards, and those of a job read at most {MOST_TASKS}"
+    if reads > MOST_TASKS:
+        return (
+            f"its reduce tasks read {reads} results, and those of a job read at most {MOST_TASKS}"
+        )
     return ""
 
 

@@ -147,6 +147,9 @@ class Tasks(Shape):
     count: Annotated[Positive | None, Field(description="number of tasks, which read no data")] = (
         None
     )
+    first_index: Annotated[
+        Count, Field(description="with `count`: the index of its first task")
+    ] = 0
     wavefront: Annotated[Wavefront | None, Field(description="one task per cell of a grid")] = None
     max_running: MaxRunning = None
     iterations: Annotated[
@@ -382,6 +385,9 @@ def _check_number(document: Document, tasks: Tasks) -> None:
     elif tasks.for_each is None and tasks.count is None and tasks.wavefront is None:
         hint = "name the data to make one task per shard of, or give a 'count'"
         document.add(("tasks", "for_each"), "is missing", hint)
+    if "first_index" in document.data["tasks"] and tasks.count is None:
+        hint = "the indices of other tasks begin at 0"
+        document.add(("tasks", "first_index"), "goes with 'count'", hint)
 
 
 def _check_pattern(document: Document, job: JobFile, tasks: Tasks) -> None:

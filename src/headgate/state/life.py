@@ -36,9 +36,10 @@ class JobState(IntEnum):
 
 _T = TaskState
 TASK_MOVES: dict[TaskState, tuple[TaskState, ...]] = {
-    _T.HELD: (_T.BLOCKED, _T.WAITING, _T.CANCELLED),
+    # FINISHED from here and WAITING: a slot that its owner needs no more
+    _T.HELD: (_T.BLOCKED, _T.WAITING, _T.CANCELLED, _T.FINISHED),
     _T.BLOCKED: (_T.WAITING, _T.HELD, _T.CANCELLED),
-    _T.WAITING: (_T.STARTING, _T.BLOCKED, _T.CANCELLED),
+    _T.WAITING: (_T.STARTING, _T.BLOCKED, _T.CANCELLED, _T.FINISHED),
     _T.STARTING: (_T.RUNNING, _T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     _T.RUNNING: (_T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     # waits again when its job continues; FINISHED when it ended before the stop arrived
@@ -53,7 +54,7 @@ TASK_MOVES: dict[TaskState, tuple[TaskState, ...]] = {
 
 _J = JobState
 JOB_MOVES: dict[JobState, tuple[JobState, ...]] = {
-    _J.QUEUED: (_J.ACTIVE, _J.CANCELLED),
+    _J.QUEUED: (_J.ACTIVE, _J.CANCELLED, _J.FINISHED),
     _J.ACTIVE: (_J.FINISHED, _J.STOPPING),
     _J.STOPPING: (_J.FAILED, _J.CANCELLED),
     _J.FINISHED: (),

@@ -21,6 +21,7 @@ import math
 
 from headgate.base.column import Column
 from headgate.model import Job, Task
+from headgate.model.gpu_models import words_of
 from headgate.state.tables import RuntimeClassTable, grow
 from headgate.state.view import Names
 
@@ -63,10 +64,13 @@ def classes_of(
 def _kind(job: Job, task: Task, read_bytes: float) -> _Key:
     """Return the key of a task's kind: what its job runs, its GPUs, its stage, its size of input.
 
-    Sizes are grouped by powers of two; results of earlier tasks, still unknown, count as 0.
+    Sizes are grouped by powers of two; results of earlier tasks, still unknown, count as 0. Tasks
+    for certain models of GPUs are of another kind than those for others, or for all.
     """
     whose = job.runtime_class or (job.id,)
-    return (whose, task.gpus, bool(task.after), int(read_bytes).bit_length())
+    key = (whose, task.gpus, bool(task.after), int(read_bytes).bit_length())
+    models = sorted({"".join(words_of(model)) for model in task.gpu_models})
+    return (*key, "|".join(models)) if models else key
 
 
 def _group(names: Names, learnt: Learnt, job: Job, width: int) -> int:

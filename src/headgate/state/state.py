@@ -354,15 +354,13 @@ class State(View):
 
     def _demands(self, job: Job) -> list[int]:
         """Return the row of each task's demand, built once for equal needs of the job."""
-        rows: dict[tuple[object, ...], int] = {}
-        found = []
+        rows, found = dict[tuple[object, ...], int](), list[int]()
         for t in job.tasks:
             needs = (t.gpus, t.gpu_milli, t.gpu_memory_bytes, t.cpus, t.memory_bytes, t.custom,
                      t.gpu_models, t.nodes, t.exclude)  # fmt: skip
-            row = rows.get(needs)
-            if row is None:
-                row = rows[needs] = self.names.demand(t.demand)
-            found.append(row)
+            if needs not in rows:
+                rows[needs] = self.names.demand(t.demand)
+            found.append(rows[needs])
         return found
 
     def _reads_of(self, task: Task) -> tuple[int, ...]:

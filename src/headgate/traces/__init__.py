@@ -1,4 +1,4 @@
-"""Recorded workloads: job histories in Parquet, checked, and read in order of time."""
+"""Recorded workloads: job histories in Parquet or as text, checked, and read in order of time."""
 
 from headgate.traces.columns import TraceOptions
 from headgate.traces.parquet import TraceFile, open_trace, read_trace

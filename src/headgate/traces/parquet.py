@@ -1,4 +1,4 @@
-"""Reads a job history from a Parquet file: one row per job."""
+"""Reads a job history from a file: one row per job."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from headgate.traces.columns import (
     as_text,
     faults,
 )
+from headgate.traces.texts import is_text, text_history
 from headgate.traces.trace import BATCH_ROWS, Trace, TraceJob
 
 _BUFFER_BYTES = 1 << 18  # of a column's pages, read ahead
@@ -32,7 +33,7 @@ _BUFFER_BYTES = 1 << 18  # of a column's pages, read ahead
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TraceFile:
-    """The jobs of a Parquet file that was checked; read in batches at every request.
+    """The jobs of a file that was checked; read in batches at every request.
 
     A file whose rows are not in order of time is read whole each time, and sorted. `jobs` counts
     the selected ones.
@@ -45,6 +46,8 @@ class TraceFile:
     texts: Mapping[str, str]  # optional columns of text, by attribute of a job
     options: TraceOptions
     _version: tuple[int, ...] = field(repr=False)  # of the file that was checked
+    notes: tuple[str, ...] = ()  # on what was left out of a history of text
+    _content: pa.Buffer | None = field(default=None, repr=False)  # of one, as Parquet
 
     def __len__(self) -> int:
         return self.jobs
@@ -65,7 +68,7 @@ class TraceFile:
         return self._trace([*self._batches()])
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        with _opened(self.path) as file:
+        with _opened(self.path, self._content) as file:
             if _version(self.path) != self._version:
                 problem = Problem(
                     path=str(self.path),
@@ -98,23 +101,27 @@ class TraceFile:
 
 
 def read_trace(path: Path, options: TraceOptions | None = None) -> Trace:
-    """Return the jobs of a Parquet file, all in memory; see `open_trace`."""
+    """Return the jobs of a file, all in memory; see `open_trace`."""
     return open_trace(path, options).read()
 
 
 def open_trace(path: Path, options: TraceOptions | None = None) -> TraceFile:
-    """Check a Parquet file of jobs, in batches, and return it; raise SpecError with every problem.
+    """Check a file of jobs, in batches, and return it; raise SpecError with every problem.
 
-    The error's code is `missing_file` or `bad_trace`; rows in it count from 0. Eight bytes a job
-    are held during the check. All rows are checked, those that are not selected too.
+    It is Parquet, or text (`traces.texts`), which is read into memory. The error's code is
+    `missing_file` or `bad_trace`; rows of Parquet count from 0. Eight bytes a job are held during
+    the check. All rows are checked, those that are not selected too.
     """
     options = options or TraceOptions()
     if not path.exists():
         problem = Problem(
-            path=str(path), problem="no such file", hint="name a Parquet file of jobs"
+            path=str(path),
+            problem="no such file",
+            hint="name a file of jobs: Parquet, CSV, or the output of sacct",
         )
         raise SpecError([problem], code="missing_file")
-    with _opened(path) as file:
+    content, notes = text_history(path) if is_text(path) else (None, ())
+    with _opened(path, content) as file:
         version = _version(path)
         schema = file.schema_arrow
         wrong = dict(faults(schema, options))
@@ -143,6 +150,8 @@ def open_trace(path: Path, options: TraceOptions | None = None) -> TraceFile:
         texts=texts.used(schema),
         options=options,
         _version=version,
+        notes=notes,
+        _content=content,
     )
 
 
@@ -153,11 +162,12 @@ def _readable(schema: pa.Schema, options: TraceOptions, wrong: Container[str]) -
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[pq.ParquetFile]:
-    """Open a file; what cannot be read of it, now or later, is a SpecError."""
+def _opened(path: Path, content: pa.Buffer | None) -> Iterator[pq.ParquetFile]:
+    """Open a file, or its content; what cannot be read of it, now or later, is a SpecError."""
+    source = path if content is None else pa.BufferReader(content)
     try:
         with pq.ParquetFile(
-            path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES
+            source, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER_BYTES
         ) as file:
             yield file
     except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
