@@ -18,7 +18,7 @@ from headgate.engine import Engine
 from headgate.journal import Archive
 from headgate.live.marker import Marker, look
 from headgate.live.probe import GpuReport, NodeReport
-from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
+from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, RunId, Shard
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.draining import drain_request, resume_request
@@ -170,6 +170,9 @@ class ScriptedController:
 
     def now(self) -> float:
         return self.clock
+
+    def log_path(self, run: RunId, node: str) -> str:
+        return f"/nodes/{node}/logs/{run.job}/{run.ordinal}.{run.attempt}.log"
 
     def info(self) -> Mapping[str, Any]:
         bandwidth = asdict(self.engine.state.bandwidth)

@@ -23,12 +23,13 @@ from tests.live.conftest import ME, TOKEN, command, launch_of, until
 
 from headgate.api.packing import package_of
 from headgate.live import kept, prepared
-from headgate.live.executor import Executor, log_path, token_path
+from headgate.live.executor import Executor, token_path
 from headgate.live.flight import ShardServer
 from headgate.live.kept import sweep
 from headgate.live.packages import package_shard
 from headgate.live.private import make_traversable
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.run_logs import log_path
 from headgate.live.store import ShardStore
 from headgate.model import ProgramType, RunEnvironment, RunId, Stage
 from headgate.protocol import FailureKind

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MOST_NAMED = 5
 
 
-def need_one_target(result: Path | None, files: Path | None) -> None:
+def need_one_target(result: str | None, files: Path | None) -> None:
     """Raise SpecError `usage` if places for both a result and files are given."""
     if result is not None and files is not None:
         problem = Problem(path="--files", problem="does not go with --output", hint="call it twice")

@@ -19,6 +19,7 @@ from headgate.base.text import indented, visible, visible_values
 from headgate.base.units import format_seconds
 from headgate.cli import tables
 from headgate.cli.errors import OUTSIDE
+from headgate.cli.times import in_local_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -172,10 +173,11 @@ def print_wrapped(text: str) -> None:
 def sentence(reason: str | None) -> str | None:
     """Return the text of a reason without its code: `BehindHead(behind a; ...)` is `behind a; ...`.
 
-    Codes are for programs, the text for people.
+    Codes are for programs, the text for people, with times in their time zone.
     """
     match = None if reason is None else _REASON.fullmatch(reason)
-    return reason if match is None else match[1]
+    text = reason if match is None else match[1]
+    return None if text is None else in_local_time(text)
 
 
 def verdict(holds: bool | None, claim: str, **numbers: str) -> str:

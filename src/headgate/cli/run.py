@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,7 @@ from headgate.cli import output, tables
 from headgate.cli.command_options import JobOptions, with_job_options
 from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.kept_files import show_kept
-from headgate.cli.logs import writer
+from headgate.cli.logs import LabelledLines, writer
 from headgate.cli.programs import command_of
 from headgate.cli.settings import FormatOption, Settings, StateOption, settle
 
@@ -136,7 +136,7 @@ def _follow(
     """
     line = _PendingLine(client, job, hidden=settings.as_json or not sys.stderr.isatty())
     write = writer(sys.stderr if settings.as_json else None)
-    labelled = _Labelled(write) if tasks > 1 else None
+    labelled = LabelledLines(write) if tasks > 1 else None
     try:
         for ordinal, text in following.interleaved(client, job, tasks):
             if not text:
@@ -183,24 +183,3 @@ class _PendingLine:
         if self._shown:
             self._shown = ""
             print(_CLEAR, end="", file=sys.stderr, flush=True)
-
-
-class _Labelled:
-    """Writes whole lines of several tasks, each after the number of its task."""
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write, self._begun = write, dict[int, str]()
-
-    def write(self, ordinal: int, text: str) -> None:
-        """Write the lines of a task that are complete."""
-        *lines, rest = (self._begun.get(ordinal, "") + text).split("\n")
-        self._begun[ordinal] = rest
-        for line in lines:
-            self._write(f"{ordinal}: {line}\n")
-
-    def end(self) -> None:
-        """Write the last lines, which have no end."""
-        for ordinal, rest in self._begun.items():
-            if rest:
-                self._write(f"{ordinal}: {rest}\n")
-        self._begun.clear()
