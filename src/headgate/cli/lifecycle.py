@@ -195,7 +195,6 @@ def up(
     controller. Where nodes run without a controller, starts it; it continues from the journal.
     """
     settings = settle(state, fmt)
-    gpu_bytes = None if gpu_memory is None else memory_bytes(gpu_memory, "--gpu-memory")
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
     connections = None if topology is None else _topology_text(topology)
     with _progress(settings, "starting") as show_progress:
@@ -204,7 +203,7 @@ def up(
             nodes=nodes,
             gpus=gpus,
             racks=racks,
-            gpu_memory_bytes=gpu_bytes,
+            gpu_memory_bytes=memory_bytes(gpu_memory, "--gpu-memory"),
             gpu_model=gpu_model,
             policy=placed_by(policy, place),
             seed=seed,

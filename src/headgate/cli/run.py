@@ -63,14 +63,19 @@ def run(
             tasks = keys.get("num_nodes") or keys.get("count") or 1
             shown = dict[int, str]()
             view = _follow(client, job, tasks, settings, shown)
-    reason = f": {_unshown(view['message'], shown)}" if view["message"] else ""
     if settings.as_json:
         output.print_json(view)
-    elif view["state"] != "finished":
-        output.print_note(f"{job} {JOB_WORDS[view['state']]}{reason}")
-    if not settings.as_json:
-        show_kept(view)
+    else:
+        _print_end(view, shown)
     raise typer.Exit(OUTCOMES[view["state"]])
+
+
+def _print_end(view: View, shown: Mapping[int, str]) -> None:
+    """Print how a job ended, unless it finished, and which files of it are kept."""
+    if view["state"] != "finished":
+        reason = f": {_unshown(view['message'], shown)}" if view["message"] else ""
+        output.print_note(f"{view['id']} {JOB_WORDS[view['state']]}{reason}")
+    show_kept(view)
 
 
 def _submitted(client: Client, text: str, after: Sequence[str]) -> str:

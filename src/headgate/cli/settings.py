@@ -90,9 +90,10 @@ def size_bytes(text: str, option: str) -> int:
     return parsed(option, _size_bytes, text)
 
 
-def memory_bytes(text: str, option: str) -> int:
+def memory_bytes(text: str | None, option: str) -> int | None:
     """Return the bytes of memory that an option gives; as `size_bytes`, but bytes need a unit."""
-    return parsed(option, partial(_size_bytes, parse=parse_memory), text)
+    parse = partial(_size_bytes, parse=parse_memory)
+    return None if text is None else parsed(option, parse, text)
 
 
 def _size_bytes(text: str, parse: Callable[[str], int] = parse_size) -> int:
