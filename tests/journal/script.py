@@ -249,7 +249,6 @@ def _programs(t: _Script) -> None:
         inode=7,
     )
     keep = KeepFiles(include=("*.pt",), limit_bytes=5)
-    kinds = enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     stages = tuple(
         Stage(
             first=n,
@@ -262,7 +261,7 @@ def _programs(t: _Script) -> None:
             checkpoint="/shared/ckpt",
             first_index=3,
         )
-        for n, kind in kinds
+        for n, kind in enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     )
     tasks = (
         PARTIAL,
