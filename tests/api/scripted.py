@@ -18,7 +18,7 @@ from headgate.engine import Engine
 from headgate.journal import Archive
 from headgate.live.marker import Marker, look
 from headgate.live.probe import GpuReport, NodeReport
-from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, Shard
+from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, RunId, Shard
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.draining import drain_request, resume_request
@@ -87,7 +87,7 @@ class ScriptedController:
         self.results: dict[tuple[str, int], bytes] = {}
         self.files: dict[tuple[str, int], dict[str, bytes]] = {}
         self.kept: KeptFiles | None = None  # of runs that fail
-        self.damaged: dict[str, bytes] = {}  # files as they are sent
+        self.damaged: dict[str, bytes] = {}  # the content of files that is sent instead
         self.keys: dict[tuple[str, str], str] = {}
         self.pending: dict[str, dict[int, bytes]] = {}
         self.shards: dict[str, bytes] = {}
@@ -170,6 +170,9 @@ class ScriptedController:
 
     def now(self) -> float:
         return self.clock
+
+    def log_path(self, run: RunId, node: str) -> str:
+        return f"/nodes/{node}/logs/{run.job}/{run.ordinal}.{run.attempt}.log"
 
     def info(self) -> Mapping[str, Any]:
         bandwidth = asdict(self.engine.state.bandwidth)

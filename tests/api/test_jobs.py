@@ -32,7 +32,10 @@ def test_a_submitted_job_runs_and_returns_its_result(client: Client, controller:
     assert b"".join(client.result(job, 0)) == b"part"
     controller.end(job, 1, b"the whole result")
     view = client.job(job)
-    assert (view["state"], view["gpus"]) == ("finished", {"held": 0, "peak": 1})
+    assert (view["state"], view["gpus"]) == (
+        "finished",
+        {"held": 0, "peak": 1, "by_node": {"n0": [0]}},
+    )
     assert view["ended_at"] - view["started_at"] == 2.0
     assert b"".join(client.result(job, None)) == b"the whole result"
 

@@ -181,12 +181,12 @@ def test_jobs_prints_a_table(up: Any, job_file: Any, controller: Any) -> None:
         ["job-1", ME, "RUNNING", "0/2", "2", "1m30s", "-"],
     ]  # fmt: skip
     assert rows(up("jobs", "-o", "wide").out) == [
-        ["JOB", "NAME", "USER", "QUEUE", "PRIORITY", "STATE", "TASKS", "GPUS", "PEAK", "WAITED",
-         "RAN", "REASON"],
-        ["job-2", "gang", ME, "default", "0", "PENDING", "0/3", "0", "0", "1 min 30 s", "-",
+        ["JOB", "NAME", "USER", "QUEUE", "PRIORITY", "STATE", "TASKS", "GPUS", "PEAK", "NODES",
+         "WAITED", "RAN", "REASON"],
+        ["job-2", "gang", ME, "default", "0", "PENDING", "0/3", "0", "0", "-", "1 min 30 s", "-",
          "2 of 3 needed GPUs are free; starts when all its tasks fit together"],
-        ["job-1", "pair", ME, "default", "0", "RUNNING", "0/2", "2", "2", "0.0 s", "1 min 30 s",
-         "-"],
+        ["job-1", "pair", ME, "default", "0", "RUNNING", "0/2", "2", "2", "n0", "0.0 s",
+         "1 min 30 s", "-"],
     ]  # fmt: skip
 
 
@@ -228,27 +228,6 @@ def test_get_shows_copies_and_expiry_of_results(
     assert output.code == 102
     assert "expired on 1970-01-14 at 13:46:41 UTC, 2 d after its end" in output.err
     assert not (tmp_path / "result").exists()
-
-
-def test_get_shows_a_job_and_its_tasks(up: Any, pair: str, controller: Any) -> None:
-    controller.end(pair, 0, b"", after_s=2.0)
-    assert up("get", pair).out == (
-        "Job: job-1 (pair)\n"
-        f"User: {ME}\n"
-        "Queue: default, priority 0\n"
-        "State: RUNNING\n"
-        "Tasks: 2 (1 RUNNING, 1 COMPLETED)\n"
-        "GPUs: 1 allocated (peak 2)\n"
-        "Waited: 0.0 s\n"
-        "Ran: 2.0 s\n"
-        "\n"
-        "TASK  STATE      NODE  GPU IDS  RUNS  FAILURES  RAN\n"
-        "   0  COMPLETED  n0          -     1         0  2.0 s\n"
-        "   1  RUNNING    n0          1     1         0  -\n"
-    )
-    view = up("get", pair, "-o", "json").json
-    assert [task["state"] for task in view["task_list"]] == ["finished", "running"]
-    assert up("get", pair, "--task", "7", "-o", "json").error["code"] == "not_found"
 
 
 def test_results_are_fetched_after_the_task_has_finished(
@@ -484,7 +463,7 @@ def test_watching_shows_every_change_until_ctrl_c(up: Any, controller: Any) -> N
     controller.submit(PAIR, user="ann", key=None)
     assert json.loads(watching.stdout.readline())["jobs"][0]["id"] == "job-1"
     watching.send_signal(signal.SIGINT)
-    assert watching.wait(30) == 130
+    assert watching.wait(30) == 0
     watching.communicate()
 
 

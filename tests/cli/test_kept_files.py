@@ -140,7 +140,7 @@ def test_files_that_stay_on_a_node_are_a_warning_with_node_and_directory(
 def test_the_end_of_a_job_says_how_to_get_its_files(
     up: Any, job_file: Any, controller: Any
 ) -> None:
-    """Also where it fails; nothing is said of a job that has left none."""
+    """Also where it fails; nothing is printed of a job that has left none."""
 
     controller.on_launch = lambda _: "it broke"
     left = KeptFiles(files=1, size_bytes=41 << 20)

@@ -56,6 +56,21 @@ def test_a_failed_program_is_not_repeated_and_ends_run_with_100(up: Any, control
     assert len(controller.launches) == 1
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_the_end_of_a_log_is_not_printed_again_with_the_reason_of_a_failure(
+    up: Any, controller: Any, nodes: int
+) -> None:
+    message = "the command ended with exit status 3\nlate\nlater"
+    writes(controller, "early\nlate\nlater\n", message)
+    output = up("run", "--nodes", str(nodes), "--", "false")
+    assert output.out.count("later") == nodes
+    assert all(line.endswith(("early", "late", "later")) for line in output.out.splitlines())
+    assert "exit status 3" in output.err
+    assert "late" not in output.err
+    writes(controller, "early\n", "the node has no disk\nleft on it")
+    assert "left on it" in up("run", "--", "false").err, "that is no part of its log"
+
+
 def test_as_json_the_job_is_on_stdout_and_the_output_on_stderr(up: Any, controller: Any) -> None:
     writes(controller, "hello\n")
     output = up("run", "-o", "json", "--", "true")

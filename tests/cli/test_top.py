@@ -70,3 +70,11 @@ def test_simulation_reports_its_links(headgate: Any, tmp_path: Path) -> None:
     assert "mean diameter" in text
     assert "6.00 hops" in text
     assert "LINK" in text
+
+
+def test_top_shows_nodes_and_running_jobs_where_none_communicates(up: Any, controller: Any) -> None:
+    controller.submit("{run: train}", user="ann", key=None)
+    lines = [line.split() for line in up("top").out.splitlines()]
+    assert lines[1][:4] == ["n0", "UP", "1/2", "75%"]
+    assert lines[2][:3] == ["n1", "UP", "0/2"]
+    assert lines[-1][:3] == ["job-1", "ann", "RUNNING"]

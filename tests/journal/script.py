@@ -238,16 +238,18 @@ def _cluster(t: _Script) -> None:
     t.give(NodeReported(at=t.at, node="m0", cpus_milli=1500, memory_bytes=1 << 30, gpus=use))
 
 
+ENVIRONMENT = RunEnvironment(
+    package="p1",
+    pip=("numpy",),
+    venv="/venv",
+    setup=("module load cuda",),
+    directory="/home/a/proj",
+    inode=7,
+)
+
+
 def _programs(t: _Script) -> None:
     """Jobs that declare everything; they stay queued, or wait."""
-    environment = RunEnvironment(
-        package="p1",
-        pip=("numpy",),
-        venv="/venv",
-        setup=("module load cuda",),
-        directory="/home/a/proj",
-        inode=7,
-    )
     keep = KeepFiles(include=("*.pt",), limit_bytes=5)
     stages = tuple(
         Stage(
@@ -276,7 +278,7 @@ def _programs(t: _Script) -> None:
         priority=3,
         retries=5,
         program=Program(
-            stages=stages, envs={"LR": "0.1"}, environment=environment, keep_files=keep
+            stages=stages, envs={"LR": "0.1"}, environment=ENVIRONMENT, keep_files=keep
         ),
         runtime_class="train",
         submission_key="key-1",
@@ -308,7 +310,7 @@ def _ends(t: _Script) -> None:
     kept = KeptFiles(
         files=2, size_bytes=30, left=1, left_bytes=90, skipped=3, directory="/var/hg/n1/files"
     )
-    usage = Usage(read_bytes=(1, 2, 3), read_s=0.5, kept=kept)
+    usage = Usage(read_bytes=(1, 2, 3), read_s=0.5, exit_status=-9, kept=kept)
     for kind in FailureKind:
         t.job(f"fails-{kind}", Task(), retries=0)
         t.starts(f"fails-{kind}", ("m0", (0,)))

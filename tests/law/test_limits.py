@@ -28,6 +28,7 @@ SKIPS_ALLOWED: dict[str, tuple[int, str]] = {
     "tests/live/test_reproduce_live.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_store.py": (1, "a full disk is a mount, which not every machine allows"),
     "tests/live/test_control_groups.py": (2, "control groups, of either version, need root"),
+    "tests/live/test_run_files.py": (1, "devices, and files of other users, need root"),
     "tests/live/test_run_limits.py": (1, "control groups, which not every machine allows"),
     "tests/live/test_system_mpi.py": (2, "network namespaces need root; Open MPI is optional"),
     "tests/live/test_system_ray_libraries.py": (1, "libraries are large: make test-ray"),

@@ -123,6 +123,18 @@ def test_command_that_a_signal_ends_fails_with_its_name(run: Any, number: int, n
         OutcomeKind.FAILED,
         f"the command was ended by {name}",
     )
+    assert outcome.usage.exit_status == -number
+
+
+def test_outcomes_have_the_exit_status_of_the_program(run: Any, tmp_path: Path) -> None:
+    called = _function(tmp_path, "sys.exit(4)")
+
+    async def steps(executor: Executor) -> list[OutcomeRecord]:
+        programs = (command("exit 3"), command("true"), called)
+        return [(await _outcomes(executor, launch_of(n, program=p)))[0]
+                for n, p in enumerate(programs)]  # fmt: skip
+
+    assert [outcome.usage.exit_status for outcome in run(steps)] == [3, 0, 4]
 
 
 def test_message_of_a_failure_is_bounded(run: Any, tmp_path: Path) -> None:

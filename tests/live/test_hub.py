@@ -20,8 +20,9 @@ import psutil
 import pytest
 from tests.live.conftest import command
 
-from headgate.live.executor import Executor, log_path
+from headgate.live.executor import Executor
 from headgate.live.records import GangRecord, LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.run_logs import log_path
 from headgate.model import Demand, Launch, RunId
 from headgate.protocol import FailureKind
 

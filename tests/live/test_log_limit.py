@@ -11,9 +11,10 @@ import pytest
 from tests.live.conftest import command, launch_of
 
 from headgate.live import log_limit
-from headgate.live.executor import Executor, log_path
+from headgate.live.executor import Executor
 from headgate.live.log_limit import read_from, trim
 from headgate.live.records import OutcomeKind
+from headgate.live.run_logs import log_path
 from headgate.model import RunId
 
 LIMIT = 1 << 20

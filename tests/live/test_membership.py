@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,28 @@ def test_node_that_cannot_be_added_does_not_prevent_others_from_joining_once(
     joins = [event.node.id for event in bed.events if isinstance(event, NodeJoined)]
     assert joins == ["n0"]
     assert "n9 could not be added" in caplog.text
+
+
+def test_first_look_is_over_when_the_nodes_that_are_there_have_joined(bed: _Bed) -> None:
+    """The scaling waits for that: its floor would order nodes in place of those that join."""
+    answers = asyncio.Event()
+
+    async def late() -> AgentReport:
+        await answers.wait()
+        return replace(_report(), node="n1")
+
+    async def story() -> None:
+        bed.there = [_member("n0", "first"), _member("n1", "second")]
+        bed.agents = {"n0": _Agent(_empty), "n1": _Agent(late)}
+        look = asyncio.create_task(bed.membership._look())
+        await asyncio.sleep(0.05)
+        assert not bed.membership.looked.is_set()
+        answers.set()
+        await look
+        assert bed.membership.looked.is_set()
+        assert len(bed.engine.state.live_nodes()) == 2
+
+    asyncio.run(story())
 
 
 def test_node_that_matches_the_state_makes_no_event(bed: _Bed) -> None:

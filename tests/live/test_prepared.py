@@ -23,12 +23,13 @@ from tests.live.conftest import ME, TOKEN, command, launch_of, until
 
 from headgate.api.packing import package_of
 from headgate.live import kept, prepared
-from headgate.live.executor import Executor, log_path, token_path
+from headgate.live.executor import Executor, token_path
 from headgate.live.flight import ShardServer
 from headgate.live.kept import sweep
 from headgate.live.packages import package_shard
 from headgate.live.private import make_traversable
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.run_logs import log_path
 from headgate.live.store import ShardStore
 from headgate.model import ProgramType, RunEnvironment, RunId, Stage
 from headgate.protocol import FailureKind
@@ -208,7 +209,9 @@ def test_runs_in_a_shared_directory_see_its_current_files_and_leave_what_they_wr
     lab.write(train_py="import os\nos.makedirs('ckpt'); open('ckpt/model.pt', 'w').write('one')\n")
     shared = {"directory": str(lab.project), "inode": lab.project.stat().st_ino}
     launch = lab.launch("python train.py && pwd > {output}", **shared)
-    finished(ends(launch))
+    (outcome,) = ends(launch)
+    finished([outcome])
+    assert outcome.usage.kept is None, "it stays where it is"
     assert (lab.project / "ckpt" / "model.pt").read_text() == "one"
     store = ShardStore(lab.root / "n0" / "shards")
     assert store.path("j/1").read_text() == f"{lab.project}\n"

@@ -24,9 +24,10 @@ from tests.live.conftest import command, launch_of
 
 from headgate.live import account, process, run_limits
 from headgate.live.control_groups import ControlGroup
-from headgate.live.executor import Executor, log_path
+from headgate.live.executor import Executor
 from headgate.live.records import GangRecord, LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.run_limits import RunLimits, account_processes, limits_of, machine_processes
+from headgate.live.run_logs import log_path
 from headgate.model import Demand, ProgramType, RayProgram, RunId, Stage
 
 pytestmark = root_only

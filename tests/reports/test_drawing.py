@@ -67,8 +67,8 @@ def test_spans_are_drawn_on_the_row_of_their_gpu_with_escaped_titles() -> None:
 
 def test_columns_of_figures_are_aligned_to_the_right() -> None:
     rows = [
-        ("fifo", "1,234.5 s", "2 min 40 s", "-", "12.0% <b>10%</b>", "64 GPUs, 6 jobs"),
-        ("7", "0.2 s", "3 h", "0.951 &plusmn; 0.020", "", "8 GPUs, 2 jobs"),
+        ("fifo", "1,234.5 s", "2 min 40 s", "-", "93.2 s (9.0 to 95.1)", "64 GPUs, 6 jobs"),
+        ("7", "0.2 s", "3 h", "0.951 &plusmn; 0.020", "+2.1 | 3.4", "8 GPUs, 2 jobs"),
     ]
     table = pages.grid([*"abcdef"], rows)
     assert re.findall(r'<th( class="n")?>', table) == ["", *[' class="n"'] * 4, ""]

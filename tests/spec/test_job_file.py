@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.model import Job, Launch, Program, ProgramType, Shard, Stage, Task
+from headgate.base.errors import SpecError
+from headgate.model import (
+    KEEP_ALL,
+    SLOT,
+    Job,
+    KeepFiles,
+    Launch,
+    Program,
+    ProgramType,
+    Shard,
+    Stage,
+    Task,
+)
 from headgate.spec import JobFile, expand, job_schema, load_job, warnings_for
 
 INTS = tuple(Shard(id=f"my-ints/{i}", size_bytes=100 + i) for i in range(3))
@@ -204,6 +216,28 @@ def test_running_limit_of_tasks_leaves_out_those_of_the_reduce() -> None:
 
 
 # The schema says the same as the models.
+
+
+def test_job_says_which_files_of_its_runs_are_kept() -> None:
+    """By default all, up to a limit; the slots of a lease keep none."""
+    keep = {
+        text: expanded(f"{{run: {run}, resources: {{gpus: 0}}{text}}}").program.keep_files
+        for run, text in (
+            ("x", ""),
+            ("x", ", keep_files: none"),
+            ("x", ", keep_files: {include: ['*.pt'], limit: 4GiB}"),
+            (SLOT, ", name: slots"),
+        )
+    }
+    patterns = KeepFiles(include=("*.pt",), limit_bytes=4 << 30)
+    assert list(keep.values()) == [KEEP_ALL, None, patterns, None]
+    with pytest.raises(SpecError) as caught:
+        load_job("{run: x, keep_files: {include: ['!'], limit: much, patterns: []}}")
+    assert {problem.path for problem in caught.value.problems} == {
+        "keep_files.include",
+        "keep_files.limit",
+        "keep_files.patterns",
+    }
 
 
 def test_schema_has_every_key_and_rejects_others() -> None:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from headgate.api import views
+from headgate.api import ran, views
 from headgate.api.controller import Controller
 from headgate.foresight.explain import ExplanationContext
 from headgate.journal import ArchivedJob, ArchivedTask, Part, Record
@@ -23,6 +23,7 @@ def record_of(snapshot: Snapshot, row: int) -> Record:
     ended_at = float(jobs.ended_at[row])
     expired_at = float(jobs.expired_at[row])
     view = views.job_view(snapshot, row, ended_at, ExplanationContext(snapshot, ()))
+    view = ran.whole_view(snapshot, row, view)
     archived = ArchivedJob(
         number=int(jobs.number[row]),
         job=replace(job, tasks=(), shards=()),
@@ -78,18 +79,26 @@ def archived_job(controller: Controller, snapshot: Snapshot, job: str) -> Archiv
 
 def list_view(job: ArchivedJob, now: float) -> View:
     """Return the view of a job in lists of jobs."""
-    view = views.as_of(job.view, now)
-    del view["results"]
-    view.pop("files", None)  # archives of earlier releases have none
-    return view
+    view = {"nodes": [], **views.as_of(job.view, now)}  # earlier releases kept no nodes
+    gpus = {name: view["gpus"][name] for name in ("held", "peak")}
+    return {key: view[key] for key in view if key not in ("results", "exit", "files")} | {
+        "gpus": gpus
+    }
 
 
 def full_view(job: ArchivedJob, now: float, *, default_keep_s: float | None) -> View:
     """Return a job with the retention of its results; see `views.results_view`."""
     keep_s = default_keep_s if job.job.keep_s is None else job.job.keep_s
     expiry = views.expiry_view(keep_s, job.ended_at, job.expired_at, now)
-    results = {**job.view["results"], **expiry}
-    return {"files": views.NO_FILES, **views.as_of(job.view, now), "results": results}
+    view = {"nodes": [], "exit": None, "files": views.NO_FILES, **views.as_of(job.view, now)}
+    view["gpus"] = {"by_node": {}, **view["gpus"]}  # earlier releases kept none of the three
+    view["command"] = ran.command_of(job.job.program)
+    return {**view, "results": {**job.view["results"], **expiry}}
+
+
+def task_view(task: ArchivedTask) -> View:
+    """Return the view of a task; earlier releases did not keep how its last run ended."""
+    return {"exit": 0 if task.view["state"] == "finished" else None, **task.view}
 
 
 def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:

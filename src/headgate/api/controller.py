@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from headgate.base.errors import Problem
 from headgate.journal import Archive
-from headgate.model import Dataset, Job, LogPiece
+from headgate.model import Dataset, Job, LogPiece, RunId
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats
 from headgate.ports import Policy
@@ -140,6 +140,10 @@ class Controller(Protocol):
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return a piece of a run's log from a byte offset on; of the last attempt by default."""
+        ...
+
+    def log_path(self, run: RunId, node: str) -> str:
+        """Return the file with the output of a run on its node."""
         ...
 
     def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ ENDED = ("finished", "failed", "cancelled")
 """States of jobs, and of tasks, that do not change any more."""
 
 _RESTART_S = 60.0  # of waiting for a controller to be restarted
+_STREAMS_MOST = 64  # of logs that are read at a time
 _PAUSES_S = (0.02, 0.3)  # between looks: it grows while nothing changes
 _T = TypeVar("_T")
 View = dict[str, Any]
@@ -160,6 +161,42 @@ def paused(pieces: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
             yield run, text
         else:
             pauses.wait()
+
+
+def all_followed(client: Client, job: str) -> Iterator[tuple[int, int, str]]:
+    """Yield (ordinal, attempt, text) while the tasks of a job write it, until the job ends.
+
+    Begins with the present runs. At most 64 tasks are followed at a time, in their order; those of
+    others come later, in full. Continues across restarts of the controller.
+    """
+    streams, over = dict[int, Iterator[tuple[int, str]]](), set[int]()
+    pauses = _Pauses()
+    while True:
+        tasks = despite_restart(lambda: client.tasks(job))
+        ended = all(task["state"] in ENDED for task in tasks)
+        for task in tasks:
+            ordinal = task["ordinal"]
+            begun = task["attempts"] and ordinal not in streams and ordinal not in over
+            if begun and len(streams) < _STREAMS_MOST:
+                run = task["attempts"]
+                streams[ordinal] = followed(client, job, ordinal, first=run, only=False)
+        if ended and not streams:
+            return
+        silent = True
+        for ordinal, pieces in tuple(streams.items()):
+            run, text = next(pieces, (0, None))
+            if text is None:
+                del streams[ordinal]
+                over.add(ordinal)
+            elif not text:
+                continue
+            else:
+                yield ordinal, run, text
+            silent = False
+        if silent:
+            pauses.wait()
+        else:
+            pauses.shorten()
 
 
 def interleaved(client: Client, job: str, tasks: int) -> Iterator[tuple[int, str]]:

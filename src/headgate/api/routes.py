@@ -9,7 +9,7 @@ from anyio import to_thread
 from fastapi import Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from headgate.api import archived, views
+from headgate.api import archived, ran, views
 from headgate.api.bodies import text_of
 from headgate.api.controller import Controller
 from headgate.api.deps import (
@@ -30,7 +30,7 @@ from headgate.api.deps import (
 from headgate.api.responses import EscapedJSON
 from headgate.api.status import archived_status, known_status
 from headgate.journal import ArchivedJob
-from headgate.model import Job, LogPiece
+from headgate.model import Job, LogPiece, RunId
 from headgate.state import JobState, Snapshot
 from headgate.state.lookup import job_row, known_row, task_row
 
@@ -152,8 +152,10 @@ def one_job(job: str, controller: ControllerDep, job_views: JobViewsDep, user: U
         return EscapedJSON(_readable(controller, past.job, view, user))
     row = job_row(snapshot, job)
     kept = views.results_view(snapshot, row, now, default_keep_s=keep_s)
-    (view,) = _job_views(controller, job_views, snapshot, [row], now, user)
-    return EscapedJSON({**view, "results": kept, "files": views.files_view(snapshot, row)})
+    named, (view,) = snapshot.job(row), job_views.of(snapshot, [row], now)
+    files = {"results": kept, "files": views.files_view(snapshot, row)}
+    view = {**ran.whole_view(snapshot, row, view), "command": ran.command_of(named.program)}
+    return EscapedJSON({**_readable(controller, named, view, user), **files})
 
 
 def _job_views(
@@ -189,11 +191,24 @@ def tasks(
     count = len(rows) if past is None else past.task_count
     start = page_start(cursor, count) or 0
     if past is not None:
-        page = [task.view for task in controller.archive.tasks(past, start, limit)]
+        kept = past.expired_at is None
+        page = [archived.task_view(t) for t in controller.archive.tasks(past, start, limit)]
     else:
+        kept = views.are_kept(snapshot, job_row(snapshot, job))
         page = [views.task_view(snapshot, row) for row in rows[start : start + limit]]
     after = str(start + limit) if start + limit < count else None
-    return EscapedJSON({"tasks": page, "next": after})
+    return EscapedJSON({"tasks": _with_logs(controller, job, page, kept=kept), "next": after})
+
+
+def _with_logs(controller: Controller, job: str, tasks: list[Body], *, kept: bool) -> list[Body]:
+    """Return views of tasks with the log files of their last runs, null without one."""
+    found = []
+    for task in tasks:
+        run = RunId(job, task["ordinal"], task["attempts"])
+        has_log = kept and run.attempt and task["node"] is not None
+        path = controller.log_path(run, task["node"]) if has_log else None
+        found.append({**task, "log": path})
+    return found
 
 
 @router.get("/jobs/{job}/tasks/{ordinal}")
@@ -202,9 +217,13 @@ def one_task(job: str, ordinal: PathOrdinal, controller: ControllerDep) -> Escap
     snapshot = controller.snapshot()
     past = archived.archived_job(controller, snapshot, job)
     if past is not None:
-        return EscapedJSON(controller.archive.task(past, ordinal).view)
-    row = task_row(snapshot, job_row(snapshot, job), ordinal)
-    return EscapedJSON(views.task_view(snapshot, row))
+        view = archived.task_view(controller.archive.task(past, ordinal))
+        kept = past.expired_at is None
+    else:
+        row = job_row(snapshot, job)
+        view = views.task_view(snapshot, task_row(snapshot, row, ordinal))
+        kept = views.are_kept(snapshot, row)
+    return EscapedJSON(_with_logs(controller, job, [view], kept=kept)[0])
 
 
 @router.delete("/jobs/{job}/slots")

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from headgate.api import ran
 from headgate.api.status import with_status
 from headgate.base.errors import Problem, SpecError
 from headgate.base.states import JOB_WORDS, PENDING
@@ -132,6 +133,7 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
             "held": amount_of(jobs.held_gpus_milli[row]),
             "peak": amount_of(jobs.peak_gpus_milli[row]),
         },
+        "nodes": ran.nodes_of(snapshot, row),
         "read_bytes": {
             "node": jobs.read_node_bytes[row],
             "rack": jobs.read_rack_bytes[row],
@@ -166,11 +168,12 @@ def _working_dir(environment: RunEnvironment) -> View | None:
 def without_message(view: View) -> View:
     """Return the view of a job for users who may not read its logs, which its message quotes.
 
-    Nor do they learn the names of its user's directories.
+    Nor do they learn its command, and the names of its user's directories.
     """
     hidden = "permission denied: only the owner can read the message"
     message = {"message": hidden} if view["message"] else {}
-    return {**view, "working_dir": None, **message}
+    command = {"command": None} if "command" in view else {}
+    return {**view, "working_dir": None, **command, **message}
 
 
 def results_view(snapshot: Snapshot, row: int, now: float, *, default_keep_s: float | None) -> View:
@@ -223,11 +226,16 @@ def _result_rows(snapshot: Snapshot, job: int) -> Iterator[int]:
                 yield shard_row
 
 
+def are_kept(snapshot: Snapshot, job: int) -> bool:
+    """Return whether the results and logs of a job have not expired."""
+    return math.isnan(snapshot.jobs.expired_at[job])
+
+
 def need_kept(snapshot: Snapshot, job: int) -> None:
     """Raise SpecError `expired` when the results and logs of a job have expired."""
-    expired_at = snapshot.jobs.expired_at[job]
-    if not math.isnan(expired_at):
-        raise expired(snapshot.job(job).id, snapshot.jobs.ended_at[job], expired_at)
+    if not are_kept(snapshot, job):
+        jobs = snapshot.jobs
+        raise expired(snapshot.job(job).id, jobs.ended_at[job], jobs.expired_at[job])
 
 
 def expired(name: str, ended_at: float, expired_at: float) -> SpecError:
@@ -253,9 +261,10 @@ def task_view(snapshot: Snapshot, row: int) -> View:
             "cpus": amount_of(snapshot.demand(row).cpus_milli),
         },
         "node": None if node < 0 else snapshot.node(node).id,
-        "gpus": list(snapshot.held_gpus(row)),
+        "gpus": list(tasks.run_gpus[row]),
         "attempts": tasks.attempts[row],
         "failures": tasks.failures[row],
+        "exit": ran.task_exit(snapshot, row),
         "reason": str(held_by_limit(snapshot, job)) if held_in_flight else None,
         "preempted": preemption(snapshot, row),
         "stops": [stop_view(stop) for stop in snapshot.stops.get(row, ())],

@@ -63,8 +63,8 @@ def start_cluster(
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
+    from headgate.live.need_ray import need_ray
     from headgate.live.private import private_files
-    from headgate.live.ray_nodes import need_ray
     from headgate.ports import read_live_policy
 
     socket_path(state)

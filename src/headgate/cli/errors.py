@@ -14,6 +14,7 @@ from headgate.api.errors import error_body
 from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
 from headgate.base.text import indented, visible, visible_values
 from headgate.cli.tables import wrapped
+from headgate.cli.times import in_local_time
 
 OK, OUTSIDE, USAGE, FAILED, NOT_FINISHED, CANCELLED, INTERRUPTED = 0, 1, 2, 100, 101, 103, 130
 OUTCOMES = {"finished": OK, "failed": FAILED, "cancelled": CANCELLED}
@@ -77,7 +78,8 @@ def report(error: HeadgateError, *, as_json: bool) -> int:
     for problem in error.problems:
         line = "" if problem.line is None else f" (line {problem.line})"
         place = f"{problem.path}{line}: " if problem.path else ""
-        _print(f"error: {indented(place + problem.problem)}")
+        text = in_local_time(problem.problem) if error.code == "expired" else problem.problem
+        _print(f"error: {indented(place + text)}")
         if problem.hint:
             _print(f"  {indented(problem.hint)}")
     return exit_code_of(error)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,8 +13,8 @@ import typer
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.base.states import job_word, task_word, tasks_by_word
 from headgate.base.text import visible_values
-from headgate.base.units import format_compact, format_seconds, format_size, format_time
-from headgate.cli import kept_files, output, tables
+from headgate.base.units import format_compact, format_seconds
+from headgate.cli import fetch, kept_files, output, tables
 from headgate.cli.settings import (
     DryRunOption,
     FormatOption,
@@ -25,6 +25,7 @@ from headgate.cli.settings import (
 )
 from headgate.cli.several import answers, as_one
 from headgate.cli.stops import stop_lines
+from headgate.cli.times import in_local_time, local_time
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 Job = Mapping[str, Any]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's id.")]
 _DEFAULT_QUEUE = "default"
+_WATCHED = ("running", "stopping", "preempted", "pending")
+"""The states of jobs that are active, in the order in which they are watched."""
+
+_COMMAND_LINES, _COMMAND_COLUMNS = 5, 200
+_MOST_NODES = 8
 
 
 def jobs(
@@ -75,7 +81,8 @@ def jobs(
     with settings.client() as client:
         page = client.jobs(**query)
         if watch:
-            _watch(client, query, settings)
+            with suppress(KeyboardInterrupt):  # how it is left
+                _watch(client, query, settings)
         elif settings.as_json:
             output.print_json(page)
         else:
@@ -116,9 +123,19 @@ def _watch(client: Client, query: dict[str, str | int | None], settings: Setting
 
     with Live(console=output.stdout(), auto_refresh=False) as live:
         for _ in client.events():
-            page = client.jobs(**query)
+            page = {"jobs": _active_first(client, query)}
             text = Text("\n".join(_lines(page["jobs"], settings)), no_wrap=True)
             live.update(text, refresh=True)
+
+
+def _active_first(client: Client, query: dict[str, str | int | None]) -> list[Job]:
+    """Return jobs of a query, those that run before those that wait, and ended ones last."""
+    states = [query["state"]] if query["state"] else [*_WATCHED, None]
+    found: dict[str, Job] = {}
+    for state in states:
+        for job in client.jobs(**{**query, "state": state})["jobs"]:
+            found.setdefault(job["id"], job)
+    return list(found.values())[: int(query["limit"] or 0)]
 
 
 def _lines(listed: Sequence[Job], settings: Settings) -> list[str]:
@@ -153,13 +170,13 @@ def _wide(listed: Sequence[Job]) -> tuple[tuple[str, ...], list[tuple[object, ..
     """Return headings and rows of the table with all columns and whole reasons."""
     headings = (
         *("JOB", "NAME", "USER", "QUEUE", "PRIORITY", "STATE", "TASKS", "GPUS", "PEAK"),
-        *("WAITED", "RAN", "REASON"),
+        *("NODES", "WAITED", "RAN", "REASON"),
     )
     rows: list[tuple[object, ...]] = [
         (
             *(job["id"], job["name"], job["user"], job["queue"], job["priority"]),
             *(_state(job), _done(job), job["gpus"]["held"], job["gpus"]["peak"]),
-            *(output.duration(job["wait_s"]), output.duration(job["run_s"])),
+            *(_nodes(job), output.duration(job["wait_s"]), output.duration(job["run_s"])),
             output.sentence(job["reason"]) or _first_line(job["message"]),
         )
         for job in listed
@@ -170,6 +187,13 @@ def _wide(listed: Sequence[Job]) -> tuple[tuple[str, ...], list[tuple[object, ..
 def _state(job: Job) -> str:
     # archives of earlier releases have no number of preempted tasks
     return job_word(job["state"], job["tasks"], job.get("preempted_tasks", 0))
+
+
+def _nodes(job: Job) -> str | None:
+    """Return the nodes of a job's last runs as a cell."""
+    more = len(job["nodes"]) - _MOST_NODES
+    shown = ", ".join(job["nodes"][:_MOST_NODES])
+    return shown + (f" and {more} more" if more > 0 else "") or None
 
 
 def _done(job: Job) -> str:
@@ -183,7 +207,8 @@ def _time(job: Job) -> str:
 
 def _short_reason(job: Job) -> str | None:
     """Return in one clause what a job waits for, or how it ended."""
-    return job.get("brief_reason") or _first_line(job["message"])
+    brief = job.get("brief_reason")
+    return in_local_time(brief) if brief else _first_line(job["message"])
 
 
 def _first_line(message: str | None) -> str | None:
@@ -196,13 +221,16 @@ def get(
     job: JobArgument,
     task: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this task.")] = None,
     target: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Write the result to this file.")
+        str | None,
+        typer.Option(
+            "--output",
+            metavar="FILE|DIR",
+            help="Write the result to this file, or those of all tasks into this directory.",
+        ),
     ] = None,
     files: Annotated[
         Path | None,
-        typer.Option(
-            "--files", metavar="DIR", help="Write the files that its runs have left into DIR."
-        ),
+        typer.Option("--files", metavar="DIR", help="Write what its runs have left into DIR."),
     ] = None,
     yes: YesOption = False,
     state: StateOption = None,
@@ -210,24 +238,28 @@ def get(
 ) -> None:
     """Show a job and its tasks, or fetch its result, or files that its runs have left."""
     settings = settle(state, fmt)
-    if target is not None and files is not None:
-        problem = Problem(path="--files", problem="does not go with --output", hint="call it twice")
-        raise SpecError([problem], code="usage")
+    kept_files.need_one_target(target, files)
     with settings.client() as client:
         if files is not None:
             kept_files.fetch(client, job, task, files, settings, yes=yes)
             return
         if target is not None:
-            size_bytes = _fetch(client, job, task, target)
-            facts = {"job": job, "task": task, "output": str(target), "size_bytes": size_bytes}
-            text = f"{format_size(size_bytes)} written to {target}"
-            output.print_result(facts, text, as_json=settings.as_json)
+            fetch.fetch(client, job, task, target, settings)
             return
         view = client.job(job)
         tasks = client.tasks(job) if task is None else [client.task(job, task)]
     if settings.as_json:
         output.print_json({**view, "task_list": tasks})
+<<<<<<< HEAD
         return
+    output.print_facts(_facts(view, tasks, task))
+=======
+    else:
+        _print_job(view, tasks, task)
+
+
+def _print_job(view: dict[str, Any], tasks: Sequence[dict[str, Any]], task: int | None) -> None:
+    """Print a job with its tasks, or with the one that was asked for."""
     reason = (task is not None and tasks[0].get("reason")) or view["reason"]
     output.print_facts(
         (
@@ -249,12 +281,87 @@ def get(
             ("Message", view["message"]),
         )
     )
+>>>>>>> shareddir
     output.print_text("")
     output.print_table(
         ("TASK", "STATE", "NODE", "GPU IDS", "RUNS", "FAILURES", "RAN"),
         map(_task_cells, tasks),
         names=("NODE", "GPU IDS"),
     )
+
+
+def _facts(
+    view: dict[str, Any], tasks: Sequence[dict[str, Any]], task: int | None
+) -> Sequence[tuple[str, str | None]]:
+    """Return names and values of what is shown of a job, or of one task of it."""
+    reason = (task is not None and tasks[0].get("reason")) or view["reason"]
+    return (
+        ("Job", f"{view['id']} ({view['name']})"),
+        ("Command", _shortened(view["command"])),
+        ("User", view["user"]),
+        ("Queue", f"{view['queue']}, priority {view['priority']}"),
+        ("State", _state(view) + (", archived" if view["archived"] else "")),
+        ("Tasks", _tasks(view) + _gang(view) + _limit(view)),
+        ("GPUs", f"{view['gpus']['held']} allocated (peak {view['gpus']['peak']})"),
+        ("Nodes", places(view)),
+        ("Submitted", local_time(view["submitted_at"])),
+        ("Started", _at(view["started_at"])),
+        ("Ended", _at(view["ended_at"])),
+        ("Waited", output.duration(view["wait_s"])),
+        ("Ran", output.duration(view["run_s"])),
+        ("Exit", _exit(tasks[0]["exit"] if task is not None else view["exit"])),
+        ("Log", _log(tasks, task)),
+        ("Run time", _run_times(view)),
+        ("Runs in", _directory(view.get("working_dir"))),
+        ("After", ", ".join(view.get("after", ())) or None),
+        ("Results", _results(view["results"])),
+        ("Files", _files(view)),
+        ("Reason", output.sentence(reason)),
+        ("Stopped", "\n".join(stop_lines(tasks, every=task is not None)) or None),
+        ("Message", view["message"]),
+    )
+
+
+def _at(at: float | None) -> str | None:
+    return None if at is None else local_time(at)
+
+
+def _exit(how: int | str | None) -> str | None:
+    """Return an exit code, or the signal that ended a program, as text."""
+    if how is None:
+        return None
+    return f"code {how}" if isinstance(how, int) else how
+
+
+def _shortened(command: str | None) -> str | None:
+    """Return the first lines of a command, with an ellipsis if there are more."""
+    if command is None:
+        return None
+    lines = command.splitlines()
+    more = ["..."] if len(lines) > _COMMAND_LINES else []
+    shown = [tables.cropped(line, _COMMAND_COLUMNS) for line in lines[:_COMMAND_LINES]]
+    return "\n".join([*shown, *more])
+
+
+def places(view: Job) -> str | None:
+    """Return the nodes of a job's last runs with their GPUs: `n1 (GPUs 0, 1), n2 (GPU 3)`."""
+    gpus = view["gpus"].get("by_node", {})
+    parts = []
+    for node in view["nodes"][:_MOST_NODES]:
+        held = ", ".join(map(str, gpus.get(node, ())))
+        plural = "s" if len(gpus.get(node, ())) > 1 else ""
+        parts.append(f"{node} (GPU{plural} {held})" if held else str(node))
+    more = len(view["nodes"]) - _MOST_NODES
+    return ", ".join(parts) + (f" and {more} more" if more > 0 else "") or None
+
+
+def _log(tasks: Sequence[dict[str, Any]], task: int | None) -> str | None:
+    """Return where the log of the only task shown is, or of several the first one's."""
+    logs = [f"{each['log']} on {each['node']}" for each in tasks if each["log"]]
+    if not logs:
+        return None
+    more = len(logs) - 1 if task is None else 0
+    return logs[0] + (f", and {more} more (-o json lists all)" if more else "")
 
 
 def _tasks(view: Job) -> str:
@@ -295,7 +402,7 @@ def _limit(view: dict[str, Any]) -> str:
 def _results(kept: dict[str, Any]) -> str | None:
     """Return copies and retention of a job's results as text; None for the defaults."""
     if kept["expired_at"] is not None:
-        return f"expired on {format_time(kept['expired_at'])}"
+        return f"expired on {local_time(kept['expired_at'])}"
     parts = []
     if kept["replicas"] > 1:
         has = "none yet" if kept["copies"] is None else f"{kept['copies']} exist"
@@ -331,30 +438,6 @@ def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:
 
 def _task_state(task: dict[str, Any]) -> str:
     return task_word(task["state"], preempted=task["preempted"] is not None)
-
-
-def _fetch(client: Client, job: str, task: int | None, target: Path) -> int:
-    """Write a result to a file, atomically; return its size in bytes.
-
-    Pipes and devices are written to directly. Raises SpecError when the file cannot be written.
-    """
-    place = Path(os.path.realpath(target))
-    whole = place.is_file() or not place.exists()
-    draft = place.with_name(f".{place.name}.part") if whole else place
-    size_bytes = 0
-    try:
-        with draft.open("wb") as file:
-            for piece in client.result(job, task):
-                size_bytes += file.write(piece)
-        if whole:
-            draft.replace(place)
-    except OSError as error:
-        problem = f"cannot be written: {error.strerror}"
-        raise SpecError([Problem(path=str(target), problem=problem)]) from None
-    finally:
-        if whole:
-            draft.unlink(missing_ok=True)
-    return size_bytes
 
 
 def cancel(

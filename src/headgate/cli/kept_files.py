@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headgate.base.errors import Problem
+from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_size
 from headgate.cli import output
 from headgate.cli.settings import Settings
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from headgate.api.client import Client
 
 _MOST_NAMED = 5
+
+
+def need_one_target(result: str | None, files: Path | None) -> None:
+    """Raise SpecError `usage` if places for both a result and files are given."""
+    if result is not None and files is not None:
+        problem = Problem(path="--files", problem="does not go with --output", hint="call it twice")
+        raise SpecError([problem], code="usage")
 
 
 def kept_text(view: Mapping[str, Any]) -> str | None:

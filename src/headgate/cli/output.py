@@ -19,6 +19,7 @@ from headgate.base.text import indented, visible, visible_values
 from headgate.base.units import format_seconds
 from headgate.cli import tables
 from headgate.cli.errors import OUTSIDE
+from headgate.cli.times import in_local_time
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -172,16 +173,19 @@ def print_wrapped(text: str) -> None:
 def sentence(reason: str | None) -> str | None:
     """Return the text of a reason without its code: `BehindHead(behind a; ...)` is `behind a; ...`.
 
-    Codes are for programs, the text for people.
+    Codes are for programs, the text for people, with times in their time zone.
     """
     match = None if reason is None else _REASON.fullmatch(reason)
-    return reason if match is None else match[1]
+    text = reason if match is None else match[1]
+    return None if text is None else in_local_time(text)
 
 
 def verdict(holds: bool | None, claim: str, **numbers: str) -> str:
-    """Return a claim with whether it holds (None: not examined) and the numbers that have text."""
+    """Return a claim with whether it holds (None: not run) and the numbers that have text."""
     word = {True: "yes", False: "NO", None: "-"}[holds]
     shown = "; ".join(f"{name} {text}" for name, text in numbers.items() if text)
+    if holds is None:
+        shown = f"not run; {shown}" if shown else "not run"
     return f"{word:<3}  {claim}" + (f" ({shown})" if shown else "")
 
 

@@ -12,6 +12,7 @@ from headgate.base.units import format_seconds
 from headgate.cli import output
 from headgate.cli.settings import POLICY_FORM, FormatOption, StateOption, settle
 from headgate.cli.timeline import check_page, print_timeline, write_page
+from headgate.cli.times import in_local_time
 from headgate.cli.why import reads
 
 View = dict[str, Any]
@@ -92,6 +93,7 @@ def _jobs(outlooks: View, *, whole: bool) -> Iterator[tuple[object, ...]]:
     today = {job["job"]: job for job in outlooks["today"]["jobs"]}
     for job in outlooks["what_if"]["jobs"]:
         reason = None if job["reason"] is None else job["reason"]["text" if whole else "brief"]
+        reason = reason and in_local_time(reason)
         yield (
             *(job["job"], job["held_gpus"], today[job["job"]]["holds_gpus"], job["holds_gpus"]),
             *(_change(job["started_tasks"], job["cut_tasks"]), job["waiting_tasks"], reason),

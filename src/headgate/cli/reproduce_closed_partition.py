@@ -59,7 +59,7 @@ def closed_partition(
         output.print_json(found)
     else:
         output.print_text("", f"The report: {found['report']}")
-    if strict and not all(shape["holds"] for shape in found["shapes"]):
+    if strict and any(shape["holds"] is False for shape in found["shapes"]):
         raise typer.Exit(OUTSIDE)
 
 

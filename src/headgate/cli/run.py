@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,7 @@ from headgate.cli import output, tables
 from headgate.cli.command_options import JobOptions, with_job_options
 from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.kept_files import show_kept
-from headgate.cli.logs import writer
+from headgate.cli.logs import LabelledLines, writer
 from headgate.cli.programs import command_of
 from headgate.cli.settings import FormatOption, Settings, StateOption, settle
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 View = dict[str, Any]
 _CLEAR = "\r\x1b[K"
+_SHOWN_KEPT = 1 << 16  # characters: more than a message has of a log
 
 
 @with_job_options
@@ -60,8 +61,9 @@ def run(
         job = _submitted(client, text, options.after or ())
         with _cancelling(client, job):
             tasks = keys.get("num_nodes") or keys.get("count") or 1
-            view = _follow(client, job, tasks, settings)
-    reason = f": {view['message']}" if view["message"] else ""
+            shown = dict[int, str]()
+            view = _follow(client, job, tasks, settings, shown)
+    reason = f": {_unshown(view['message'], shown)}" if view["message"] else ""
     if settings.as_json:
         output.print_json(view)
     elif view["state"] != "finished":
@@ -110,17 +112,33 @@ def _cancelling(client: Client, job: str) -> Iterator[None]:
     raise interrupted(f"job {job} was cancelled")
 
 
-def _follow(client: Client, job: str, tasks: int, settings: Settings) -> View:
-    """Show the output of all tasks until the job ends, and return its view."""
+def _unshown(message: str, shown: Mapping[int, str]) -> str:
+    """Return a message without the last lines of a log in it, where that has been printed."""
+    lines = message.rstrip().splitlines()
+    for count in range(1, len(lines)):
+        end = "\n".join(lines[count:])
+        if any("\n".join(log.splitlines()).rstrip().endswith(end) for log in shown.values()):
+            return "\n".join(lines[:count])
+    return message
+
+
+def _follow(
+    client: Client, job: str, tasks: int, settings: Settings, shown: dict[int, str]
+) -> View:
+    """Show the output of all tasks until the job ends, and return its view.
+
+    The end of the output of each task is added to `shown`.
+    """
     line = _PendingLine(client, job, hidden=settings.as_json or not sys.stderr.isatty())
     write = writer(sys.stderr if settings.as_json else None)
-    labelled = _Labelled(write) if tasks > 1 else None
+    labelled = LabelledLines(write) if tasks > 1 else None
     try:
         for ordinal, text in following.interleaved(client, job, tasks):
             if not text:
                 line.show()
                 continue
             line.clear()
+            shown[ordinal] = (shown.get(ordinal, "") + text)[-_SHOWN_KEPT:]
             if labelled is not None:
                 labelled.write(ordinal, text)
             else:
@@ -160,24 +178,3 @@ class _PendingLine:
         if self._shown:
             self._shown = ""
             print(_CLEAR, end="", file=sys.stderr, flush=True)
-
-
-class _Labelled:
-    """Writes whole lines of several tasks, each after the number of its task."""
-
-    def __init__(self, write: Callable[[str], None]) -> None:
-        self._write, self._begun = write, dict[int, str]()
-
-    def write(self, ordinal: int, text: str) -> None:
-        """Write the lines of a task that are complete."""
-        *lines, rest = (self._begun.get(ordinal, "") + text).split("\n")
-        self._begun[ordinal] = rest
-        for line in lines:
-            self._write(f"{ordinal}: {line}\n")
-
-    def end(self) -> None:
-        """Write the last lines, which have no end."""
-        for ordinal, rest in self._begun.items():
-            if rest:
-                self._write(f"{ordinal}: {rest}\n")
-        self._begun.clear()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from headgate.base.units import format_time
 from headgate.cli import output
+from headgate.cli.times import local_time
 
 _MOST = 4
 
@@ -25,4 +25,4 @@ def stop_lines(tasks: Sequence[dict[str, Any]], *, every: bool) -> Iterator[str]
 def stop_text(stop: dict[str, Any]) -> str:
     """Return why and when a run was stopped, and how it ended."""
     end = "" if stop["end"] is None else f"; {stop['end']}"
-    return f"{output.sentence(stop['reason'])}, on {format_time(stop['at'])}{end}"
+    return f"{output.sentence(stop['reason'])}, on {local_time(stop['at'])}{end}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -9,6 +10,7 @@ from headgate.base.text import visible
 
 _GAP = "  "
 _ELLIPSIS = "..."
+_NUMBER = re.compile(r"[-+]?\d[\d.,/]*[%x]?")
 _NAME_LEAST, _TEXT_LEAST, _LEAST = 14, 20, 8  # columns of the terminal that cropped cells keep
 
 
@@ -69,7 +71,7 @@ def _written(cell: object) -> str:
 
 def _are_numbers(cells: Sequence[str]) -> bool:
     found = [cell for cell in cells if cell != "-"]
-    return bool(found) and all(cell.replace("/", "").isdigit() for cell in found)
+    return bool(found) and all(_NUMBER.fullmatch(cell) for cell in found)
 
 
 def _narrow(

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.base.units import format_seconds, format_size
+from headgate.base.states import node_word
+from headgate.base.units import format_ratio, format_seconds, format_size
 from headgate.cli import output
+from headgate.cli.jobs import job_lines
 from headgate.cli.settings import FormatOption, StateOption, settle
+
+if TYPE_CHECKING:
+    from headgate.api.client import Client
 
 _MOST = 50
 LINK_HEADINGS = ("LINK", "CAPACITY", "LOAD", "USE", "JOBS")
@@ -22,24 +28,54 @@ def top(
 ) -> None:
     """List running jobs that communicate, the most slowed first.
 
-    With --links, lists the busiest links. Computed from where jobs run, what they declare, and the
-    topology; nothing is measured.
+    Where none does, lists the nodes and the running jobs with what they use. With --links, lists
+    the busiest links. What links carry is computed from where jobs run, what they declare, and the
+    topology; it is not measured.
     """
     settings = settle(state, fmt)
     with settings.client() as client:
         found = client.links()
+        if not (settings.as_json or links or found["jobs"]):
+            _print_use(client)
     if settings.as_json:
         output.print_json(found)
         return
     if links:
         links_found = found["links"]
         print_links([{**row, "jobs": [j["job"] for j in row["jobs"]]} for row in links_found])
-    else:
+    elif found["jobs"]:
         _print_jobs(found["jobs"])
     if undeclared := found["undeclared"]:
         output.print_wrapped(
             f"Not included: {len(undeclared)} gangs on several nodes that declare no communication"
         )
+
+
+def _print_use(client: Client) -> None:
+    """Print the nodes with what is allocated and used of them, then the running jobs."""
+    headings = ("NODE", "STATE", "GPUS", "GPU USE", "GPU MEM USED", "CPUS USED", "MEMORY USED")
+    output.print_table(headings, map(_use_cells, client.nodes()), names=("NODE",))
+    output.print_text("")
+    running = client.jobs(state="running", limit=_MOST)["jobs"]
+    for line in job_lines(running, output.columns(), terminal=sys.stdout.isatty()):
+        output.write(f"{line}\n")
+
+
+def _use_cells(node: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return the cells of a node: allocated/total GPUs, and use as last reported."""
+    gpus, actual, total = node["gpus"], node["actual"], node["total"]
+    held = sum(bool(gpu["granted_share"] or gpu["withheld"]) for gpu in gpus)
+    shares = [gpu["utilisation"] for gpu in gpus if gpu["utilisation"] is not None]
+    memory = [gpu for gpu in gpus if gpu["actual_memory_bytes"] is not None]
+    used_bytes = sum(gpu["actual_memory_bytes"] for gpu in memory)
+    word = node_word(node["state"], draining=bool(node["draining"]))
+    return (
+        *(node["id"], word, f"{held}/{len(gpus)}" if node["state"] == "up" else None),
+        f"{sum(shares) / len(shares):.0%}" if shares else None,
+        format_ratio(used_bytes, sum(gpu["memory_bytes"] for gpu in memory)) if memory else None,
+        f"{actual['cpus']:g}/{total.get('cpus', 0):g}" if actual else None,
+        format_size(actual["memory_bytes"]) if actual else None,
+    )
 
 
 def print_links(links: Sequence[Mapping[str, Any]]) -> None:

@@ -14,6 +14,7 @@ from headgate.cli import output
 from headgate.cli.settings import FormatOption, StateOption, settle
 from headgate.cli.show import stand_in_lines
 from headgate.cli.stops import stop_text
+from headgate.cli.times import in_local_time
 
 View = dict[str, Any]
 _MOST_DIGITS = 12
@@ -30,7 +31,7 @@ def why(
 ) -> None:
     """Show why a job or a task is pending, and its expected start."""
     settings = settle(state, fmt)
-    job, task = _parsed(target)
+    job, task = job_and_task(target)
     with settings.client() as client:
         explanation = client.why(job, task)
     if settings.as_json:
@@ -48,7 +49,8 @@ def why(
         )
 
 
-def _parsed(target: str) -> tuple[str, int | None]:
+def job_and_task(target: str) -> tuple[str, int | None]:
+    """Return the job and the number of the task of `JOB/TASK`; SpecError `usage`."""
     job, slash, ordinal = target.rpartition("/")
     if not slash:
         return target, None
@@ -74,7 +76,7 @@ def _head(explanation: View, target: str, task: int | None) -> Iterator[str]:
     reason = explanation["reason"]
     if reason is not None:
         yield f"Submitted: {format_seconds(explanation['waits_s'])} ago"
-        yield f"Reason: {reason['text']}"
+        yield f"Reason: {in_local_time(reason['text'])}"
     elif explanation["message"]:
         yield f"Message: {explanation['message']}"
 

@@ -67,6 +67,7 @@ class _Rest:
     queues: list[Queue]
     nodes: list[Node]
     stops: dict[int, tuple[RunStop, ...]] = field(default_factory=dict)
+    run_gpus: list[tuple[int, ...]] = field(default_factory=list)
     kept: list[KeptRun | None] = field(default_factory=list)
     topology: ClusterTopology | None = None
     fleet: Fleet = NO_FLEET
@@ -79,6 +80,7 @@ class _Rest:
 _ADAPTER = TypeAdapter(tuple[_Rest], config=ConfigDict(ser_json_inf_nan="constants"))
 _OBJECTS = {("jobs", "message"): "messages", ("grants", "gpus"): "granted",
             ("queues", "spec"): "queues", ("nodes", "spec"): "nodes",
+            ("tasks", "run_gpus"): "run_gpus",
             ("tasks", "kept"): "kept"}  # fmt: skip
 
 _LATER = {
@@ -90,6 +92,8 @@ _LATER = {
     "nodes.draining": "nodes.rack",
     "nodes.idle_since": "nodes.rack",
     "nodes.speed": "nodes.alive",
+    "tasks.run_gpus": "tasks.grant",
+    "tasks.exit_status": "tasks.grant",
     "tasks.kept": "tasks.grant",
 }
 """Columns that earlier releases did not store, all rows blank then; one of as many rows each."""

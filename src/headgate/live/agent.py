@@ -13,8 +13,6 @@ from urllib.parse import quote, unquote
 
 from headgate.base.errors import WorldError
 from headgate.live.executor import (
-    log_path,
-    logs_directory,
     scratch_directory,
     shards_directory,
     token_path,
@@ -36,6 +34,7 @@ from headgate.live.run_files import (
     written_directory,
 )
 from headgate.live.run_limits import remove_groups
+from headgate.live.run_logs import log_path, logs_directory
 from headgate.live.shared import keep_shared
 from headgate.live.store import ShardStore, StoredShard, time_disk
 from headgate.model import RunId, task_of_result

@@ -6,6 +6,7 @@ replays the journal and repeats outstanding commands.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import os
@@ -42,11 +43,12 @@ from headgate.live.private import secret
 from headgate.live.providers.make import make_provider
 from headgate.live.ray_nodes import own_address
 from headgate.live.replication import Replicator
+from headgate.live.run_logs import log_path
 from headgate.live.submission import Submissions
 from headgate.live.supervise import supervise
 from headgate.live.world import LiveWorld
 from headgate.machine.slots import has_unneeded
-from headgate.model import Dataset, Job, LogPiece, Node, Queue
+from headgate.model import Dataset, Job, LogPiece, Node, Queue, RunId
 from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
 from headgate.planning.certificates import CertificateStats, HasCertificates
@@ -203,8 +205,8 @@ class Controller:
         self.world.reconcile()
         self._thread.start()
         self._set_queues(view)
-        self._set_scaling(view)
         self.world.start(self.membership.run())
+        self.world.start(supervise("setting the scaling", lambda: self._set_scaling(view)))
         for what, work in self._works.items():
             self.world.start(supervise(what, work))
 
@@ -235,10 +237,12 @@ class Controller:
         if changed:
             self._handle([QueueChanged(at=at, queue=queue) for queue in changed])
 
-    def _set_scaling(self, view: Snapshot) -> None:
+    async def _set_scaling(self, view: Snapshot) -> None:
+        """Change the scaling, after the nodes that are joining have: the floor counts them."""
         if view.fleet.scaling != self._scaling:
+            await self.membership.looked.wait()
             event = ScalingChanged(at=self.world.now(), scaling=self._scaling)
-            self._handle([event])
+            await asyncio.to_thread(self._handle, [event])
 
     def _drive(self) -> None:
         try:
@@ -441,6 +445,10 @@ class Controller:
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return a run's output from a byte offset on; the last attempt by default."""
         return self._outputs.log(job, ordinal, attempt=attempt, offset=offset)
+
+    def log_path(self, run: RunId, node: str) -> str:
+        """Return the file with the output of a run on its node."""
+        return str(log_path(self._state / "nodes", node, run))
 
     def result(self, job: str, ordinal: int | None) -> Iterator[bytes]:
         """Return the result of a finished task in pieces, the job's last one by default."""

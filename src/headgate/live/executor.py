@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +27,7 @@ from headgate.base.units import format_seconds
 from headgate.live.account import Account, account_for
 from headgate.live.checkpoints import checkpoint_of, remove_checkpoint
 from headgate.live.environment import environment_of
+from headgate.live.exit_status import status_of
 from headgate.live.flight import fetch_best
 from headgate.live.hub import GangPlace
 from headgate.live.log_limit import kept_within, open_log, tail_of
@@ -38,6 +40,7 @@ from headgate.live.rendezvous import RendezvousMaker
 from headgate.live.result_files import opened_result
 from headgate.live.run_files import RunFiles, forget_earlier, written_by
 from headgate.live.run_limits import limits_of
+from headgate.live.run_logs import log_path
 from headgate.live.scratch import make_scratch, remove_scratch
 from headgate.live.shared import copy_shared
 from headgate.live.store import ShardStore
@@ -59,20 +62,9 @@ def token_path(root: Path, node: str) -> Path:
     return root / node / "shard-token"
 
 
-def logs_directory(root: Path, node: str) -> Path:
-    """Return the directory of the logs of runs on a node, with one subdirectory per job."""
-    return root / node / "logs"
-
-
 def scratch_directory(root: Path, node: str) -> Path:
     """Return the directory of scratch directories of runs, with one subdirectory per job."""
     return root / node / "runs"
-
-
-def log_path(root: Path, node: str, run: RunId) -> Path:
-    """Return the log file of a run on its node."""
-    directory = logs_directory(root, node) / quote(run.job, safe="")
-    return directory / f"{run.ordinal}.{run.attempt}.log"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,6 +89,10 @@ class _Run:
     served: WorkerProcess | None = None
     keeping: asyncio.Task[None] | None = None
     end: asyncio.Task[OutcomeRecord]
+
+    def has_exited(self, status: int | None) -> None:
+        """Record the exit status of the program; None where that is not known."""
+        self.usage = replace(self.usage, exit_status=status)
 
 
 class _RunError(Exception):
@@ -199,6 +195,8 @@ class Executor:
         await self._wait(launch, run, work)
         ended = work.done()
         if not ended:
+            if run.worker is not None:
+                run.has_exited(-signal.SIGKILL)
             work.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await work
@@ -479,6 +477,7 @@ class Executor:
         finally:
             run.worker = None
         run.computed = not run.notice
+        run.has_exited(status_of(error) if error else 0)
         return worker, error
 
     async def _worker_for(

@@ -82,6 +82,8 @@ class Membership:
         """
         self.reports: dict[str, dict[str, Any]] = {}
         self.agents: dict[str, Any] = {}
+        self.looked = asyncio.Event()
+        """Set when the nodes that were there at the beginning have joined, as far as they do."""
         self.mounts: dict[str, str] = {}  # as of `AgentReport`
         # returns the datasets being put, whose shards no sweep may remove
         self.uploading: Callable[[], Collection[str]] = tuple
@@ -158,6 +160,7 @@ class Membership:
         joined = await asyncio.gather(*(self._add_member(member) for member in fresh))
         self._take_back()
         await self._post_withheld()
+        self.looked.set()
         return any(joined)
 
     async def lend(self, launches: Sequence[LaunchTask]) -> None:

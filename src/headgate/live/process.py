@@ -20,7 +20,7 @@ from headgate.live import account as accounts
 from headgate.live import guard
 from headgate.live.account import Account
 from headgate.live.control_groups import ControlGroup
-from headgate.live.exit_status import how_it_ended
+from headgate.live.exit_status import ProcessEnd, how_it_ended, status_of
 from headgate.live.ray_nodes import NODE_MARK
 from headgate.live.ray_program import GIVEN_OUT
 from headgate.live.ray_run import remove_remains
@@ -102,7 +102,10 @@ class WorkerProcess:
         return self._process.returncode is None
 
     async def run(self, task: Request, log: int) -> str:
-        """Run one task, whose output goes to the descriptor `log`; return the error, or ''."""
+        """Run one task, whose output goes to the descriptor `log`; return the error, or ''.
+
+        `status_of` the error is that of its program.
+        """
         self.runs += 1
         self._starts_process = task.program_type != ProgramType.FUNCTION or task.own_modules
         self._killed, _ = self._memory()
@@ -116,12 +119,14 @@ class WorkerProcess:
         response = json.loads(line)
         shortage = self.shortage(response.get("memory"))
         if "error" in response:
-            error = str(response["error"])
+            error = ProcessEnd.of(response["error"], response["exit"])
         else:
             error = how_it_ended("the task's process", int(response["status"]))
         if shortage and not error:
             os.write(log, f"headgate: a process was killed: {shortage}\n".encode())
-        return f"{shortage}: {error}" if shortage and error else error
+        if shortage and error:
+            return ProcessEnd.of(f"{shortage}: {error}", status_of(error))
+        return error
 
     def shortage(self, memory: Sequence[int] | None = None) -> str:
         """Return how much memory the run used if a process of it was killed for that, or ''.

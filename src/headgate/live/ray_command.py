@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import util
 
 from headgate.live.ray_ports import PortBlock
@@ -78,12 +78,20 @@ def _model_label(models: Sequence[str]) -> dict[str, str]:
     return {MODEL_LABEL: ".".join(names if len(set(names)) > 1 else names[:1])}
 
 
-def models_of(label: str | None, count: int) -> tuple[str, ...] | None:
-    """Return the model of each GPU of a node, as its label says, "" if unknown; None without."""
+def labelled_gpus(
+    labels: Mapping[str, str], count: int
+) -> tuple[int | None, tuple[str, ...] | None]:
+    """Return the memory and the models of a node's GPUs by its labels, "" if unknown.
+
+    None where there is no such label.
+    """
+    memory, label = labels.get(MEMORY_LABEL), labels.get(MODEL_LABEL)
+    memory_bytes = None if memory is None else int(memory)
     if label is None:
-        return None
+        return memory_bytes, None
     models = ["" if name == _UNKNOWN else name for name in label.split(".")]
-    return tuple(models * count if len(models) == 1 else (models + [""] * count)[:count])
+    each = models * count if len(models) == 1 else (models + [""] * count)[:count]
+    return memory_bytes, tuple(each)
 
 
 def _ray_start(host: str, temp: str, ports: PortBlock) -> list[str]:

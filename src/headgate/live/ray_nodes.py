@@ -16,20 +16,20 @@ import os
 import secrets
 import shutil
 import socket
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module, util
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from headgate.base.errors import HeadgateError, Problem, WorldError
+from headgate.base.errors import HeadgateError, WorldError
+from headgate.live.need_ray import need_ray
 from headgate.live.packet_filter import (
     Shield,
     lets_others_in,
@@ -40,13 +40,11 @@ from headgate.live.private import private_files, secret, write_private
 from headgate.live.ray_command import (
     ABOVE_RACKS,
     DRIVER_SETTINGS,
-    MEMORY_LABEL,
-    MODEL_LABEL,
     NAME_LABEL,
     RACK_LABEL,
     SETTINGS,
     head_command,
-    models_of,
+    labelled_gpus,
     node_command,
 )
 from headgate.live.ray_ports import PortBlock, claimed_ports
@@ -398,16 +396,16 @@ def short_error(error: Exception) -> str:
 
 def _member(entry: Mapping[str, Any]) -> Member:
     labels, resources = entry["Labels"], entry["Resources"]
-    memory, gpus = labels.get(MEMORY_LABEL), int(resources.get("GPU", 0))
+    memory_bytes, models = labelled_gpus(labels, int(resources.get("GPU", 0)))
     return Member(
         name=labels.get(NAME_LABEL, entry["NodeManagerAddress"]),
         ray_id=entry["NodeID"],
         rack=_rack(labels),
         address=entry["NodeManagerAddress"],
-        gpus=gpus,
+        gpus=int(resources.get("GPU", 0)),
         cpus=int(resources.get("CPU", 0)),
-        gpu_memory_bytes=None if memory is None else int(memory),
-        gpu_models=models_of(labels.get(MODEL_LABEL), gpus),
+        gpu_memory_bytes=memory_bytes,
+        gpu_models=models,
         custom=_custom(resources),
     )
 
@@ -426,14 +424,6 @@ def _custom(resources: Mapping[str, float]) -> tuple[tuple[str, int], ...]:
         if name not in (*_RAY_RESOURCES, *BASE_KINDS) and ":" not in name
     }
     return tuple(sorted(own.items()))
-
-
-def need_ray() -> None:
-    """Raise WorldError, with what to install, where Ray is missing."""
-    if util.find_spec("ray") is None:
-        text = f"Ray is not installed for {sys.executable}; only simulations run without it"
-        hint = f"{sys.executable} -m pip install 'headgate[live]'"
-        raise WorldError([Problem(path="", problem=text, hint=hint)])
 
 
 def _loopback(number: int) -> str:

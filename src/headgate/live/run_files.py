@@ -5,9 +5,9 @@ At its end the working directory of a run is moved, not copied, below `written`:
     written/<job>/<ordinal>.<attempt>/files      the directory, without what was there at the start
     written/<job>/<ordinal>.<attempt>/manifest   names, sizes and checksums of what can be fetched
 
-The manifest appears last, as a whole: without one nothing is fetched, and the directory stays as
-it is until the results of the job expire. The user of the run may have processes that change the
-directory at any time, so each file is opened from descriptor to descriptor, and no link is
+The manifest appears last, as a whole: without one nothing is fetched, and the directory stays
+unchanged until the results of the job expire. The user of the run may have processes that change
+the directory at any time, so each file is opened from descriptor to descriptor, and no link is
 followed.
 """
 
@@ -229,7 +229,7 @@ class RunFiles:
             try:
                 with _opened(top, path, self._uid) as descriptor:
                     before, digest, size_bytes = os.fstat(descriptor), new_digest(), 0
-                    while size_bytes <= before.st_size and (  # it may grow as fast as it is read
+                    while size_bytes <= before.st_size and (  # a process may extend it meanwhile
                         piece := os.read(descriptor, PIECE_BYTES)
                     ):
                         digest.update(piece)

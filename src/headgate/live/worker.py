@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from headgate.live.exit_status import how_it_ended
+from headgate.live.exit_status import ProcessEnd, how_it_ended, status_of
 from headgate.live.hub import GangPlace, run_member
 from headgate.live.ray_program import RayPlace, run_ray
 
@@ -95,7 +95,12 @@ def main() -> None:
         error = _enter(request) or _run(request)
         sys.stdout.flush()
         sys.stderr.flush()
-        print(json.dumps({"error": error[:_LONGEST_ERROR]}), file=responses, flush=True)
+        print(_response(error), file=responses, flush=True)
+
+
+def _response(error: str) -> str:
+    """Return the line that reports the end of a run: its error or '', and its exit status."""
+    return json.dumps({"error": error[:_LONGEST_ERROR], "exit": status_of(error) if error else 0})
 
 
 def _request(line: str) -> Request:
@@ -226,21 +231,22 @@ def _run_forked(request: Request) -> str:
         os.set_blocking(read_end, False)  # its own children may still have the other end
         answer = pipe.read() or b""
     if answer:
-        return answer[1:].decode()
+        found = json.loads(answer[1:])
+        return ProcessEnd.of(found["error"], found["exit"])
     return how_it_ended("the function's process", os.waitstatus_to_exitcode(ended))
 
 
 def _answer_as_child(request: Request, pipe: int, *, notified: bool) -> NoReturn:
-    """Call the function, write its error behind a `+` to the pipe, and end this process."""
+    """Call the function, write the response behind a `+` to the pipe, and end this process."""
     status = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         if notified:
             os.kill(os.getpid(), signal.SIGTERM)
-        error = _call(request)[:_LONGEST_ERROR].encode(errors="replace")
+        response = _response(_call(request)).encode()
         sys.stdout.flush()
         sys.stderr.flush()
-        os.write(pipe, b"+" + error)  # a pipe holds as much
+        os.write(pipe, b"+" + response)  # a pipe holds as much
         status = 0
     except BaseException:  # noqa: BLE001  # what is no error of the function ends its process
         traceback.print_exc()
@@ -254,6 +260,8 @@ def _call(request: Request) -> str:
     try:
         _run_function(request)
     except SystemExit as error:
+        if isinstance(error.code, int):
+            return how_it_ended("the function", error.code & 0xFF) if error.code else ""
         return f"the function ended with exit status {error.code}" if error.code else ""
     except Exception as error:  # noqa: BLE001  # user code: any exception is reported
         traceback.print_exc()

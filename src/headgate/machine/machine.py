@@ -74,6 +74,7 @@ from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, State, TaskState, moves, node_memo
 from headgate.state.actual_book import record_report
 from headgate.state.life import ENDED, RUNS
+from headgate.state.usage import record_usage
 
 _RETRY_S_MAX = 60.0  # reached after six failures in a row
 _NEVER = float("inf")
@@ -399,7 +400,7 @@ class _Transition:
         """Record the usage of an ended run and return its task."""
         task = self._held(event.run)
         if task is not None:
-            self.state.record_usage(task, event.usage)
+            record_usage(self.state, task, event.usage)
             self.effects.decide = True
         return task
 

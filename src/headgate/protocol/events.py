@@ -262,11 +262,13 @@ class KeptFiles:
 class Usage:
     """Usage of a run: bytes read by locality (node, rack, cluster), seconds spent reading.
 
+    `exit_status` is that of its program, negative for a signal; None if none is known.
     `kept` are the files that it leaves on its node, None without any.
     """
 
     read_bytes: tuple[int, int, int] = (0, 0, 0)
     read_s: float = 0.0
+    exit_status: int | None = None
     kept: KeptFiles | None = None
 
 

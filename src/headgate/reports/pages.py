@@ -54,9 +54,9 @@ def _anchor(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower())
 
 
-_UNIT = r"(?:%|&plusmn;|±|to|[A-Za-zµ]{1,5}(?:/[A-Za-z]{1,5})?)"
-_NUMBER = r"[-+]?[0-9][0-9.,]*"
-_FIGURES = re.compile(rf"{_NUMBER}(?: ?(?:{_UNIT}|{_NUMBER}))*(?: ?{_UNIT})?")
+_UNIT = r"(?:%|&plusmn;|±|\||to|[A-Za-zµ]{1,5}(?:/[A-Za-z]{1,5})?)"
+_NUMBER = r"\(?[-+]?[0-9][0-9.,]*"
+_FIGURES = re.compile(rf"{_NUMBER}(?: ?(?:{_UNIT}|{_NUMBER})\)?)*")
 
 
 def _is_numeric(cells: Iterable[str]) -> bool:

@@ -29,7 +29,7 @@ from headgate.model import (
     result_ids,
 )
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import KeptRun, NodeMemo, Refusal, RunStop, StopCause, Timer, Usage
+from headgate.protocol import NodeMemo, Refusal, RunStop, StopCause, Timer
 from headgate.state.fleet import NO_FLEET
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
@@ -39,6 +39,7 @@ from headgate.state.snapshot import Snapshot
 from headgate.state.stops import StopLog
 from headgate.state.tables import (
     FOR_RUN,
+    NO_EXIT,
     TABLES,
     GpuTable,
     GrantTable,
@@ -65,7 +66,6 @@ _Place = TaskState | JobState | str  # of a task, job or node
 LogEntry = tuple[float, str, int, _Place, _Place]
 """Time, kind of object (`task`, `job`, `node`), its row, old and new state."""
 _LATEST_WEIGHT = 0.25  # of the last run in the mean of a runtime class: the last seven weigh 87 %
-_NO_USAGE = Usage()  # of a run that read nothing, or whose executor died
 _UNKNOWN_BANDWIDTH = Bandwidth(
     disk_bytes_per_s=5e8, rack_bytes_per_s=1.25e8, cluster_bytes_per_s=3.125e7
 )
@@ -80,11 +80,10 @@ class State(View):
 
     __slots__ = (
         "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "fleet",
-        "followers",
-        "gpus", "grants", "inputs", "jobs", "learns", "ledger", "log", "memos", "names", "next_job",
-        "node_memos", "nodes", "now", "origin", "policy_failures", "queued_jobs", "queues",
-        "refusals", "result_of", "results", "runtime_classes", "shards", "stops", "tasks", "timers",
-        "topology", "user_rows", "version", "waiting_tasks",
+        "followers", "gpus", "grants", "inputs", "jobs", "learns", "ledger", "log", "memos",
+        "names", "next_job", "node_memos", "nodes", "now", "origin", "policy_failures",
+        "queued_jobs", "queues", "refusals", "result_of", "results", "runtime_classes", "shards",
+        "stops", "tasks", "timers", "topology", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -354,15 +353,13 @@ class State(View):
 
     def _demands(self, job: Job) -> list[int]:
         """Return the row of each task's demand, built once for equal needs of the job."""
-        rows: dict[tuple[object, ...], int] = {}
-        found = []
+        rows, found = dict[tuple[object, ...], int](), list[int]()
         for t in job.tasks:
             needs = (t.gpus, t.gpu_milli, t.gpu_memory_bytes, t.cpus, t.memory_bytes, t.custom,
                      t.gpu_models, t.nodes, t.exclude)  # fmt: skip
-            row = rows.get(needs)
-            if row is None:
-                row = rows[needs] = self.names.demand(t.demand)
-            found.append(row)
+            if needs not in rows:
+                rows[needs] = self.names.demand(t.demand)
+            found.append(rows[needs])
         return found
 
     def _reads_of(self, task: Task) -> tuple[int, ...]:
@@ -475,12 +472,11 @@ class State(View):
     def launch(self, task: int, node: int, gpus: tuple[int, ...], attempt: int) -> None:
         """Grant a WAITING task its demand on a node for its next run; it is STARTING then."""
         job = self.tasks.job[task]
-        if attempt != self.tasks.next_attempt[task]:
-            expected = self.tasks.next_attempt[task]
+        if attempt != (expected := self.tasks.next_attempt[task]):
             raise self.broken(f"its next run is {expected}, not {attempt}", "task", task)
         self.tasks.grant[task] = self.take(task, node, gpus)
-        held = self.count_gpus(task, 1)
-        self.jobs.peak_gpus_milli[job] = max(held, self.jobs.peak_gpus_milli[job])
+        peak_milli = self.jobs.peak_gpus_milli
+        peak_milli[job] = max(self.count_gpus(task, 1), peak_milli[job])
         if math.isnan(self.jobs.started_at[job]):
             self.jobs.started_at[job] = self.now
         self.begin_run(task, node)
@@ -496,7 +492,8 @@ class State(View):
     def begin_run(self, task: int, node: int) -> None:
         """Begin the next run of a task on the node of its grant: it is STARTING."""
         attempt = self.tasks.next_attempt[task]
-        self.tasks.node[task] = node
+        self.tasks.node[task], self.tasks.run_gpus[task] = node, self.held_gpus(task)
+        self.tasks.exit_status[task] = NO_EXIT
         self.tasks.attempts[task], self.tasks.next_attempt[task] = attempt, attempt + 1
         self.tasks.launched_at[task] = self.now
         self.tasks.read_s[task] = self.expected_read_s(task, node)
@@ -550,18 +547,6 @@ class State(View):
         held: int = self.jobs.held_gpus_milli[job] + milli
         self.jobs.held_gpus_milli[job] = held
         return held
-
-    def record_usage(self, task: int, usage: Usage) -> None:
-        """Record what a run has read; without a report, its `read_s` stays the expected time."""
-        job, (node, rack, cluster) = self.tasks.job[task], usage.read_bytes
-        if usage.kept is not None:
-            self.tasks.kept[task] = KeptRun(*self.last_run(task), usage.kept)
-        if usage != _NO_USAGE:
-            self.tasks.read_s[task] = usage.read_s
-        if node or rack or cluster:
-            self.jobs.read_node_bytes[job] += node
-            self.jobs.read_rack_bytes[job] += rack
-            self.jobs.read_cluster_bytes[job] += cluster
 
     def move_task(self, task: int, to: TaskState) -> None:
         """Move a task along its table, keeping its job's counters."""

@@ -47,6 +47,8 @@ class TaskTable(Generic[C]):
     estimate_class: C  # row of the first class of its chain; see `headgate.state.runtimes`
     input: C  # row in `inputs`
     task_group: C  # row of the first task of its job with the same demand that reads the same
+    run_gpus: C  # tuple of the indices of the GPUs of its last run, on its node
+    exit_status: C  # of the program of its last run, negative for a signal; or NO_EXIT
     kept: C  # KeptRun, the last run that left files; None without one
 
 
@@ -184,6 +186,9 @@ A GPU is no capacity while its node is lost, or while it is withheld and no run 
 OTHERS, DRAINING = 1, 2
 """Why a GPU is withheld: other programs use it, or its node is draining."""
 
+NO_EXIT = -1000
+"""In place of an exit status: the last run has not ended, or no status of it is known."""
+
 FOR_RUN, FOR_MOVE = 0, 1
 """Purposes of grants: what a run holds; what is held for the next run of a task that moves."""
 
@@ -224,13 +229,13 @@ _BLANKS: dict[str, Any] = {
     "parent": -1, "speed": 1.0,
     "node": -1, "grant": -1, "target": -1, "task": GPU_FREE, "next_attempt": 1,
     "reported_at": math.nan, "idle_since": math.nan, "actual_bytes": -1, "utilisation_milli": -1,
-    "message": None, "spec": None, "kept": None,
+    "message": None, "spec": None, "kept": None, "exit_status": NO_EXIT,
 }  # fmt: skip
 """Values of new rows, where not 0."""
 
 _LISTS = ("replicas", "away", "shards")
 _VECTORS = ("total", "free", "actual")
-_OBJECTS = ((GrantTable, "gpus"),)
+_OBJECTS = ((GrantTable, "gpus"), (TaskTable, "run_gpus"))
 
 
 def empty(table: type[Table]) -> Table:

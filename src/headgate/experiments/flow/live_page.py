@@ -53,9 +53,17 @@ def page(comparison: Comparison) -> str:
 
 
 def _pairs(pairs: Iterable[Pair]) -> str:
-    head = ("policy", "simulated", "measured", "", "on the node", "in the rack", "across racks")
+    head = (
+        "policy",
+        "simulated",
+        "measured",
+        "error",
+        "on the node",
+        "in the rack",
+        "across racks",
+    )
     rows = ([escape(cell) for cell in cells(pair)] for pair in pairs)
-    return pages.grid(head, rows, ("long",) * len(head))
+    return pages.grid(head, rows)
 
 
 def _flat(pair: Pair) -> dict[str, object]:
