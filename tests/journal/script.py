@@ -251,7 +251,6 @@ ENVIRONMENT = RunEnvironment(
 def _programs(t: _Script) -> None:
     """Jobs that declare everything; they stay queued, or wait."""
     keep = KeepFiles(include=("*.pt",), limit_bytes=5)
-    kinds = enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     stages = tuple(
         Stage(
             first=n,
@@ -264,7 +263,7 @@ def _programs(t: _Script) -> None:
             checkpoint="/shared/ckpt",
             first_index=3,
         )
-        for n, kind in kinds
+        for n, kind in enumerate((ProgramType.FUNCTION, ProgramType.COMMAND))
     )
     tasks = (
         PARTIAL,

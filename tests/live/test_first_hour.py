@@ -133,7 +133,7 @@ def test_two_users_run_jobs_with_one_line_each_and_leave_those_of_the_other_alon
     python = python_for_all()
     with Headgate(nodes=2, gpus=1, up=(f"--group={USER}",), python=python) as headgate:
         place = ("--state-dir", str(headgate.state))
-        for number, user in enumerate((USER, OTHER), start=1):
+        for number, user in enumerate((USER, "root"), start=1):
             command = ("--array", "0-1", "--name", user, "--wait", "--", "id", "-un")
             done = as_user(python, user, "submit", *place, *command)
             assert done.returncode == 0, done.stderr
@@ -142,4 +142,4 @@ def test_two_users_run_jobs_with_one_line_each_and_leave_those_of_the_other_alon
             assert logs.stdout == f"{user}\n", logs.stderr
         assert as_user(python, OTHER, "logs", *place, f"{USER}-1", "--task", "0").returncode == 2
         listed = as_user(python, OTHER, "jobs", *place)
-        assert {USER, OTHER} <= {line.split()[1] for line in listed.stdout.splitlines()}
+        assert {USER, "root"} <= {line.split()[1] for line in listed.stdout.splitlines()}

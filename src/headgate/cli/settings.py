@@ -45,7 +45,12 @@ PlaceOption = Annotated[
 
 StateOption = Annotated[
     Path | None,
-    typer.Option("--state-dir", metavar="DIR", help="State directory of Headgate."),
+    typer.Option(
+        "--state-dir",
+        metavar="DIR",
+        readable=False,  # members of its group may only pass through it
+        help="State directory of Headgate.",
+    ),
 ]
 FormatOption = Annotated[
     Format | None, typer.Option("-o", "--format", help="Output format; wide: nothing is cropped.")
