@@ -10,7 +10,7 @@ from headgate.base.text import visible
 
 _GAP = "  "
 _ELLIPSIS = "..."
-_NUMBER = re.compile(r"[-+]?\d[\d.,/]*[%x]?")
+_NUMBER = re.compile(r"\d[\d.,/]*[%x]?")
 _NAME_LEAST, _TEXT_LEAST, _LEAST = 14, 20, 8  # columns of the terminal that cropped cells keep
 
 
