@@ -149,7 +149,13 @@ def test_submit_warns_of_values_that_are_probably_unintended(up: Any, job_file: 
         assert shown.err == ""
         assert [warning["path"] for warning in shown.json["warnings"]] == paths
     plain = up("submit", job_file("{run: x}"), "-o", "json")
-    assert plain.json == {"id": "job-3", "state": "active", "dry_run": False, "warnings": []}
+    assert plain.json == {
+        "id": "job-3",
+        "job": "job-3",
+        "state": "active",
+        "dry_run": False,
+        "warnings": [],
+    }
 
 
 def test_submit_reads_a_job_file_from_a_pipe(up: Any, controller: Any) -> None:

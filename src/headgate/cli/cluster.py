@@ -20,7 +20,6 @@ from headgate.cli.in_force import config_of
 from headgate.cli.settings import client_of
 from headgate.model import Gpu, Node, Queue
 from headgate.model.gpu_models import words_of
-from headgate.spec.document import clipped
 
 if TYPE_CHECKING:
     from headgate.live.account import Account
@@ -156,7 +155,7 @@ def _check_models(models: Sequence[str], nodes: int) -> None:
         text, hint = f"{len(models)} models for {nodes} nodes", "a node has GPUs of one model"
     for model in models if models != ("",) else ():
         if not words_of(model) or len(model) > _LONGEST_MODEL:
-            text = f"'{clipped(model)}' is no model of GPUs"
+            text = f"'{model[:_LONGEST_MODEL]}' is no model of GPUs"
     if text:
         raise SpecError([Problem(path="--gpu-model", problem=text, hint=hint)])
 

@@ -236,7 +236,7 @@ def get(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show a job and its tasks, or fetch its result, or files that its runs have left."""
+    """Show a job and its tasks, or fetch its results or its files."""
     settings = settle(state, fmt)
     kept_files.need_one_target(target, files)
     with settings.client() as client:
