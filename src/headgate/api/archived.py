@@ -112,7 +112,6 @@ def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
         "preempted_tasks": 0,
         "waits_s": 0.0,
         "reason": None,
-        "brief_reason": None,
         "message": job.view["message"],
         "archived": True,
         "task": named,

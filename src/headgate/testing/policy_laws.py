@@ -65,7 +65,7 @@ class IndependentLedger:
     def _has(self, task: int, node: int, gpu: int) -> bool:
         """Return whether a GPU has what one run of a task holds of it."""
         spec, there = self._snapshot.task(task), self._snapshot.node(node).gpus
-        words = there[gpu].model.lower().replace("-", " ").split() if gpu < len(there) else []
+        words = there[gpu].model.lower().replace("-", " ").split() if 0 <= gpu < len(there) else []
         if spec.gpu_models and not any(model.lower() in words for model in spec.gpu_models):
             return False
         milli, memory_bytes = self.left[node].get(gpu, (0, 0))
