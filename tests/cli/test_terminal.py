@@ -106,6 +106,29 @@ def test_a_log_is_escaped_on_a_terminal_and_unchanged_elsewhere(
 # --- streams -------------------------------------------------------------------------------------
 
 
+def test_jobs_that_run_are_watched_above_those_that_have_ended(broken: Any) -> None:
+    """`headgate jobs` lists the newest first; here the running job is older than an ended one."""
+    broken("cancel", "job-2", "-y")
+    listed = [job["id"] for job in broken("jobs", "-o", "json").json["jobs"]]
+    assert listed == ["job-2", "job-1"]
+    broken("submit", "--", "sleep", "9")
+    broken("submit", "--", "sleep", "9")
+    broken("cancel", "job-4", "-y")
+    screen, terminal = pty.openpty()
+    watching = subprocess.Popen(
+        [*PROGRAM, "jobs", "--watch"], stdout=terminal, stderr=terminal, stdin=terminal
+    )
+    os.close(terminal)
+    shown = ""
+    while "job-1" not in shown:  # the last one
+        shown += os.read(screen, 1 << 16).decode()
+    watching.send_signal(signal.SIGINT)
+    assert watching.wait(30) == 0
+    os.close(screen)
+    order = sorted(("job-1", "job-2", "job-3", "job-4"), key=shown.index)
+    assert order == ["job-3", "job-4", "job-2", "job-1"]
+
+
 @pytest.fixture
 def many(up: Any, controller: Any) -> Any:
     """More jobs than a pipe holds."""
