@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
-import shutil
 import stat
 import subprocess
 import tempfile
@@ -23,7 +22,7 @@ from headgate.base.errors import WorldError
 from headgate.live import account
 from headgate.live import shared as shared_module
 from headgate.live.executor import Executor, shards_directory, token_path
-from headgate.live.private import write_private
+from headgate.live.private import remove_tree, write_private
 from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.run_logs import log_path
 from headgate.live.shared import copy_shared, find_shared, keep_shared, remove_shared
@@ -148,7 +147,7 @@ def node(readable_python: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node
     base = Path(tempfile.mkdtemp(prefix="hg-isolation-", dir="/tmp"))
     base.chmod(0o711)
     yield Node(base)
-    shutil.rmtree(base)
+    remove_tree(base)
     os.umask(before)
 
 
@@ -491,7 +490,7 @@ def test_function_finds_modules_of_the_jobs_python_path(node: Node) -> None:
         "import os\ndef main(task):\n    task.output.write_text(f'{os.getuid()} {os.getcwd()}')\n",
     )
     finished(node.run("mine:main", kind="function", envs=modules))
-    assert node.result() == f"{UID} {node.root}/n0/runs/job-1/0.1"
+    assert node.result() == f"{UID} {node.root}/n0/runs/job-1/0.1/files"
 
 
 def test_interpreter_that_the_user_cannot_run_fails_the_run_clearly(

@@ -119,7 +119,8 @@ class WorkerProcess:
         response = json.loads(line)
         shortage = self.shortage(response.get("memory"))
         if "error" in response:
-            error = ProcessEnd.of(response["error"], response["exit"])
+            # the guard, which could not start the program, has no status of it
+            error = ProcessEnd.of(response["error"], response.get("exit"))
         else:
             error = how_it_ended("the task's process", int(response["status"]))
         if shortage and not error:
