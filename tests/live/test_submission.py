@@ -411,7 +411,7 @@ def test_dry_run_changes_nothing_and_rejects_the_same_requests(controller: Contr
             "rejected: no node can satisfy this request",
             "needs 3 GPUs on n1, these nodes have at most 2 GPUs",
         ),
-        ("{run: x, nodes: [n0, n1x]}", "nodes[1]", "there is no node 'n1x'", "did you mean 'n1'?"),
+        ("{run: x, nodes: [n0, n1x]}", "nodes[1]", "there is no node 'n1x'", "known: n0, n1"),
         ("{run: x, exclude: far}", "exclude[0]", "there is no node 'far'", "known: n0, n1"),
     ],
 )

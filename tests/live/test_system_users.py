@@ -120,7 +120,7 @@ def test_jobs_have_the_rights_of_their_users(headgate: Headgate, member: Caller)
 def test_directory_of_a_job_is_open_to_its_user_or_the_job_fails(
     headgate: Headgate, member: Caller, colleague: Caller
 ) -> None:
-    own, closed = headgate.base / "own", headgate.base / "closed"
+    own, closed = headgate.base / "own", headgate.base / "of-root"
     for place, user in ((own, USER), (closed, "root")):
         place.mkdir(mode=0o700)
         os.chown(place, pwd.getpwnam(user).pw_uid, -1)
