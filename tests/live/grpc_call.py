@@ -33,6 +33,8 @@ def call(method: str, address: str) -> str:
         connection = socket.create_connection((host.strip("[]"), int(port)), timeout=_TIMEOUT_S)
     except ConnectionRefusedError:
         return REFUSED
+    except ConnectionResetError:  # the server has just ended
+        return LOST
     with connection:
         try:
             return _exchange(connection, method, address)

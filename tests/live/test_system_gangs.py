@@ -76,7 +76,7 @@ def test_gang_waits_until_all_members_fit_with_a_reason(headgate: Headgate, tmp_
     assert reason["numbers"].pop("reserved")["after"] == [holder]
     assert reason["numbers"] == {
         "placeable_tasks": 1, "tasks": 2, "free_gpus": 3, "needed_gpus": 4, "lacking": "",
-        "stopping_tasks": 0, "after_moves": None,
+        "stopping_tasks": 0, "after_moves": None, "model": "",
     }  # fmt: skip
     assert not headgate.tasks_in(job, "running")
     gates.open(0)

@@ -114,7 +114,7 @@ def _compact_early(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", IN_TURN)
 def test_archived_jobs_change_no_start_and_no_end_of_others(name: str) -> None:
     compacted = 0
-    for seed in range(8):
+    for seed in range(12):
         _, plain = ride(seed, name, archiving=False)
         _, seen = ride(seed, name, archiving=True)
         assert seen.history_of == plain.history_of, f"storm({seed})"
@@ -125,7 +125,7 @@ def test_archived_jobs_change_no_start_and_no_end_of_others(name: str) -> None:
 @pytest.mark.parametrize("name", BY_FLOW)
 def test_all_invariants_hold_in_storms_with_an_archive(name: str) -> None:
     compacted = 0
-    for seed in range(8):
+    for seed in range(12):
         compacted += ride(seed, name, archiving=True)[1].compacted
     assert compacted > 3
 
