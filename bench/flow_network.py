@@ -14,7 +14,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from headgate.flow import Ints, NativeSolver, Network
+from headgate.base.arrays import Ints
+from headgate.flow import NativeSolver, Network
 from headgate.model import Bandwidth
 from headgate.planning.costs import prices_per_byte, shard_prices
 from headgate.policies.flow.placed import Placed

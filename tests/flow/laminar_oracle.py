@@ -17,7 +17,8 @@ from tests.flow.ortools_oracle import OrToolsSolver
 from tests.flow.potentials import potentials
 from tests.flow.unit_paths import unit_paths
 
-from headgate.flow import Certificate, Ints, Network, verify_laminar
+from headgate.base.arrays import Ints
+from headgate.flow import Certificate, Network, verify_laminar
 
 Options = list[tuple[int, int]]
 """The (place, cost) of each option of a unit."""

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.graph.python.min_cost_flow import SimpleMinCostFlow
 
-from headgate.flow import Ints, Network
+from headgate.base.arrays import Ints
+from headgate.flow import Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

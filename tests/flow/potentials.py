@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.flow.network import COST_LIMIT, BadNetwork, Ints, Network
+from headgate.base.arrays import Ints
+from headgate.flow.network import COST_LIMIT, BadNetwork, Network
 
 UNREACHABLE = COST_LIMIT
 """Potentials of about this size: the vertex has no path to the root."""

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tests.flow.ortools_oracle import Optimum, OrToolsSolver
 
+from headgate.base.arrays import Ints
 from headgate.base.errors import SpecError
-from headgate.flow import Ints, Network
+from headgate.flow import Network
 from headgate.flow.bench.instances import LOADS, SIZES, generate
 from headgate.flow.bench.network import arcs
 from headgate.flow.bench.problem import Problem, problem_of

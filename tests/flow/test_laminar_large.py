@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tests.flow.laminar_oracle import Problem, optimum
 
-from headgate.flow import Ints, LaminarSolver, verify_laminar
+from headgate.base.arrays import Ints
+from headgate.flow import LaminarSolver, verify_laminar
 from headgate.flow.bench import instances
 from headgate.flow.bench.laminar import Options
 from headgate.flow.bench.problem import problem_of

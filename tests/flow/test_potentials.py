@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tests.flow.ortools_oracle import OrToolsSolver
 from tests.flow.potentials import UNREACHABLE, potentials
 
-from headgate.flow import BadNetwork, Ints, Network
+from headgate.base.arrays import Ints
+from headgate.flow import BadNetwork, Network
 
 FAR = UNREACHABLE // 2
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.flow.ortools_oracle import OrToolsSolver
 
-from headgate.flow import COST_LIMIT, BadNetwork, Infeasible, Ints, Network, Solution, solve, verify
+from headgate.base.arrays import Ints
+from headgate.flow import COST_LIMIT, BadNetwork, Infeasible, Network, Solution, solve, verify
 
 Arc = tuple[int, int, int, int]
 

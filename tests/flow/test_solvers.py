@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.flow.unit_paths import unit_paths
 
-from headgate.flow import COST_LIMIT, BadNetwork, Ints, NativeSolver, Network, verify
+from headgate.base.arrays import Ints
+from headgate.flow import COST_LIMIT, BadNetwork, NativeSolver, Network, verify
 
 
 def network(arcs: list[tuple[int, int, int, int]], supply: list[int]) -> Network:

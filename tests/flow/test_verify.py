@@ -21,7 +21,8 @@ from tests.flow.laminar_oracle import (
 from tests.flow.ortools_oracle import OrToolsSolver
 from tests.flow.potentials import potentials
 
-from headgate.flow import BadNetwork, Certificate, Ints, Network, verify, verify_laminar
+from headgate.base.arrays import Ints
+from headgate.flow import BadNetwork, Certificate, Network, verify, verify_laminar
 
 # -------------------------------------------------------------------------------- any network
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.flow.network import BadNetwork, Ints, Network
+from headgate.base.arrays import Ints
+from headgate.flow.network import BadNetwork, Network
 
 
 def unit_paths(network: Network, flow: Ints, starts: Ints) -> Ints:

@@ -7,11 +7,9 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
+from headgate.base.arrays import Floats
 from headgate.reports import colours, pages
-
-Floats = NDArray[np.float64]
 
 # Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision
 # Deficiency", IEEE TVCG 15(6), 2009: severity 1.0, of linear RGB.

@@ -1,7 +1,7 @@
 """The compiled part of the lowest layer; its sources are in `native/`."""
 
+from headgate.base.arrays import Ints
 from headgate.base.column import Array
-from headgate.base.lists import Ints
 
 def take(pages: tuple[Array, ...], rows: Ints, length: int, shift: int, taken: Array) -> None:
     """Copy these of `length` rows, on pages of `2^shift` rows, into `taken`; raises IndexError.

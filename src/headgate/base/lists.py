@@ -7,11 +7,9 @@ so that frozen views still read the old one in its place.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.base.arrays import Ints
 from headgate.base.column import Array, Column, FrozenColumn
-
-Ints = NDArray[np.int64]
 
 
 class FrozenLists:

@@ -1,6 +1,7 @@
 """Min-cost flow: networks as arrays, laminar problems, solvers, certificates; free of jobs."""
 
 from headgate.base import not_built
+from headgate.base.arrays import Ints
 
 try:
     import headgate.flow._native  # noqa: F401  # before any module that needs it
@@ -8,15 +9,7 @@ except ImportError as missing:
     raise not_built("headgate.flow", missing) from missing
 
 from headgate.flow._native import LaminarSolver, Outcome, fetch_options
-from headgate.flow.network import (
-    COST_LIMIT,
-    AnyInts,
-    BadNetwork,
-    Infeasible,
-    Ints,
-    Network,
-    Solution,
-)
+from headgate.flow.network import COST_LIMIT, AnyInts, BadNetwork, Infeasible, Network, Solution
 from headgate.flow.options import OptionsPart, joined_options, options_of
 from headgate.flow.solve import NativeSolver, solve
 from headgate.flow.verify import Certificate, Fault, verify, verify_laminar

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from headgate.flow.network import AnyInts, Ints
+from headgate.base.arrays import Ints
+from headgate.flow.network import AnyInts
 
 def fetch_options(
     *,

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.arrays import Ints
 from headgate.base.errors import InvariantBroken
 
-Ints = NDArray[np.int64]
 AnyInts = NDArray[np.integer[Any]]
 
 COST_LIMIT = 1 << 61

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.flow import _native
-from headgate.flow.network import AnyInts, Ints
+from headgate.flow.network import AnyInts
 
 _WIDTHS = (np.dtype(np.int32), np.dtype(np.int64))
 

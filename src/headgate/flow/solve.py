@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from headgate.base.arrays import Ints
 from headgate.flow import _native
-from headgate.flow.network import BadNetwork, Infeasible, Ints, Network, Solution
+from headgate.flow.network import BadNetwork, Infeasible, Network, Solution
 
 _MOST_ARCS = 1 << 29
 _MOST_VERTICES = 1 << 28

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from headgate.flow.network import BadNetwork, Ints
+from headgate.base.arrays import Ints
+from headgate.flow.network import BadNetwork
 
 _SAFE = 1 << 62
 _FAR = np.iinfo(np.int64).max

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.foresight.explain import explain
 from headgate.foresight.run_ends import RunEnds
 from headgate.foresight.start_interval import RunAhead, start_interval
 from headgate.foresight.whatif import WhatIf
-from headgate.planning.shares import Ints
 from headgate.ports import Policy
 from headgate.protocol import Reason
 from headgate.state import Snapshot, TaskState

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.model import Read
 from headgate.planning.estimates import ComputeTimes, Estimates
 from headgate.planning.network import FluidNetwork
-from headgate.planning.shares import Floats, Ints
 from headgate.state import Snapshot, State, TaskState
 from headgate.state.life import HOLDING
 

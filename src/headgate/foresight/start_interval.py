@@ -17,10 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Floats
 from headgate.base.rng import stream
 from headgate.foresight.run_ends import ExpectedRun, remaining_s
 from headgate.planning.estimates import Estimates
-from headgate.planning.shares import Floats
 from headgate.state import Snapshot, TaskState
 from headgate.state.life import HOLDING
 

@@ -13,6 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Ints
 from headgate.base.errors import InvariantBroken
 from headgate.machine.fleet import drains_of, orders_of, scaling_fault
 from headgate.machine.resizing import with_resizes
@@ -34,7 +35,7 @@ from headgate.protocol import (
     Steps,
     Stop,
 )
-from headgate.protocol.plan import Bools, Ints, Starts
+from headgate.protocol.plan import Starts
 from headgate.protocol.reasons import MovedFor, OutrankedBy, PreemptedFor
 from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.grants import ManyGrants

@@ -10,10 +10,8 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from headgate.base.arrays import Floats, Ints
 
 _CHUNK = 1 << 14
 

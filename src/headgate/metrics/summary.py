@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.base.arrays import Ints
 from headgate.base.column import Array
 from headgate.base.units import SAME_INSTANT_S
 from headgate.metrics.records import JobRecords
 from headgate.state import JobState
-
-Ints = NDArray[np.int64]
 
 
 def summary(

@@ -3,9 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.planning.shares import Floats, Ints
+from headgate.base.arrays import Bools, Floats, Ints
 
-Bools = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
 

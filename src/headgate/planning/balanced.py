@@ -12,12 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random, stream
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE
 from headgate.planning.balancers import WITH_GPUS, WITHOUT_GPUS, Scores, Speeds
-from headgate.planning.balancers.scores import Floats
 from headgate.planning.placers.balanced import Balanced
-from headgate.planning.shares import Ints
 from headgate.planning.timetable import EndAt, Timetable
 from headgate.state import Scratch, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE

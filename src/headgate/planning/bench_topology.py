@@ -13,8 +13,9 @@ import time
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Ints
 from headgate.base.rng import Random, stream
-from headgate.model.topology import Bools, Ints, Mesh, Topology, Tree
+from headgate.model.topology import Mesh, Topology, Tree
 from headgate.planning.placers import ClosedMinimum, Layout, Request, layout_of
 
 _FILLED = 0.7

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.arrays import Bools, Ints
 from headgate.model import WHOLE, Demand
 from headgate.planning._native import recount
 from headgate.planning.gpu_kinds import GpuKinds
-from headgate.planning.shares import Ints
 from headgate.state import Snapshot, TaskState
-
-Bools = NDArray[np.bool_]
 
 _STATES = np.arange(len(TaskState))
 _UNFINISHED = np.isin(

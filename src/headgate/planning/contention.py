@@ -25,14 +25,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.errors import InvariantBroken
 from headgate.planning.traffic import Traffic
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _SAME = 1e-9  # relative difference of rates at which the iteration ends
 _NEAR = 1e-3  # likewise, while links are still missing

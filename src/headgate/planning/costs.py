@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.model import Bandwidth
-from headgate.planning.shares import Floats, Ints
 
 PRICE_LIMIT = 10**12
 """The largest price, in microseconds (11.6 days): sums stay exact with a million vertices."""

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.base.order import floats_in_order
 from headgate.model import WHOLE
 from headgate.planning.census import index_of
 from headgate.planning.held_back import held_back
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
 from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.protocol import Memo

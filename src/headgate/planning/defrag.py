@@ -27,11 +27,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headgate.base.lists import Ints
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.defrag_order import Goal, Relocation, Schedule, in_order
-from headgate.planning.ranked_tree import Bools, RankedTree
+from headgate.planning.ranked_tree import RankedTree
 from headgate.planning.symmetry import Symmetry
 
 WORK = 2_000
@@ -39,7 +38,6 @@ WORK = 2_000
 
 _DESCENTS = 4  # each from another subtree for the need
 
-Floats = NDArray[np.float64]
 Branch: TypeAlias = Iterator["Branch"]
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.base.lists import Ints
-from headgate.planning.ranked_tree import Bools, RankedTree
+from headgate.base.arrays import Bools, Ints
+from headgate.planning.ranked_tree import RankedTree
 
 _MOST_TRIES = 2_000  # extensions of orders, and moves given leaves: all orders of five moves
 

@@ -13,16 +13,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.units import SAME_INSTANT_S
-from headgate.planning.shares import Ints
 from headgate.state import Snapshot, TaskState
 from headgate.state.life import RUNS
 from headgate.state.runtimes import SHORTEST_S
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 _RUNS = np.isin(np.arange(len(TaskState)), RUNS)  # by state
 _PRIOR_SAMPLES = 3.0  # the weight, in samples, of what a class takes over from the wider one

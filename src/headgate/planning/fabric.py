@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.model import Node
 from headgate.model.topology import (
     Annexed,
@@ -21,8 +22,6 @@ from headgate.model.topology import (
     ClusterMesh,
     ClusterTree,
     FatTree,
-    Floats,
-    Ints,
     Mesh,
     Topology,
     Tree,

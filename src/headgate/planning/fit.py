@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.base.text import enumerated, one_of
 from headgate.base.units import format_size
 from headgate.model import UNLIMITED, WHOLE, Demand, Node, Task, amount_of
-from headgate.planning.shares import Ints
 from headgate.protocol import Reason
 from headgate.protocol.reasons import NoFittingNode, NothingFits, Shortage
 from headgate.state import Scratch, State

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Ints
 from headgate.model import Demand
-from headgate.planning.shares import Bools, Ints, larger_classes
+from headgate.planning.shares import larger_classes
 from headgate.state import Snapshot
 from headgate.state.ledger import Ledger
 

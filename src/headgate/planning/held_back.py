@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.planning.shares import Ints
+from headgate.base.arrays import Ints
 from headgate.state import Snapshot, TaskState
 
 

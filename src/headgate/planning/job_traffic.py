@@ -6,15 +6,14 @@ import math
 from collections.abc import Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.base.arrays import Ints
 from headgate.model import WHOLE, Communication, Job, Node, Pattern, Task
 from headgate.planning.fabric import Fabric
 from headgate.planning.fit import runs_that_fit
 from headgate.planning.traffic import BestSets, Traffic, traffic_of
 from headgate.state import Snapshot
 
-Ints = NDArray[np.int64]
 Places = Iterable[tuple[str, tuple[int, ...]]]
 """Of some tasks: the node of each, and the indices of its GPUs."""
 

@@ -17,6 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.base.order import nth_of_equals
 from headgate.model import Job
 from headgate.model.topology import FatTree, Tree
@@ -24,7 +25,6 @@ from headgate.planning.contention import Pairs, flow_rates, levels_of
 from headgate.planning.fabric import Fabric
 from headgate.planning.job_traffic import JobTraffic, communicates
 from headgate.planning.reservations import Spread
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.traffic import Traffic, traffic_of
 from headgate.planning.units import Unit
 from headgate.state import Scratch, Snapshot

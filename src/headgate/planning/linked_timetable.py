@@ -16,15 +16,14 @@ from functools import cached_property
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Ints
 from headgate.base.units import SAME_INSTANT_S
-from headgate.planning.census import Bools
 from headgate.planning.link_costs import NO_SLOWER, LinkCost, LinkCosts
 from headgate.planning.packed_timetable import PackedTimetable
 from headgate.planning.placers import ByLinks
 from headgate.planning.placers.layout import Request
 from headgate.planning.placers.on_cluster import ClusterPlacer, Layouts, Room, layouts_of
 from headgate.planning.reservations import Reservation
-from headgate.planning.shares import Ints
 from headgate.planning.timetable import EndAt
 from headgate.planning.units import Unit
 from headgate.state import Scratch

@@ -18,14 +18,14 @@ from functools import lru_cache
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Ints
 from headgate.model.topology import Tree
 from headgate.planning.defrag import Held, Moves, least_moves
 from headgate.planning.defrag_order import Relocation
 from headgate.planning.fabric import Fabric
 from headgate.planning.move_price import MovePrice, pays
-from headgate.planning.ranked_tree import Bools, RankedTree
+from headgate.planning.ranked_tree import RankedTree
 from headgate.planning.reservations import UNKNOWN_AT
-from headgate.planning.shares import Ints
 from headgate.planning.units import Unit
 from headgate.protocol import NO_STEPS, Group, Memo, Move, Steps
 from headgate.protocol.reasons import MovedFor

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.arrays import Floats
 from headgate.base.errors import InvariantBroken
 from headgate.model import Locality
 
@@ -40,8 +41,6 @@ _ROW = np.dtype(
         ("end", "f8"),
     ]
 )
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

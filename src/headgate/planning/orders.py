@@ -10,10 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model import WHOLE, Job
-from headgate.planning.census import Bools
 from headgate.planning.estimates import Estimates
-from headgate.planning.shares import NO_CEILING, Floats, Hierarchy, Ints, fair_shares
+from headgate.planning.shares import NO_CEILING, Hierarchy, fair_shares
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import HOLDING
 from headgate.state.tables import GPU_GONE

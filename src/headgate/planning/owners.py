@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.model import CPUS, WHOLE
-from headgate.planning.shares import NO_CEILING, Hierarchy, Ints
+from headgate.planning.shares import NO_CEILING, Hierarchy
 from headgate.state import Snapshot, TaskState
 
 GPU_KIND, CPU_KIND = 0, 1

@@ -13,10 +13,9 @@ from functools import cached_property
 
 import numpy as np
 
-from headgate.planning.census import Bools
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.packing.cluster import ClusterPacking, Ends, Freed
 from headgate.planning.reading import read_s_by_node
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import Timetable
 from headgate.state.tables import GPU_IN_PART
 

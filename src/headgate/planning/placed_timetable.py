@@ -14,11 +14,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from headgate.planning.census import Bools
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.placers import Placer
 from headgate.planning.placers.on_cluster import ClusterPlacer, Room
 from headgate.planning.reservations import UNKNOWN_AT
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import EndAt, Timetable
 from headgate.planning.units import Unit
 from headgate.state import Scratch

@@ -8,13 +8,13 @@ from typing import Protocol
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.planning.balanced import BalancedTimetable
 from headgate.planning.linked_timetable import LinkedTimetable
 from headgate.planning.placed_timetable import PlacedTimetable
 from headgate.planning.placers import ByLinks, Placer
 from headgate.planning.placers.balanced import Balanced
 from headgate.planning.placers.on_cluster import ClusterPlacer
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import EndAt, Timetable
 from headgate.planning.units import FirstFit, Unit
 from headgate.state import Scratch

@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headgate.base.lists import Ints
+from headgate.base.arrays import Bools, Ints
 from headgate.model.topology.tree import Tree
-
-Bools = NDArray[np.bool_]
 
 _HALVES = 64  # ranks for the halves of a vertex: more than a number of children has bits
 

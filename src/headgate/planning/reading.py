@@ -6,7 +6,7 @@ from itertools import chain
 
 import numpy as np
 
-from headgate.planning.shares import Floats, Ints
+from headgate.base.arrays import Floats, Ints
 from headgate.state import Snapshot
 
 

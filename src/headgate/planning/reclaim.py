@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.base.errors import InvariantBroken
 from headgate.model import WHOLE
 from headgate.planning.owners import GPU_KIND, Owners
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import Unit, waiting_gang, waiting_units
 from headgate.protocol import (
     Group,

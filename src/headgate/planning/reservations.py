@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headgate.planning.shares import Ints
+from headgate.base.arrays import Ints
 from headgate.planning.units import Unit
 from headgate.protocol import Memo, Reserved
 from headgate.state import Snapshot

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from headgate.planning.shares import Ints
+from headgate.base.arrays import Ints
 from headgate.planning.units import Unit
 from headgate.state import Scratch, TaskState
 from headgate.state.moves import is_moving, unit_of

@@ -21,13 +21,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning._native import MaxMin
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 NO_CEILING = 1 << 40
 """A `max_gpus` above any number of GPUs: no limit."""

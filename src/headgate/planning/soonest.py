@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
-from headgate.planning.census import Bools
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.reservations import Reservation
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import Timetable
 from headgate.planning.units import Unit
 from headgate.state import Snapshot

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Ints
 from headgate.base.column import FrozenColumn
 from headgate.base.order import in_order
 from headgate.model import WHOLE
 from headgate.planning.census import (
-    Bools,
     Census,
     WaitingChange,
     any_of_class,
@@ -20,7 +20,7 @@ from headgate.planning.census import (
     task_changes,
 )
 from headgate.planning.gpu_kinds import GpuKinds, gpu_kinds
-from headgate.planning.shares import NO_CEILING, Hierarchy, Ints
+from headgate.planning.shares import NO_CEILING, Hierarchy
 from headgate.state import Changes, JobState, Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 
-from headgate.base.lists import Ints
-from headgate.planning.ranked_tree import Bools, RankedTree
+from headgate.base.arrays import Bools, Ints
+from headgate.planning.ranked_tree import RankedTree
 
 
 class Symmetry:

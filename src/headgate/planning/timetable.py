@@ -21,12 +21,11 @@ from itertools import repeat
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.column import Array
 from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
-from headgate.planning.census import Bools
 from headgate.planning.reservations import Reservation
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.units import FirstFit, Unit
 from headgate.state import Scratch, Snapshot
 from headgate.state.moves import gpus_of, grants_of_moves

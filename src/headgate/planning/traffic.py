@@ -20,13 +20,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.base.arrays import Floats, Ints
 from headgate.model import Communication, Pattern
 from headgate.model.topology import Annexed, FatTree, Mesh, Topology, Tree
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 _PAIRS_TOGETHER = 1 << 20
 

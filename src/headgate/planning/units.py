@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.planning.census import is_wide
 from headgate.planning.fit import beside_first_fit, by_size, runs_that_fit
-from headgate.planning.shares import Ints
 from headgate.state import Scratch, Snapshot, TaskState
 
 

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.units import MOST_SECONDS, SAME_INSTANT_S
 from headgate.model import WHOLE
-from headgate.planning.census import Bools
 from headgate.planning.fit import (
     accepted_text,
     demand_text,
@@ -26,7 +26,6 @@ from headgate.planning.fit import (
 )
 from headgate.planning.placers import Placer
 from headgate.planning.reservations import Reservation, Spread
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import Timetable
 from headgate.planning.units import Unit
 from headgate.protocol import Reason

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.model import WHOLE
 from headgate.planning.migration import Migration
 from headgate.planning.placement import fit
 from headgate.planning.placers import Placer
 from headgate.planning.room_freed import RoomFreed
-from headgate.planning.shares import Ints, entitle
+from headgate.planning.shares import entitle
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.units import Unit, Units, waiting_units
 from headgate.planning.why_waits import WhyWaits, being_stopped

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.column import Array
 from headgate.base.order import in_order
 from headgate.model import WHOLE
 from headgate.planning._native import recount_idle
-from headgate.planning.census import NO_DEMANDS, Bools, numbers_of
-from headgate.planning.shares import Floats, Ints
+from headgate.planning.census import NO_DEMANDS, numbers_of
 from headgate.state import Changes, JobState, Snapshot, TaskState
 from headgate.state.moves import gpus_of, grants_of_moves
 from headgate.state.tables import GPU_GONE

@@ -12,14 +12,12 @@ from itertools import accumulate, chain, starmap
 from typing import Any, NamedTuple, TypeVar, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.base.arrays import Bools, Ints
 from headgate.protocol.reasons import PolicyBroke, Reason
 from headgate.protocol.resize import Resize
 
 T = TypeVar("T")
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 Memo = Mapping[str, Mapping[int, float]]
 """Changes of a policy's memo: name of a column -> row of a job -> finite number."""

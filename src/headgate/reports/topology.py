@@ -12,9 +12,10 @@ from string import ascii_letters, digits
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.arrays import Floats
 from headgate.base.text import visible
 from headgate.base.units import format_size
-from headgate.model.topology import FatTree, Floats, Mesh, Topology, Tree
+from headgate.model.topology import FatTree, Mesh, Topology, Tree
 
 FREE, DOWN, SEVERAL, MORE = ".", "-", "*", "#"
 _LETTERS = ascii_letters[26:] + ascii_letters[:26] + digits

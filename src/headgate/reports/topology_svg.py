@@ -9,8 +9,9 @@ from html import escape
 
 import numpy as np
 
+from headgate.base.arrays import Floats
 from headgate.base.text import visible
-from headgate.model.topology import Floats, Mesh, Tree
+from headgate.model.topology import Mesh, Tree
 from headgate.reports import colours
 from headgate.reports.topology import Occupancy, short, tree_of, uses_of
 

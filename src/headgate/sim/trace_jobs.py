@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headgate.metrics.fluid_sharing import Floats, Ints
+from headgate.base.arrays import Floats, Ints
 from headgate.model import Communication, Job, Node, Queue, Task
 from headgate.planning.submission_check import never_fits
 from headgate.ports import Policy

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from headgate.base.lists import Ints
+from headgate.base.arrays import Ints
 from headgate.state.tables import GPU_GONE
 from headgate.state.view import View
 

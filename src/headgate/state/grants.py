@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.base.arrays import Bools, Ints
 from headgate.model import UNLIMITED
 from headgate.state.snapshot import Snapshot
 from headgate.state.tables import GPU_FREE
-
-Ints = NDArray[np.int64]
-Bools = NDArray[np.bool_]
 
 _SUM_MOST = 1.5 * UNLIMITED  # more than any node has; exact sums up to it do not overflow
 

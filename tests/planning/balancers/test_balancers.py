@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.base.arrays import Floats
 from headgate.base.errors import SpecError
 from headgate.base.rng import stream
 from headgate.planning.balancers import (
@@ -28,7 +29,6 @@ from headgate.planning.balancers import (
     spill,
     wait_work_s,
 )
-from headgate.planning.balancers.scores import Floats
 
 TOTAL, LOAD = [5.0, 6.0, 7.0, 8.0], [3.0, 2.0, 1.0, 5.0]
 CHI_SQUARE_999 = {1: 10.83, 2: 13.82, 3: 16.27, 4: 18.47, 5: 20.52}

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.model.shapes import fat_trees, meshes, topologies, trees
 
-from headgate.model.topology import Bools, FatTree, Ints, Mesh, Topology, Tree
+from headgate.base.arrays import Bools, Ints
+from headgate.model.topology import FatTree, Mesh, Topology, Tree
 from headgate.planning.placers import (
     BestFitSubtree,
     Block,

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.flow.ortools_oracle import OrToolsSolver
 
-from headgate.flow import Ints, Network
+from headgate.base.arrays import Ints
+from headgate.flow import Network
 from headgate.planning.shares import (
     NO_CEILING,
     Hierarchy,

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.flow.ortools_oracle import OrToolsSolver
 
-from headgate.flow import Ints, Network
+from headgate.base.arrays import Ints
+from headgate.flow import Network
 from headgate.model import Bandwidth
 from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.policies.flow.placed import Placed

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Bools
 from headgate.model import Communication
-from headgate.model.topology import Bools, Topology
+from headgate.model.topology import Topology
 from headgate.planning.contention import Contention
 from headgate.planning.placers import Places
 from headgate.planning.traffic import BestSets, Traffic, traffic_of

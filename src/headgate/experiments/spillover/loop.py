@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
 from headgate.planning.balancers import (
     WITHOUT_GPUS,
@@ -26,7 +27,6 @@ from headgate.planning.balancers import (
     spill,
     wait_work_s,
 )
-from headgate.planning.balancers.scores import Floats, Ints
 
 _UNKNOWN_S = 1.0
 """The computing time that is assumed of a kind without any finished task."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.flow import Ints
+from headgate.base.arrays import Ints
 from headgate.flow.bench.shares import max_min
 from headgate.flow.bench.structure import Structure
 

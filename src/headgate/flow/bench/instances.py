@@ -14,7 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.flow import Ints
+from headgate.base.arrays import Ints
 from headgate.flow.bench.shares import max_min
 from headgate.flow.bench.structure import Structure, Tasks
 

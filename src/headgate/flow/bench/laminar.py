@@ -14,7 +14,8 @@ from functools import cache
 
 import numpy as np
 
-from headgate.flow import AnyInts, Ints, OptionsPart, joined_options
+from headgate.base.arrays import Ints
+from headgate.flow import AnyInts, OptionsPart, joined_options
 from headgate.flow.bench.classes import Classes, Wants
 from headgate.flow.bench.structure import Structure, Tasks
 

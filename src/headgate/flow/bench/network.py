@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.flow import Ints
+from headgate.base.arrays import Ints
 from headgate.flow.bench.laminar import Forest, Options
 
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from headgate.base.arrays import Ints
 from headgate.base.errors import HeadgateError
-from headgate.flow import Ints, LaminarSolver, verify_laminar
+from headgate.flow import LaminarSolver, verify_laminar
 from headgate.flow.bench.clock import medians, now_ms
 from headgate.flow.bench.laminar import Forest, Options, options
 from headgate.flow.bench.problem import Problem, Source, read_problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.flow import Ints
+from headgate.base.arrays import Ints
 
 
 def max_min(demand: Ints, gpus: int) -> Ints:

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.arrays import Ints
 from headgate.base.errors import Problem, SpecError
-from headgate.flow import AnyInts, Ints, options_of
+from headgate.flow import AnyInts, options_of
 
 _CLUSTER = ("rack", "free", "unscheduled_capacity")
 _TASKS = (

@@ -1,5 +1,6 @@
 """Topologies as arrays: trees, meshes, tori and fat trees; distances, routes and closed sets."""
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model.cluster_topology import (
     ClusterFatTree,
     ClusterMesh,
@@ -9,7 +10,7 @@ from headgate.model.cluster_topology import (
     NodeShape,
 )
 from headgate.model.topology.annexed import Annexed
-from headgate.model.topology.base import BadTopology, Bools, Floats, Ints, Topology
+from headgate.model.topology.base import BadTopology, Topology
 from headgate.model.topology.fat_tree import FatTree
 from headgate.model.topology.mesh import Mesh
 from headgate.model.topology.tree import Tree
@@ -17,15 +18,12 @@ from headgate.model.topology.tree import Tree
 __all__ = [
     "Annexed",
     "BadTopology",
-    "Bools",
     "ClusterFatTree",
     "ClusterMesh",
     "ClusterTopology",
     "ClusterTree",
     "FatTree",
-    "Floats",
     "GroupLevel",
-    "Ints",
     "Mesh",
     "NodeShape",
     "Topology",

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from headgate.model.topology.base import Ints, Topology, frozen, integers, offsets_of
+from headgate.base.arrays import Ints
+from headgate.model.topology.base import Topology, frozen, integers, offsets_of
 
 
 class Annexed(Topology):

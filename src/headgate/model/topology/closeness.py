@@ -6,8 +6,8 @@ from enum import IntEnum
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.model.cluster_topology import GroupLevel, NodeShape
-from headgate.model.topology.base import Ints
 
 PCIE_BYTES_PER_S = 16e9
 """Bandwidth of 16 lanes of PCI Express of the third generation."""

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from headgate.base.arrays import Floats, Ints
 from headgate.model.topology.base import (
     BadTopology,
-    Floats,
-    Ints,
     Topology,
     checked_bandwidths,
     checked_names,

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model.topology.base import (
     BadTopology,
-    Bools,
-    Floats,
-    Ints,
     Topology,
     checked_bandwidths,
     checked_names,

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model.topology.base import (
     BadTopology,
-    Bools,
-    Floats,
-    Ints,
     Topology,
     check_positive,
     checked_bandwidths,

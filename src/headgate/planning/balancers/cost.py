@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.planning.balancers.scores import Bools, Floats, Ints
+from headgate.base.arrays import Bools, Floats, Ints
 
 
 def wait_work_s(total: Ints, ahead: NDArray[np.float64]) -> Floats:

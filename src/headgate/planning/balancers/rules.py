@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.rng import Random
-from headgate.planning.balancers.scores import Bools, Floats, Ints, Scores
+from headgate.planning.balancers.scores import Scores
 
 _PER_UNIT = 2.0**20
 """Weights are rounded to this part of a unit: then sums of them are exact, and end at 0."""

@@ -16,11 +16,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.arrays import Floats
 from headgate.base.errors import Problem, SpecError
-
-Bools = NDArray[np.bool_]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _MEMORY = 0.1
 _EXACT = 1e-9

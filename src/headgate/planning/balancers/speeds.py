@@ -14,7 +14,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from headgate.planning.balancers.scores import Floats
+from headgate.base.arrays import Floats
 
 PRIOR = 3.0
 """The weight, in samples, of the mean of the wider group."""

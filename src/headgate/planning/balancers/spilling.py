@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.planning.balancers.scores import Bools, Ints
+from headgate.base.arrays import Bools, Ints
 
 
 def spill(total: Ints, available: Ints, demand: Ints, local: int | None = None) -> Ints:

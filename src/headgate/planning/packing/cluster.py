@@ -17,12 +17,13 @@ from functools import cached_property
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import nth_of_equals
 from headgate.model import CPUS, MEMORY
 from headgate.model import Demand as Needs
 from headgate.planning.census import unfinished
 from headgate.planning.packing.future import Future
-from headgate.planning.packing.room import WHOLE, Bools, Demand, Floats, Ints
+from headgate.planning.packing.room import WHOLE, Demand
 from headgate.state import JobState, Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE
 

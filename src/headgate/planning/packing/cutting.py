@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.planning.packing.room import WHOLE, Floats, Ints
+from headgate.base.arrays import Floats, Ints
+from headgate.planning.packing.room import WHOLE
 
 _MOST_LEVELS = 100  # distinct shares; of more, the rarest are rounded up to the next kept one
 _MOST_PIVOTS = 1000

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.planning.packing.cutting import Worth
-from headgate.planning.packing.room import WHOLE, Demand, Floats, Ints
+from headgate.planning.packing.room import WHOLE, Demand
 
 _LEAST = 1e-3  # thousandths of a GPU: worths that differ by less are equal
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.packing.mix import Mix
-from headgate.planning.packing.room import WHOLE, Bools, Demand, Floats, Ints, Room, fits
+from headgate.planning.packing.room import WHOLE, Demand, Room, fits
 from headgate.planning.packing.scorers import Options, Scorer
 
 _DIGITS = 6  # of a thousandth of a GPU: equal nodes have equal growth, however sums are rounded

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.packing.cutting import Worth, worth
 from headgate.planning.packing.filling import Filling, ratios
 from headgate.planning.packing.fragments import first_least, placed
-from headgate.planning.packing.room import Bools, Demand, Floats, Ints, Room, fits
+from headgate.planning.packing.room import Demand, Room, fits
 from headgate.planning.packing.scorers import Options, Scorer
 
 _DIGITS = 3  # of a thousandth of a GPU: costs that differ by less are equal

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.planning.packing.room import Bools, Demand, Floats, Ints
+from headgate.base.arrays import Bools, Floats, Ints
+from headgate.planning.packing.room import Demand
 
 TYPICAL = 0.95
 """The share of pods that typical demands stand for, in the published runs."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
-from headgate.planning.packing.room import Demand, Floats, Ints, Room, slots_of
+from headgate.planning.packing.room import Demand, Room, slots_of
 from headgate.planning.packing.scorers import Scorer
 
 

@@ -11,16 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.planning.packing.room import (
-    WHOLE,
-    Demand,
-    Floats,
-    Ints,
-    Room,
-    fits,
-    kind_of,
-    tightest,
-)
+from headgate.base.arrays import Floats, Ints
+from headgate.planning.packing.room import WHOLE, Demand, Room, fits, kind_of, tightest
 
 __all__ = [
     "BestFit",

@@ -10,7 +10,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.model.topology import Bools, Ints, Mesh, Tree
+from headgate.base.arrays import Bools, Ints
+from headgate.model.topology import Mesh, Tree
 from headgate.planning.placers.layout import Layout, Request, filled
 from headgate.planning.placers.subtrees import Subtrees
 

@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from headgate.model.topology import Bools, Ints
+from headgate.base.arrays import Bools, Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

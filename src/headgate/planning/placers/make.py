@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headgate.model.topology import FatTree, Ints, Mesh, Topology, Tree
+from headgate.base.arrays import Ints
+from headgate.model.topology import FatTree, Mesh, Topology, Tree
 from headgate.planning.placers.boxes import Boxes
 from headgate.planning.placers.layout import Layout
 from headgate.planning.placers.subtrees import Subtrees

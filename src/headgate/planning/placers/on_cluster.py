@@ -17,9 +17,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import nth_of_equals
 from headgate.model import Demand
-from headgate.model.topology import Bools, FatTree, Floats, Ints, Tree
+from headgate.model.topology import FatTree, Tree
 from headgate.planning.fabric import Fabric
 from headgate.planning.placers.layout import Layout, Request, filled
 from headgate.planning.placers.make import layout_of

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Ints
 from headgate.base.order import nth_of_equals
-from headgate.model.topology import Bools, Ints
 from headgate.planning.placers.layout import Layout, Places, Request, filled
 
 

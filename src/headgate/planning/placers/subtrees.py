@@ -6,7 +6,8 @@ from functools import cached_property
 
 import numpy as np
 
-from headgate.model.topology import Bools, Ints, Tree
+from headgate.base.arrays import Bools, Ints
+from headgate.model.topology import Tree
 from headgate.planning.placers.layout import Layout, Request, before, filled
 
 

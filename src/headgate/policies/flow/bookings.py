@@ -18,10 +18,10 @@ from functools import cached_property
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
-from headgate.planning.census import Bools
 from headgate.planning.debts import FairFinish
 from headgate.planning.job_traffic import communicates
 from headgate.planning.migration import Migration, defragment
@@ -29,7 +29,7 @@ from headgate.planning.placement import timetable
 from headgate.planning.placers import Placer
 from headgate.planning.reservations import UNKNOWN_AT, Reservation, first_reservations
 from headgate.planning.room_freed import RoomFreed
-from headgate.planning.shares import NO_CEILING, Floats, Ints
+from headgate.planning.shares import NO_CEILING
 from headgate.planning.standing import Standing, standing_less
 from headgate.planning.timetable import Timetable
 from headgate.planning.units import Unit, waiting_units

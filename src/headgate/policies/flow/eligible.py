@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.flow import Ints
-from headgate.planning.census import Bools
+from headgate.base.arrays import Bools, Ints
 from headgate.planning.standing import Standing
 from headgate.planning.wide import WideUnits
 from headgate.policies.flow.bookings import Bookings

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.planning.shares import NO_CEILING, Ints
+from headgate.base.arrays import Ints
+from headgate.planning.shares import NO_CEILING
 from headgate.planning.standing import Standing
 from headgate.policies.flow.eligible import Entitled
 from headgate.policies.flow.policy import FlowPolicy

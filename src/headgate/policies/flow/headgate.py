@@ -8,12 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import in_order, ranks
-from headgate.planning.census import Bools
 from headgate.planning.debts import FairFinish, debts_gpu_s, updated_debts
 from headgate.planning.migration import WHEN_CHEAPER
 from headgate.planning.placers import ByLinks
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
 from headgate.planning.wide import WideUnits
 from headgate.policies.flow.bookings import Bookings, start_only_unit

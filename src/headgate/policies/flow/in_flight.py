@@ -6,11 +6,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from headgate.flow import Ints
-from headgate.planning.census import Bools, index_of
+from headgate.base.arrays import Bools, Floats, Ints
+from headgate.planning.census import index_of
 from headgate.planning.costs import PRICE_LIMIT
 from headgate.planning.debts import estimated_gpu_s, remaining_gpu_s
-from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
 from headgate.planning.work import IdleTasks, RunsByGpu
 from headgate.policies.flow.times import Times

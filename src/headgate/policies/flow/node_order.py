@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Ints
 from headgate.base.order import in_order, least_of_each, nth_of_equals
-from headgate.flow import Ints
-from headgate.planning.census import Bools
 from headgate.planning.costs import PRICE_LIMIT
 from headgate.planning.reservations import UNKNOWN_AT
 from headgate.planning.standing import Standing

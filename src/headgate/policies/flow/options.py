@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.base.order import least_of_each
-from headgate.flow import Ints, fetch_options
+from headgate.flow import fetch_options
 from headgate.planning.costs import PRICE_LIMIT
 from headgate.policies.flow.problem import FlowProblem
 

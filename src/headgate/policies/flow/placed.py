@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from headgate.flow import Ints
+from headgate.base.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -15,8 +15,8 @@ from typing import Self
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.base.rng import Random
-from headgate.flow import Ints
 from headgate.planning.certificates import CertificateStats
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.job_prices import JobPrices

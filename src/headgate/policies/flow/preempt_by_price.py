@@ -9,10 +9,9 @@ from functools import cache, partial
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.base.order import nth_of_equals
-from headgate.flow import Ints
 from headgate.planning.room_freed import RoomFreed
-from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
 from headgate.planning.units import one_task
 from headgate.policies.flow.in_flight import InFlight, Runs

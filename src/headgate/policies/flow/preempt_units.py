@@ -8,9 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from headgate.planning.census import Bools
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.room_freed import RoomFreed
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
 from headgate.planning.timetable import Timetable
 from headgate.planning.units import Unit

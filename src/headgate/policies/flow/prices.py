@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.flow import Ints
+from headgate.base.arrays import Floats, Ints
 from headgate.model import Bandwidth
 from headgate.planning.costs import PRICE_LIMIT, prices_per_byte
-from headgate.planning.shares import Floats
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import nth_of_equals
 from headgate.base.rows import RowMap
-from headgate.flow import Ints
-from headgate.planning.census import Bools
-from headgate.planning.shares import Floats
 from headgate.policies.flow.eligible import Round, WaitingTasks
 from headgate.policies.flow.prices import wait_prices
 from headgate.policies.flow.windows import UNLIMITED, WINDOWS, free_by_window

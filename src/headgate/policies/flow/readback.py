@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.base.order import in_order, nth_of_equals
-from headgate.flow import Ints
 from headgate.planning.feasible_starts import feasible_starts
 from headgate.planning.migration import Migration
 from headgate.planning.standing import Standing

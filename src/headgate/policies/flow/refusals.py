@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from headgate.flow import Ints
+from headgate.base.arrays import Ints
 from headgate.planning.fit import no_such_gpu
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.options import cheapest_free

@@ -21,14 +21,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.base.rows import RowMap
-from headgate.flow import (
-    Certificate,
-    Ints,
-    LaminarSolver,
-    options_of,
-    verify_laminar,
-)
+from headgate.flow import Certificate, LaminarSolver, options_of, verify_laminar
 from headgate.policies.flow.options import Options, around, task_options
 from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.problem import FlowProblem, FullProblem, ProblemChange

@@ -7,10 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from headgate.planning.census import Bools
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.estimates import Estimates
 from headgate.planning.reservations import UNKNOWN_AT
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.standing import Standing
 from headgate.planning.wide import leading_tasks
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.base.units import SAME_INSTANT_S
-from headgate.flow import Ints
-from headgate.planning.shares import Floats
 from headgate.planning.standing import Standing
 from headgate.policies.flow.in_flight import InFlight
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.model import Locality
 from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
-from headgate.planning.shares import Ints
 from headgate.planning.standing import Standing
 from headgate.state import Snapshot
 from headgate.state.ledger import Ledger

@@ -9,21 +9,19 @@ placer.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headgate.base.arrays import Bools, Ints
 from headgate.model import WHOLE
 from headgate.planning.feasible_starts import place_elsewhere
 from headgate.planning.line import Line
 from headgate.planning.placers import Placer
-from headgate.planning.shares import NO_CEILING, Ints
+from headgate.planning.shares import NO_CEILING
 from headgate.planning.standing import Standing
 from headgate.planning.wide import WideUnits
 from headgate.policies.greedy.candidates import ANY, Candidate, Candidates, FreeGpus
 from headgate.policies.greedy.delay import SkipCounters
 from headgate.protocol import Refusal
 from headgate.state import Scratch
-
-Bools = NDArray[np.bool_]
 
 
 class GreedyRound:

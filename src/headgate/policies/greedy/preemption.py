@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.model import WHOLE
 from headgate.planning.room_freed import RoomFreed
-from headgate.planning.shares import Ints
 from headgate.planning.units import one_task
 from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.protocol import Group, Steps, Stop

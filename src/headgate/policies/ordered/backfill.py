@@ -13,14 +13,13 @@ from functools import cached_property
 
 import numpy as np
 
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
-from headgate.planning.census import Bools
 from headgate.planning.estimates import Estimates
 from headgate.planning.placement import fit, timetable
 from headgate.planning.placers import Placer
 from headgate.planning.reservations import RESERVED_AT, UNKNOWN_AT, Reservation, first_reservations
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.timetable import Timetable
 from headgate.planning.units import Unit, waiting_units
 from headgate.planning.wide import free_milli, parts_milli

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.base.rng import Random
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.estimates import Estimates
@@ -18,7 +19,6 @@ from headgate.planning.orders import (
     ShortestRemaining,
 )
 from headgate.planning.placers.setting import PlacingPolicy
-from headgate.planning.shares import Ints
 from headgate.policies.ordered.backfill import Backfill
 from headgate.policies.ordered.preempt import Preempting
 from headgate.policies.ordered.refusals import Explained, unserved

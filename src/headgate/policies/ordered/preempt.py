@@ -13,12 +13,12 @@ from functools import cached_property
 
 import numpy as np
 
+from headgate.base.arrays import Floats, Ints
 from headgate.model import WHOLE
 from headgate.planning.placement import timetable
 from headgate.planning.placers import Placer
 from headgate.planning.reservations import Reservation
 from headgate.planning.room_freed import RoomFreed
-from headgate.planning.shares import Floats, Ints
 from headgate.planning.soonest import Soonest
 from headgate.planning.units import Unit, waiting_units
 from headgate.policies.ordered.runs import Runs

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from headgate.base.arrays import Ints
 from headgate.model import WHOLE
 from headgate.planning.cpu_tasks import place_cpu_tasks
 from headgate.planning.estimates import Estimates
 from headgate.planning.placers import Placer
-from headgate.planning.shares import Ints
 from headgate.planning.units import Unit, waiting_units
 from headgate.planning.why_waits import WhyWaits, being_stopped
 from headgate.policies.ordered.backfill import Backfill, expected_s

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headgate.base.arrays import Ints
 from headgate.base.rng import Random
 from headgate.model import WHOLE
 from headgate.planning.cpu_tasks import place_cpu_tasks
@@ -24,7 +25,7 @@ from headgate.planning.feasible_starts import feasible_starts, place_elsewhere
 from headgate.planning.line import Line
 from headgate.planning.placers import Placer
 from headgate.planning.placers.setting import PlacingPolicy
-from headgate.planning.shares import NO_CEILING, Ints
+from headgate.planning.shares import NO_CEILING
 from headgate.planning.standing import Standing, standing
 from headgate.planning.wide import WideUnits
 from headgate.policies.yarn.places import FreeGpus, places_of
