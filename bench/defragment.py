@@ -16,9 +16,9 @@ import numpy as np
 
 from headgate.app import POLICIES
 from headgate.model.topology import Tree
-from headgate.planning.defrag import Held, Moves, least_moves
-from headgate.planning.move_price import MovePrice
-from headgate.planning.ranked_tree import RankedTree
+from headgate.planning.moves.defrag import Held, Moves, least_moves
+from headgate.planning.moves.price import MovePrice
+from headgate.planning.moves.ranked_tree import RankedTree
 from headgate.ports import make_policy
 from headgate.sim.run import from_scenario, run
 from headgate.spec import load_scenario

@@ -17,7 +17,7 @@ import numpy as np
 from headgate.base.arrays import Ints
 from headgate.flow import NativeSolver, Network
 from headgate.model import Bandwidth
-from headgate.planning.costs import prices_per_byte, shard_prices
+from headgate.planning.units.costs import prices_per_byte, shard_prices
 from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.prices import wait_prices
 from headgate.policies.flow.problem import NONE, FlowProblem, FullProblem

@@ -26,7 +26,7 @@ from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.journal import Journal
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import (
     Event,

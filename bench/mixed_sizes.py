@@ -30,9 +30,9 @@ import pyarrow.parquet as pq
 
 from headgate.app import POLICIES
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Task
-from headgate.planning.packed_timetable import PackedTimetable
 from headgate.planning.packing.cluster import ClusterPacking
 from headgate.planning.packing.future import Future
+from headgate.planning.place.choose.packed_timetable import PackedTimetable
 from headgate.ports import make_policy
 from headgate.sim.run import Simulation, run
 from headgate.spec import Links

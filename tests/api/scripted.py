@@ -20,12 +20,12 @@ from headgate.live.marker import Marker, look
 from headgate.live.probe import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, RunId, Shard
 from headgate.model.topology import ClusterTopology
-from headgate.planning.certificates import CertificateStats
-from headgate.planning.draining import drain_request, resume_request
-from headgate.planning.migrate import requested_move
-from headgate.planning.placers.setting import size_warnings
-from headgate.planning.rounds import decide
-from headgate.planning.submission_check import check_submission
+from headgate.planning.moves.requested import requested_move
+from headgate.planning.place.choose.setting import size_warnings
+from headgate.planning.place.submission_check import check_submission
+from headgate.planning.rounds.certificates import CertificateStats
+from headgate.planning.rounds.decide import decide
+from headgate.planning.scaling.draining import drain_request, resume_request
 from headgate.ports import Policy, choose_policy
 from headgate.protocol import (
     Command,

@@ -12,7 +12,7 @@ from headgate.foresight.explain import explain
 from headgate.journal import decode_snapshot, encode_snapshot
 from headgate.model import Node, Task
 from headgate.model.scaling import Scaling, Shape
-from headgate.planning.rounds import decide
+from headgate.planning.rounds.decide import decide
 from headgate.protocol import (
     AddNode,
     Decide,

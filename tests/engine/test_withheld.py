@@ -10,7 +10,7 @@ from headgate.base.errors import InvariantBroken
 from headgate.foresight.explain import explain
 from headgate.journal import decode_snapshot, encode_snapshot
 from headgate.model import Task
-from headgate.planning.standing import standing
+from headgate.planning.shares.standing import standing
 from headgate.protocol import Decide, GpusWithheld
 from headgate.protocol.reasons import UsedElsewhere
 from headgate.state import check, thaw

@@ -18,7 +18,7 @@ from headgate.experiments.closed_partition.stream import StreamJob, run_stream
 from headgate.experiments.closed_partition.training import trainings
 from headgate.model import Communication, Pattern
 from headgate.model.topology import Tree
-from headgate.planning.placers import ClosedMinimum, Sequential
+from headgate.planning.place.choose import ClosedMinimum, Sequential
 
 A, B, C = SIZES
 NOTHING = Communication()

@@ -16,7 +16,7 @@ from headgate.engine import Engine, drive
 from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
 from headgate.foresight.whatif import thaw
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import Policy, make_policy
 from headgate.protocol import (
     BandwidthMeasured,

@@ -34,7 +34,7 @@ from headgate.model import (
 )
 from headgate.model.scaling import Scaling, Shape
 from headgate.model.topology import ClusterFatTree, ClusterMesh, ClusterTree, GroupLevel, NodeShape
-from headgate.planning.reservations import RESERVED_AT
+from headgate.planning.times.reservations import RESERVED_AT
 from headgate.protocol import (
     Admitted,
     BandwidthMeasured,

@@ -79,7 +79,8 @@ def test_anchors_are_those_of_github(heading: str, expected: str) -> None:
 
 
 def missing_name(dotted: str) -> str:
-    """Return what of `planning.scaling.wanted`, without `headgate`, does not exist; "" if all does.
+    """Return what of `planning.scaling.decision.wanted`, without `headgate`, does not exist; "" if
+    all does.
 
     A name in a module is one that is defined, assigned or imported there.
     """
@@ -141,7 +142,14 @@ def test_modules_that_documents_name_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["planning.scaler", "state.State.add_job", "machine.apply", "live.ordering.py", "live."]
+    "name",
+    [
+        "planning.scaling.scaler",
+        "state.State.add_job",
+        "machine.apply",
+        "live.ordering.py",
+        "live.",
+    ],
 )
 def test_a_name_that_exists_is_found(name: str) -> None:
     assert missing_name(name) == ""

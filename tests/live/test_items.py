@@ -19,7 +19,7 @@ import pytest
 
 from headgate.live.item_server import Ended, ItemServer
 from headgate.live.item_worker import LENGTH, MOST_BYTES, TOKEN, pickled
-from headgate.planning.dispatch import Dispatcher
+from headgate.planning.calls.dispatch import Dispatcher
 
 SECRET = "the token of this lease"
 SLOT = """

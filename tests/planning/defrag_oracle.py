@@ -10,8 +10,8 @@ from itertools import combinations
 import numpy as np
 
 from headgate.model.topology.tree import Tree
-from headgate.planning.defrag import Held, Moves
-from headgate.planning.ranked_tree import RankedTree
+from headgate.planning.moves.defrag import Held, Moves
+from headgate.planning.moves.ranked_tree import RankedTree
 
 
 @dataclass

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from headgate.base.errors import InvariantBroken
-from headgate.planning.contention import Contention, flow_rates
-from headgate.planning.traffic import Traffic
+from headgate.planning.links.contention import Contention, flow_rates
+from headgate.planning.links.traffic import Traffic
 
 
 def job(flows: dict[int, float], *, size: float = 1.0, step_s: float = 0.0) -> Traffic:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.model import CPUS
-from headgate.planning.cpu_tasks import place_cpu_tasks
+from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.state import Scratch, Snapshot
 from headgate.testing.random_worlds import random_state
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.rng import Random, stream
-from headgate.planning.debts import (
+from headgate.planning.shares.debts import (
     COUNTED_AT,
     MISSED_GPU_S,
     MISSING_GPUS,
@@ -18,8 +18,8 @@ from headgate.planning.debts import (
     remaining_gpu_s,
     updated_debts,
 )
-from headgate.planning.standing import Standing, standing
-from headgate.planning.work import IdleTasks, RunsByGpu
+from headgate.planning.shares.standing import Standing, standing
+from headgate.planning.shares.work import IdleTasks, RunsByGpu
 from headgate.protocol import Memo
 from headgate.state import Snapshot, State, TaskState
 from headgate.testing.random_worlds import random_state

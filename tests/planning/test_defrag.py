@@ -14,8 +14,8 @@ from tests.planning.defrag_oracle import (
 )
 
 from headgate.model.topology.tree import Tree
-from headgate.planning.defrag import Held, Moves, NoMoves, least_moves
-from headgate.planning.ranked_tree import RankedTree
+from headgate.planning.moves.defrag import Held, Moves, NoMoves, least_moves
+from headgate.planning.moves.ranked_tree import RankedTree
 
 EVEN = ((2, 2, 2), (2, 4), (4, 2), (3, 2), (2, 3))
 POWERS = ((2, 2, 2), (2, 2, 2, 2), (4, 4), (2, 4, 4), (4, 8), (2, 2, 2, 4), (4, 2, 4))

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.planning.dispatch import AHEAD_S, MOST_AHEAD, Dispatcher, Lease, soonest
+from headgate.planning.calls.dispatch import AHEAD_S, MOST_AHEAD, Dispatcher, Lease, soonest
 
 
 class Cluster:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.base.rng import Random, stream
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
-from headgate.planning.estimates import ComputeTimes, Estimates
+from headgate.planning.times.estimates import ComputeTimes, Estimates
 from headgate.state import JobState, State, TaskState, compact, moves
 from headgate.testing.random_worlds import random_state
 

@@ -19,8 +19,8 @@ from headgate.model.topology import (
     NodeShape,
     Tree,
 )
-from headgate.planning.fabric import GPU_BYTES_PER_S, Fabric
-from headgate.planning.traffic import traffic_of
+from headgate.planning.links.traffic import traffic_of
+from headgate.planning.topology.fabric import GPU_BYTES_PER_S, Fabric
 from headgate.protocol import BandwidthMeasured, Event, NodeJoined, NodeLost, TopologyChanged
 from headgate.state import State, thaw
 

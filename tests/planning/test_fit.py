@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.model import Demand, Gpu, Node, Task
-from headgate.planning.fit import (
+from headgate.planning.units.fit import (
     demand_text,
     infeasible_demand,
     infeasible_gang,

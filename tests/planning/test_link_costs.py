@@ -10,9 +10,9 @@ import pytest
 from headgate.base.rng import Random
 from headgate.model import Communication, Pattern
 from headgate.model.topology import Tree
-from headgate.planning.contention import flow_rates
-from headgate.planning.link_costs import _Sender, _Senders
-from headgate.planning.traffic import Traffic, traffic_of
+from headgate.planning.links.contention import flow_rates
+from headgate.planning.links.costs import _Sender, _Senders
+from headgate.planning.links.traffic import Traffic, traffic_of
 
 TREE = Tree.uniform((3, 3, 4), (20.0, 40.0, 100.0))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.planning.move_price import MovePrice, pays
+from headgate.planning.moves.price import MovePrice, pays
 
 
 def test_move_costs_lost_work_state_and_resuming_on_each_gpu() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.errors import InvariantBroken
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 
 # Two racks: a1 a2 a3 | b1 b2. In bytes per second: disk 100, node link 60, rack uplink 90.
 RACKS = {"a1": "a", "a2": "a", "a3": "a", "b1": "b", "b2": "b"}

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
 from headgate.model import WHOLE, Bandwidth, Gpu, Job, Node, Queue, Shard, Task
-from headgate.planning.packed_timetable import PackedTimetable
 from headgate.planning.packing.cluster import ClusterPacking, Sizes, mix_of
-from headgate.planning.timetable import Timetable
-from headgate.planning.units import waiting_units
+from headgate.planning.place.choose.packed_timetable import PackedTimetable
+from headgate.planning.place.timetable import Timetable
+from headgate.planning.units.unit import waiting_units
 from headgate.ports import make_policy
 from headgate.protocol import Start
 from headgate.state import JobState, Scratch, State, TaskState

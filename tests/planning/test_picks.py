@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from headgate.planning.balancers import BALANCERS
-from headgate.planning.dispatch import Dispatcher, Lease
-from headgate.planning.picks import picks_by
+from headgate.planning.calls.dispatch import Dispatcher, Lease
+from headgate.planning.calls.picks import picks_by
 
 
 def _leases(slots: tuple[int, ...], sent: tuple[int, ...]) -> list[Lease]:

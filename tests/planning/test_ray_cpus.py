@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.model import Gpu, Job, Node, Program, RayProgram, Task
-from headgate.planning.ray_cpus import with_cpus_of_gpus
+from headgate.planning.units.ray_cpus import with_cpus_of_gpus
 
 GIB = 1 << 30
 NODES = [

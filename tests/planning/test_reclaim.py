@@ -15,8 +15,8 @@ from headgate.foresight.whatif import WhatIf
 from headgate.machine import apply
 from headgate.machine.admission import admit
 from headgate.model import Gpu, Items, Job, Node, Queue, Task
-from headgate.planning.owners import Owners
-from headgate.planning.reclaim import PENDING, with_reclaimed
+from headgate.planning.rounds.reclaim import PENDING, with_reclaimed
+from headgate.planning.shares.owners import Owners
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.ports import Policy, make_policy
 from headgate.protocol import (

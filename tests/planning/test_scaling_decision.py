@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from headgate.model import Demand, Gpu
 from headgate.model.scaling import Scaling, Shape
-from headgate.planning.fit import runs_that_fit
-from headgate.planning.scaling import Member, Pending, Wanted, holds, nearest_shape, wanted
+from headgate.planning.scaling.decision import Member, Pending, Wanted, holds, nearest_shape, wanted
+from headgate.planning.units.fit import runs_that_fit
 
 MB = 10**6
 POD1 = Shape(name="pod1", cpus=1, memory_bytes=512 * MB)

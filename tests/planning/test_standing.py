@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.model import Demand
-from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.shares import NO_CEILING, fair_shares
-from headgate.planning.standing import Standing, standing, standing_after, standing_less
-from headgate.planning.wide import WideUnits
+from headgate.planning.place.cpu_tasks import place_cpu_tasks
+from headgate.planning.place.wide import WideUnits
+from headgate.planning.shares.fair_shares import NO_CEILING, fair_shares
+from headgate.planning.shares.standing import Standing, standing, standing_after, standing_less
 from headgate.state import JobState, Scratch, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE
 from headgate.testing.random_worlds import random_walk

@@ -12,7 +12,7 @@ from tests.policies.ordered.pools import simulated
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.submission_check import check_submission, exceeds_queue, fits_no_node
+from headgate.planning.place.submission_check import check_submission, exceeds_queue, fits_no_node
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.ports import Parameter, PolicyInfo, make_policy
 from headgate.protocol import Reason

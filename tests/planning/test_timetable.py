@@ -10,9 +10,9 @@ import pytest
 
 from headgate.base.rng import Random
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.soonest import Soonest
-from headgate.planning.timetable import Timetable, _compact, gpus_free_at
-from headgate.planning.units import Unit, waiting_units
+from headgate.planning.place.soonest import Soonest
+from headgate.planning.place.timetable import Timetable, _compact, gpus_free_at
+from headgate.planning.units.unit import Unit, waiting_units
 from headgate.state import JobState, Scratch, State, TaskState, moves
 
 _NEVER = math.inf

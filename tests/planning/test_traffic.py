@@ -11,7 +11,7 @@ import pytest
 
 from headgate.model import Communication, Pattern
 from headgate.model.topology import FatTree, Mesh, Topology, Tree
-from headgate.planning.traffic import BestSets, best_sets, traffic_of
+from headgate.planning.links.traffic import BestSets, best_sets, traffic_of
 
 MB = 1e6
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.fit import members_that_fit
-from headgate.planning.units import FirstFit, waiting_units
+from headgate.planning.units.fit import members_that_fit
+from headgate.planning.units.unit import FirstFit, waiting_units
 from headgate.state import JobState, Scratch, State, TaskState
 
 NODES = st.lists(

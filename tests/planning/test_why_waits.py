@@ -11,10 +11,10 @@ import pytest
 
 from headgate.base.rng import Random, stream
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.reservations import Reservation
-from headgate.planning.timetable import Timetable
-from headgate.planning.units import Unit, waiting_units
-from headgate.planning.why_waits import WhyWaits, being_stopped
+from headgate.planning.place.timetable import Timetable
+from headgate.planning.place.why import WhyWaits, being_stopped
+from headgate.planning.times.reservations import Reservation
+from headgate.planning.units.unit import Unit, waiting_units
 from headgate.protocol.reasons import (
     GPU_MEMORY,
     GPU_SHARE,

@@ -7,9 +7,9 @@ from collections import Counter
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from headgate.planning.debts import remaining_gpu_s
-from headgate.planning.standing import standing
-from headgate.planning.work import IdleTasks, RunsByGpu
+from headgate.planning.shares.debts import remaining_gpu_s
+from headgate.planning.shares.standing import standing
+from headgate.planning.shares.work import IdleTasks, RunsByGpu
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.testing.random_worlds import random_walk
 

@@ -12,7 +12,7 @@ from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.fit import beside_first_fit
+from headgate.planning.units.fit import beside_first_fit
 from headgate.ports import make_policy
 from headgate.protocol import Event, JobSubmitted, NodeJoined, Plan, QueueChanged
 from headgate.state import JobState, State, TaskState, check

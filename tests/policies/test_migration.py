@@ -10,7 +10,7 @@ from tests.sim.weather import ends_all, named, ride
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random
-from headgate.planning.migration import MOVED, MOVED_FOR
+from headgate.planning.moves.migration import MOVED, MOVED_FOR
 from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan
 from headgate.protocol.reasons import MovedFor

@@ -18,8 +18,8 @@ from headgate.model.topology import (
     NodeShape,
 )
 from headgate.planning.balancers import BALANCERS
-from headgate.planning.placers import Sequential
-from headgate.planning.placers.setting import PlacingPolicy
+from headgate.planning.place.choose import Sequential
+from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.ports import PLACE, PLACES, Policy, make_policy
 from headgate.protocol import TopologyChanged
 from headgate.protocol.reasons import GangSpread, PolicyRefuses

@@ -10,7 +10,7 @@ import pytest
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import launches_in
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.ports import Policy
 from headgate.protocol import (

@@ -12,7 +12,7 @@ from headgate.base.rng import Random, stream
 from headgate.engine import Engine, drive
 from headgate.journal.snapshots import decode_snapshot, encode_snapshot
 from headgate.machine import archiving
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import make_policy
 from headgate.protocol import (
     Command,

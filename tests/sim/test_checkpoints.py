@@ -13,7 +13,7 @@ import pytest
 
 from headgate.engine import Engine, drive
 from headgate.model import WHOLE, RunId, Task
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.policies.flow import PreemptiveFlowSharing, TimelyFlow
 from headgate.ports import Policy
 from headgate.protocol import (

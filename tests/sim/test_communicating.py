@@ -15,7 +15,7 @@ import pytest
 from headgate.engine import Engine, drive
 from headgate.model import Bandwidth, Communication, Gpu, Job, Node, Pattern, Queue, Task
 from headgate.model.topology import ClusterTree
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import (
     BandwidthMeasured,

@@ -15,7 +15,7 @@ STORMS = """
 import hashlib
 from headgate.engine import Engine, drive
 from headgate.policies.fifo import FirstInFirstOut
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.testing.digest import digest
 from headgate.testing.storms import storm

@@ -13,7 +13,7 @@ from headgate.base.errors import SpecError
 from headgate.engine import Engine, drive
 from headgate.foresight.forecast import forecast
 from headgate.model import Job, Node, Queue, Task
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import make_policy
 from headgate.protocol import JobSubmitted, NodeJoined, NodeLost, QueueChanged
 from headgate.sim.run import from_scenario, run

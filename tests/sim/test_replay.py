@@ -21,7 +21,7 @@ from headgate.model import (
     Task,
     result_id,
 )
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import (
     BandwidthMeasured,

@@ -10,7 +10,7 @@ import pytest
 from headgate.app import POLICIES
 from headgate.model import Task
 from headgate.model.scaling import Scaling, Shape
-from headgate.planning.scaler import holds_last_copies
+from headgate.planning.scaling.scaler import holds_last_copies
 from headgate.protocol import Event, JobSubmitted, NodeDraining, NodeResumed, ScalingChanged
 from headgate.state import JobState
 from headgate.testing.storms import storm

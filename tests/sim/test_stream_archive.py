@@ -19,7 +19,7 @@ from headgate.engine import Engine, drive
 from headgate.machine import archiving
 from headgate.metrics.records import RECORD_BYTES, JobRecorder, JobRecords
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.ports import Policy, make_policy
 from headgate.protocol import NodeJoined, Plan, QueueChanged, Reason

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.model import Task
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.protocol import JobCancelled, NodeJoined, NodeLost, ReplicaLost
 
 Stage = Any  # of conftest.py

@@ -14,9 +14,9 @@ from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.model import WHOLE, Job, RunId
-from headgate.planning.network import FluidNetwork, Transfer
-from headgate.planning.reservations import RESERVED_AT
-from headgate.planning.submission_check import fits_no_node
+from headgate.planning.links.fluid_network import FluidNetwork, Transfer
+from headgate.planning.place.submission_check import fits_no_node
+from headgate.planning.times.reservations import RESERVED_AT
 from headgate.ports import Policy
 from headgate.protocol import (
     Command,

@@ -28,8 +28,8 @@ from headgate.live.item_server import Ended, ItemServer
 from headgate.live.item_worker import MOST_BYTES, TOKEN, pickled
 from headgate.model import SLOT
 from headgate.planning.balancers import BALANCERS
-from headgate.planning.dispatch import Dispatcher, Pick
-from headgate.planning.picks import picks_by
+from headgate.planning.calls.dispatch import Dispatcher, Pick
+from headgate.planning.calls.picks import picks_by
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from typing import Any
 from headgate.api.deps import ControllerDep, Pools, new_router
 from headgate.api.responses import EscapedJSON
 from headgate.base.units import finite
-from headgate.planning.link_report import LinkReport, link_report
+from headgate.planning.links.report import LinkReport, link_report
 
 router = new_router()
 

@@ -10,7 +10,7 @@ from headgate.api.deps import ControllerDep, DryRun, Pools, User, new_router
 from headgate.api.views import drain_view
 from headgate.foresight.nodes import shape_text
 from headgate.model.scaling import Shape
-from headgate.planning.scaler import wanted_now
+from headgate.planning.scaling.scaler import wanted_now
 from headgate.state import Snapshot
 
 router = new_router()

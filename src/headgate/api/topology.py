@@ -11,7 +11,7 @@ from headgate.api.deps import ControllerDep, DryRun, Pools, User, new_router
 from headgate.api.responses import EscapedJSON
 from headgate.base.errors import SpecError
 from headgate.model.topology import BadTopology, FatTree, Mesh, Topology, Tree
-from headgate.planning.fabric import Fabric
+from headgate.planning.topology.fabric import Fabric
 from headgate.spec import load_topology
 from headgate.state import Snapshot
 

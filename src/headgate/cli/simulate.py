@@ -210,7 +210,7 @@ def _prepare(
 
 def _warn_of_sizes(policy: Policy, simulation: sim.Simulation) -> None:
     """Warn of jobs of a scenario that the placer rounds up to a power of two GPUs."""
-    from headgate.planning.placers.setting import PlacingPolicy
+    from headgate.planning.place.choose.setting import PlacingPolicy
 
     jobs = simulation.submissions
     if not isinstance(policy, PlacingPolicy) or not isinstance(jobs, tuple):

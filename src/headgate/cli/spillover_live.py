@@ -21,8 +21,8 @@ from headgate.base.errors import WorldError
 from headgate.cli import output, report_options
 from headgate.cli.bed_controller import controller
 from headgate.planning.balancers import BALANCERS
-from headgate.planning.dispatch import Lease, Pick, soonest
-from headgate.planning.picks import picks_by
+from headgate.planning.calls.dispatch import Lease, Pick, soonest
+from headgate.planning.calls.picks import picks_by
 
 if TYPE_CHECKING:
     from headgate.experiments.bed import Bed

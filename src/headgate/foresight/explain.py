@@ -12,8 +12,8 @@ import numpy as np
 from headgate.base.column import Array
 from headgate.foresight.nodes import node_reason
 from headgate.model import Node
-from headgate.planning.estimates import Estimates
-from headgate.planning.fit import infeasible_demand, infeasible_gang
+from headgate.planning.times.estimates import Estimates
+from headgate.planning.units.fit import infeasible_demand, infeasible_gang
 from headgate.protocol import Reason
 from headgate.protocol.order_reasons import MaxRunning, WaitsForJobs, WaitsForTasks
 from headgate.protocol.reasons import (

@@ -8,7 +8,9 @@ from headgate.base.text import enumerated
 from headgate.base.units import format_size
 from headgate.model import Demand, Node, Task, amount_of
 from headgate.model.scaling import Shape
-from headgate.planning.fit import (
+from headgate.planning.scaling.decision import Pending, holds
+from headgate.planning.scaling.scaler import why_unmet
+from headgate.planning.units.fit import (
     by_size,
     demand_text,
     infeasible_demand,
@@ -17,8 +19,6 @@ from headgate.planning.fit import (
     most_on_one_node,
     one_node_text,
 )
-from headgate.planning.scaler import why_unmet
-from headgate.planning.scaling import Pending, holds
 from headgate.protocol import Reason
 from headgate.protocol.node_reasons import Infeasible, NodesDraining
 from headgate.state import Snapshot, State

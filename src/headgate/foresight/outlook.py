@@ -13,7 +13,7 @@ from headgate.base.errors import Problem, SpecError, nearest
 from headgate.foresight.explain import ExplanationContext, explain
 from headgate.foresight.whatif import WhatIf
 from headgate.model import Locality, Node
-from headgate.planning.estimates import Estimates
+from headgate.planning.times.estimates import Estimates
 from headgate.ports import Policy
 from headgate.protocol import Reason, Reserved
 from headgate.state import Snapshot, State, TaskState

@@ -17,8 +17,8 @@ import numpy as np
 
 from headgate.base.arrays import Floats, Ints
 from headgate.model import Read
-from headgate.planning.estimates import ComputeTimes, Estimates
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
+from headgate.planning.times.estimates import ComputeTimes, Estimates
 from headgate.state import Snapshot, State, TaskState
 from headgate.state.life import HOLDING
 
@@ -30,9 +30,9 @@ class ExpectedRun:
     """A run of the simulation, from now or its launch on, whichever is later: its origin.
 
     It reads for another `reads_s`, in the simulation so far, then computes: in all `median_s` in
-    the median, with a `spread` as in `planning.estimates.ComputeTimes`, of which `computed_s` are
-    over at its origin: these three are at a speed of 1, it computes at `speed`. It ends `limit_s`
-    after its origin at the latest. All are seconds, NaN where unknown.
+    the median, with a `spread` as in `planning.times.estimates.ComputeTimes`, of which `computed_s`
+    are over at its origin: these three are at a speed of 1, it computes at `speed`. It ends
+    `limit_s` after its origin at the latest. All are seconds, NaN where unknown.
     """
 
     task: int

@@ -20,7 +20,7 @@ import numpy as np
 from headgate.base.arrays import Floats
 from headgate.base.rng import stream
 from headgate.foresight.run_ends import ExpectedRun, remaining_s
-from headgate.planning.estimates import Estimates
+from headgate.planning.times.estimates import Estimates
 from headgate.state import Snapshot, TaskState
 from headgate.state.life import HOLDING
 
@@ -32,7 +32,7 @@ _READING = 0.25  # standard deviation of the logarithm of reading times about th
 _DRIFT = 0.2  # that of the wait, for what a simulation leaves out
 _TURN = 0.5  # standard deviation of the start in run times: where a choice falls otherwise
 _MOST_LOAD = 0.9  # of the GPUs that jobs to come take: with it, a wait is ten times as long
-_PRIOR_SAMPLES = 3.0  # as in `planning.estimates`
+_PRIOR_SAMPLES = 3.0  # as in `planning.times.estimates`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,7 +14,7 @@ from headgate.base.errors import InvariantBroken
 from headgate.base.rng import stream
 from headgate.machine import admit, apply
 from headgate.model import Node
-from headgate.planning.rounds import decided
+from headgate.planning.rounds.decide import decided
 from headgate.ports import Policy, WarmPolicy
 from headgate.protocol import (
     NodeJoined,

@@ -14,10 +14,10 @@ from headgate.foresight.explain import Explanation, explain
 from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
 from headgate.foresight.outlook import ReadBytes, read_bytes
 from headgate.foresight.whatif import WhatIf
-from headgate.planning.job_prices import JobPrices, Priced
-from headgate.planning.migration import room_by_moves
-from headgate.planning.placers.setting import PlacingPolicy
-from headgate.planning.units import waiting_units
+from headgate.planning.moves.migration import room_by_moves
+from headgate.planning.place.choose.setting import PlacingPolicy
+from headgate.planning.shares.job_prices import JobPrices, Priced
+from headgate.planning.units.unit import waiting_units
 from headgate.ports import Policy
 from headgate.protocol import RunStop
 from headgate.protocol.after_moves import AfterMoves
@@ -33,7 +33,7 @@ _HOLDERS_MOST = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holding:
-    """A job's GPUs against its share of all; other fields as in `planning.job_prices`."""
+    """A job's GPUs against its share of all; other fields as in `planning.shares.job_prices`."""
 
     job: str
     held_gpus: int

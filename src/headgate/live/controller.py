@@ -51,10 +51,10 @@ from headgate.machine.slots import has_unneeded
 from headgate.model import Dataset, Job, LogPiece, Node, Queue, RunId
 from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
-from headgate.planning.certificates import CertificateStats, HasCertificates
-from headgate.planning.draining import drain_request, resume_request
-from headgate.planning.migrate import not_admitted, requested_move, was_admitted
-from headgate.planning.placers.setting import size_warnings
+from headgate.planning.moves.requested import not_admitted, requested_move, was_admitted
+from headgate.planning.place.choose.setting import size_warnings
+from headgate.planning.rounds.certificates import CertificateStats, HasCertificates
+from headgate.planning.scaling.draining import drain_request, resume_request
 from headgate.ports import Policy
 from headgate.protocol import (
     Command,

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from headgate.live.item_worker import LENGTH, NOTICE
-from headgate.planning.dispatch import Dispatcher
+from headgate.planning.calls.dispatch import Dispatcher
 
 _HANDSHAKE_S = 10.0
 _HELLO_BYTES = 4096

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headgate.planning.rounds import decide
+from headgate.planning.rounds.decide import decide
 from headgate.ports import Policy, WarmPolicy
 from headgate.protocol import Decide, Event, PlanFailed, PlanReady
 from headgate.state import Snapshot

@@ -19,8 +19,8 @@ from headgate.live.claims import DatasetClaims
 from headgate.live.earlier_jobs import unfinished
 from headgate.live.reader import JobReader
 from headgate.model import Dataset, Job, RayMode
-from headgate.planning.ray_cpus import with_cpus_of_gpus
-from headgate.planning.submission_check import check_submission
+from headgate.planning.place.submission_check import check_submission
+from headgate.planning.units.ray_cpus import with_cpus_of_gpus
 from headgate.ports import Policy
 from headgate.protocol import Event, JobSubmitted, Reason
 from headgate.protocol.reasons import NothingFits, PolicyRefuses, QueueTooSmall

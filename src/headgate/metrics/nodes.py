@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headgate.model import Job, Node
-from headgate.planning.submission_check import fits_no_node
+from headgate.planning.place.submission_check import fits_no_node
 from headgate.protocol import (
     Command,
     Event,

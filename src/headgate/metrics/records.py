@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from headgate.base.column import Array
 from headgate.model import Job
-from headgate.planning.reservations import RESERVED_AT
+from headgate.planning.times.reservations import RESERVED_AT
 from headgate.protocol import (
     Command,
     Event,

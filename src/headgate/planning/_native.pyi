@@ -9,7 +9,7 @@ Bytes = NDArray[np.uint8]
 Int32s = NDArray[np.int32]
 
 class MaxMin:
-    """Weighted max-min fair allocation of GPUs to jobs; `headgate.planning.shares` defines it."""
+    """Weighted max-min fair allocation of GPUs to jobs: see `headgate.planning.shares`."""
 
     def __init__(
         self, queue: Ints, user: Ints, priority: Ints, weight: Floats, max_gpus: Ints

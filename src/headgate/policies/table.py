@@ -97,7 +97,9 @@ def _policy(
 
 def _made(where: str, place: str, fixed: Mapping[str, str], /, **parameters: float | str) -> Policy:
     """Return a policy with its placer; other processes can receive this function."""
-    from headgate.planning.placers.setting import with_place  # slow, as is the policy's own module
+    from headgate.planning.place.choose.setting import (
+        with_place,  # slow, as is the policy's own module
+    )
 
     module, _, make = where.partition(":")
     makes = getattr(import_module(f"{__package__}.{module}"), make)

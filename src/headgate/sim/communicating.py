@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.model import Job, RunId
-from headgate.planning.contention import Contention
-from headgate.planning.job_traffic import JobTraffic, communicates
+from headgate.planning.links.contention import Contention
+from headgate.planning.links.job_traffic import JobTraffic, communicates
 from headgate.protocol import LaunchTask
 from headgate.sim.link_use import JobTimes, LinkUse
 from headgate.state import Snapshot, saved_s

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headgate.base.units import finite
 from headgate.model.topology import Topology
-from headgate.planning.traffic import Traffic
+from headgate.planning.links.traffic import Traffic
 
 MOST_LINKS = 50
 """Links that a report names."""

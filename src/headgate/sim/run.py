@@ -27,8 +27,8 @@ from headgate.metrics.summary import (
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard
 from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
-from headgate.planning.network import FluidNetwork
-from headgate.planning.submission_check import check_submission
+from headgate.planning.links.fluid_network import FluidNetwork
+from headgate.planning.place.submission_check import check_submission
 from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,

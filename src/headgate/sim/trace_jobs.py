@@ -13,7 +13,7 @@ import numpy as np
 
 from headgate.base.arrays import Floats, Ints
 from headgate.model import Communication, Job, Node, Queue, Task
-from headgate.planning.submission_check import never_fits
+from headgate.planning.place.submission_check import never_fits
 from headgate.ports import Policy
 from headgate.protocol import Reason
 from headgate.sim.estimated import Estimated

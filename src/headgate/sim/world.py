@@ -19,8 +19,8 @@ from itertools import islice
 
 from headgate.base.errors import InvariantBroken
 from headgate.model import Job, Node, Read, RunId, Shard, result_ids
-from headgate.planning.network import FluidNetwork, Transfer
-from headgate.planning.rounds import decide
+from headgate.planning.links.fluid_network import FluidNetwork, Transfer
+from headgate.planning.rounds.decide import decide
 from headgate.ports import Policy
 from headgate.protocol import (
     AddNode,

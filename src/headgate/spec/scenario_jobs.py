@@ -14,8 +14,8 @@ from headgate.base.errors import nearest
 from headgate.base.rng import stream
 from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
 from headgate.model.scaling import Scaling
-from headgate.planning.fit import infeasible_demand, infeasible_gang, members_that_fit
-from headgate.planning.submission_check import ordered_nodes
+from headgate.planning.place.submission_check import ordered_nodes
+from headgate.planning.units.fit import infeasible_demand, infeasible_gang, members_that_fit
 from headgate.spec.communication import (
     CommunicationShape,
     check_communication,

@@ -27,7 +27,7 @@ from headgate.model import (
     result_id,
 )
 from headgate.model.topology import ClusterMesh, ClusterTopology, ClusterTree
-from headgate.planning.census import is_wide
+from headgate.planning.units.unit import is_wide
 from headgate.state import JobState, Snapshot, State, TaskState, moves
 from headgate.state.life import RUNS
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Job, Node, Queue
-from headgate.planning.submission_check import exceeds_queue, fits_no_node
+from headgate.planning.place.submission_check import exceeds_queue, fits_no_node
 from headgate.protocol import (
     BandwidthMeasured,
     Event,

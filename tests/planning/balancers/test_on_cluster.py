@@ -12,13 +12,13 @@ from headgate.base.rng import Random
 from headgate.machine import admission, apply
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.model.topology import Tree
-from headgate.planning.balanced import node_speeds
 from headgate.planning.balancers import BALANCERS
-from headgate.planning.placement import fit
-from headgate.planning.placers import Request, layout_of
-from headgate.planning.placers.balanced import Balanced
-from headgate.planning.placers.setting import placer_of
-from headgate.planning.units import waiting_units
+from headgate.planning.place.choose.balanced import Balanced
+from headgate.planning.place.choose.balanced_timetable import node_speeds
+from headgate.planning.place.choose.setting import placer_of
+from headgate.planning.place.placement import fit
+from headgate.planning.topology import Request, layout_of
+from headgate.planning.units.unit import waiting_units
 from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan, PlanAdmitted, PlanReady
 from headgate.state import JobState, Scratch, State, TaskState

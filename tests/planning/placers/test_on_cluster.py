@@ -18,12 +18,12 @@ from headgate.model.topology import (
     GroupLevel,
     NodeShape,
 )
-from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.placed_timetable import PlacedTimetable
-from headgate.planning.placement import fit, timetable
-from headgate.planning.placers import BestFitSubtree, ClosedMinimum, Cyclic, Placer, Sequential
-from headgate.planning.placers.setting import placer_of
-from headgate.planning.units import Unit, waiting_units
+from headgate.planning.place.choose import BestFitSubtree, ClosedMinimum, Cyclic, Placer, Sequential
+from headgate.planning.place.choose.placed_timetable import PlacedTimetable
+from headgate.planning.place.choose.setting import placer_of
+from headgate.planning.place.cpu_tasks import place_cpu_tasks
+from headgate.planning.place.placement import fit, timetable
+from headgate.planning.units.unit import Unit, waiting_units
 from headgate.protocol import TopologyChanged
 from headgate.state import JobState, Scratch, Snapshot, State, TaskState
 

@@ -14,19 +14,17 @@ from tests.model.shapes import fat_trees, meshes, topologies, trees
 
 from headgate.base.arrays import Bools, Ints
 from headgate.model.topology import FatTree, Mesh, Topology, Tree
-from headgate.planning.placers import (
+from headgate.planning.place.choose import (
     BestFitSubtree,
     Block,
     ClosedMinimum,
     Cyclic,
     Placer,
-    Places,
-    Request,
     Sequential,
-    layout_of,
     nodes_needed,
     place_all,
 )
+from headgate.planning.topology import Places, Request, layout_of
 
 WAIT = ClosedMinimum(otherwise="wait")
 ALL: tuple[Placer, ...] = (

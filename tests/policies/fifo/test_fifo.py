@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.submission_check import fits_no_node
+from headgate.planning.place.submission_check import fits_no_node
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.protocol import Plan, Reason
 from headgate.protocol.reasons import (

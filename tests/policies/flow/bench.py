@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate.engine import Engine
 from headgate.model import Bandwidth, Gpu, Job, Locality, Node, Queue, Shard, Task
-from headgate.planning.cpu_tasks import place_cpu_tasks
+from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.policies.flow import FlowSharing
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.problem import OfferedTasks, full_problem, offered_problem

@@ -12,7 +12,7 @@ import pytest
 from tests.policies.flow.bench import Bench, submitted
 
 from headgate.model import Gpu, Node, Task
-from headgate.planning.estimates import Estimates
+from headgate.planning.times.estimates import Estimates
 from headgate.policies.flow import TimelyFlow, bookings, headgate
 from headgate.policies.flow.preempt_units import UnitPreemptions
 from headgate.protocol import JobSubmitted, NodeJoined, Plan, TaskStarted

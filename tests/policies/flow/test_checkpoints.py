@@ -13,9 +13,9 @@ from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.foresight.outlook import outlook
 from headgate.model import RunId, Task
-from headgate.planning.debts import remaining_gpu_s
-from headgate.planning.standing import standing
-from headgate.planning.work import IdleTasks, RunsByGpu
+from headgate.planning.shares.debts import remaining_gpu_s
+from headgate.planning.shares.standing import standing
+from headgate.planning.shares.work import IdleTasks, RunsByGpu
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.preempt_units import RESTART_S, running_units
 from headgate.ports import choose_policy

@@ -11,8 +11,8 @@ from tests.policies.flow.bench import GB, Bench, priced, submitted
 from headgate.base.errors import SpecError
 from headgate.base.rng import Random, stream
 from headgate.model import Task
-from headgate.planning.shares import fair_shares
-from headgate.planning.standing import standing
+from headgate.planning.shares.fair_shares import fair_shares
+from headgate.planning.shares.standing import standing
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing
 from headgate.policies.table import OWN
 from headgate.ports import PLACE, make_policy

@@ -10,8 +10,8 @@ from tests.policies.flow.bench import GB, Bench, submitted
 
 from headgate.base.errors import SpecError
 from headgate.model import Task
-from headgate.planning.debts import debts_gpu_s
-from headgate.planning.standing import standing
+from headgate.planning.shares.debts import debts_gpu_s
+from headgate.planning.shares.standing import standing
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.table import OWN
 from headgate.ports import PLACE, make_policy

@@ -12,7 +12,7 @@ import pytest
 from tests.policies.greedy.test_contention import Watch, contention, run_storm
 
 from headgate.engine import drive
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.policies.flow import TimelyFlow
 from headgate.ports import Policy
 from headgate.protocol import Command, Event, PlanAdmitted

@@ -10,9 +10,9 @@ from tests.policies.flow.test_solve import ints
 
 from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
-from headgate.planning.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
-from headgate.planning.room_freed import RoomFreed
-from headgate.planning.standing import Standing, standing
+from headgate.planning.place.room_freed import RoomFreed
+from headgate.planning.shares.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
+from headgate.planning.shares.standing import Standing, standing
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.node_order import AssignedWaits, assign_waiting, starts_by_rank

@@ -12,7 +12,7 @@ from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.base.arrays import Ints
 from headgate.flow import Network
-from headgate.planning.shares import (
+from headgate.planning.shares.fair_shares import (
     NO_CEILING,
     Hierarchy,
     entitle,

@@ -13,7 +13,7 @@ from tests.flow.ortools_oracle import OrToolsSolver
 from headgate.base.arrays import Ints
 from headgate.flow import Network
 from headgate.model import Bandwidth
-from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
+from headgate.planning.units.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.prices import wait_prices
 from headgate.policies.flow.problem import FlowProblem, FullProblem

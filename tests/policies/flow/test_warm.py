@@ -14,7 +14,7 @@ from headgate.flow import Certificate
 from headgate.foresight.whatif import thaw
 from headgate.machine import archiving
 from headgate.model import Bandwidth, Job, Task
-from headgate.planning.certificates import CertificateStats, HasCertificates
+from headgate.planning.rounds.certificates import CertificateStats, HasCertificates
 from headgate.policies.flow import (
     FlowSharing,
     PreemptiveFlowSharing,

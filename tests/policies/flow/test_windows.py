@@ -11,7 +11,7 @@ from tests.policies.flow.test_bookings import estimated
 
 from headgate.base.rng import Random, stream
 from headgate.model import Task
-from headgate.planning.estimates import Estimates
+from headgate.planning.times.estimates import Estimates
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.eligible import Round

@@ -13,8 +13,8 @@ import pytest
 
 from headgate.base.rng import stream
 from headgate.model import Bandwidth, Job, Task
-from headgate.planning.shares import fair_shares
-from headgate.planning.standing import standing
+from headgate.planning.shares.fair_shares import fair_shares
+from headgate.planning.shares.standing import standing
 from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.protocol import Plan, Start
 from headgate.state import JobState, Snapshot, State, TaskState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.engine import Engine, drive
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import Policy
 from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
 from headgate.sim.report import Launches

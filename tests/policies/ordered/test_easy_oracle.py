@@ -14,7 +14,7 @@ from tests.policies.ordered.pools import job_of, simulated
 from headgate.app import POLICIES
 from headgate.base.rng import Random
 from headgate.model import Job
-from headgate.planning.estimates import Estimates
+from headgate.planning.times.estimates import Estimates
 from headgate.ports import make_policy
 from headgate.protocol import Plan, Reason
 from headgate.state import Snapshot

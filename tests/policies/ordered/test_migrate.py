@@ -9,7 +9,7 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.column import Array
-from headgate.planning.migration import MOVED, MOVED_FOR
+from headgate.planning.moves.migration import MOVED, MOVED_FOR
 from headgate.ports import Policy, make_policy
 from headgate.sim.run import Outcome, from_scenario, run
 from headgate.spec import load_scenario

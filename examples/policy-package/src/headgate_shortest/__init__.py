@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.base.rng import Random
 from headgate.model import Job
-from headgate.planning.fit import no_room
+from headgate.planning.units.fit import no_room
 from headgate.ports import PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import PolicyRefuses, QueueLimit

@@ -13,8 +13,8 @@ import numpy as np
 
 from headgate.base.rng import stream
 from headgate.model.topology import Tree
-from headgate.planning.defrag import Held, Moves, least_moves
-from headgate.planning.ranked_tree import RankedTree
+from headgate.planning.moves.defrag import Held, Moves, least_moves
+from headgate.planning.moves.ranked_tree import RankedTree
 
 FAN_OUT = (8, 2, 2, 2)
 JOBS = 600

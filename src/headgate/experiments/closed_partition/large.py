@@ -18,7 +18,7 @@ from headgate.experiments.closed_partition.runs import (
 from headgate.experiments.closed_partition.stream import StreamJob, mean, run_stream
 from headgate.model import Communication, Pattern
 from headgate.model.topology import Mesh, Topology, Tree
-from headgate.planning.traffic import BestSets
+from headgate.planning.links.traffic import BestSets
 
 TREE, MESH = "4-ary tree", "square mesh"
 LEVELS = (5, 6, 7)

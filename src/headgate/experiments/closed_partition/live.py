@@ -19,8 +19,8 @@ import numpy as np
 from headgate.experiments.closed_partition.runs import CLOSED, PLACERS, SEQUENTIAL, place_with
 from headgate.model import Communication, Pattern
 from headgate.model.topology import Tree
-from headgate.planning.contention import Contention
-from headgate.planning.traffic import traffic_of
+from headgate.planning.links.contention import Contention
+from headgate.planning.links.traffic import traffic_of
 
 RACKS = {"r0": 4, "r1": 4}
 UPLINK_MBIT_PER_S = 100

@@ -15,7 +15,7 @@ from headgate.experiments.closed_partition.kernels import KERNELS, SIZES, Kernel
 from headgate.experiments.closed_partition.stream import StreamJob
 from headgate.model import Communication
 from headgate.model.topology import Tree
-from headgate.planning.traffic import BestSets
+from headgate.planning.links.traffic import BestSets
 
 FAN_OUT = (2, 2, 8)
 LINK_BYTES_PER_S = 1e9

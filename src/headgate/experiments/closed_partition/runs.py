@@ -9,15 +9,8 @@ from headgate.experiments.closed_partition.kernels import KERNELS, SIZES, Kernel
 from headgate.experiments.closed_partition.machine import Jobs, Load, Split, machine
 from headgate.experiments.closed_partition.stream import Outcome, Place, mean, run_stream
 from headgate.model.topology import Topology
-from headgate.planning.placers import (
-    BestFitSubtree,
-    Block,
-    ClosedMinimum,
-    Placer,
-    Request,
-    Sequential,
-    layout_of,
-)
+from headgate.planning.place.choose import BestFitSubtree, Block, ClosedMinimum, Placer, Sequential
+from headgate.planning.topology import Request, layout_of
 
 SEQUENTIAL, CLOSED, CLOSED_OR_WAIT = "sequential", "closed-minimum", "closed-minimum or wait"
 CLOSED_NEEDED = "closed-minimum, needed nodes"

@@ -15,9 +15,9 @@ import numpy as np
 from headgate.base.arrays import Bools
 from headgate.model import Communication
 from headgate.model.topology import Topology
-from headgate.planning.contention import Contention
-from headgate.planning.placers import Places
-from headgate.planning.traffic import BestSets, Traffic, traffic_of
+from headgate.planning.links.contention import Contention
+from headgate.planning.links.traffic import BestSets, Traffic, traffic_of
+from headgate.planning.topology import Places
 
 Place = Callable[[Bools, int], Places | None]
 """Return the leaves for a job of so many, given those in use; None: it waits."""

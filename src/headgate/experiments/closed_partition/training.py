@@ -13,7 +13,7 @@ import numpy as np
 
 from headgate.model import Communication, Pattern
 from headgate.model.topology import Tree
-from headgate.planning.traffic import traffic_of
+from headgate.planning.links.traffic import traffic_of
 
 GRADIENT_BYTES = 25_557_032 * 4
 """ResNet-50's parameters, in 4 bytes each."""

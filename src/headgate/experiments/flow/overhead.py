@@ -23,7 +23,7 @@ from headgate.experiments.flow.jobs import (
 from headgate.experiments.flow.runs import CONSTRAINED, Policies, policy_of
 from headgate.experiments.flow.tables import Rounds
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
-from headgate.planning.rounds import decide
+from headgate.planning.rounds.decide import decide
 from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,

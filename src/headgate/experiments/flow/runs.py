@@ -24,7 +24,7 @@ from headgate.base.errors import InvariantBroken, Problem, SpecError, nearest
 from headgate.experiments.flow import jobs as flow_jobs
 from headgate.experiments.flow.jobs import QUEUE, UPLINK_BYTES_PER_S, Speeds, by_users, in_parallel
 from headgate.model import Queue, RunId
-from headgate.planning.submission_check import check_submission
+from headgate.planning.place.submission_check import check_submission
 from headgate.ports import Policy, PolicyInfo, make_policy
 from headgate.protocol import (
     Command,

@@ -1,6 +1,5 @@
 """Topologies as arrays: trees, meshes, tori and fat trees; distances, routes and closed sets."""
 
-from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model.cluster_topology import (
     ClusterFatTree,
     ClusterMesh,

@@ -21,9 +21,9 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import nth_of_equals
 from headgate.model import CPUS, MEMORY
 from headgate.model import Demand as Needs
-from headgate.planning.census import unfinished
 from headgate.planning.packing.future import Future
 from headgate.planning.packing.room import WHOLE, Demand
+from headgate.planning.shares.task_counts import unfinished
 from headgate.state import JobState, Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE
 

@@ -14,14 +14,14 @@ import numpy as np
 
 from headgate.base.rng import Random
 from headgate.model import WHOLE
-from headgate.planning.estimates import Estimates
-from headgate.planning.migration import WHEN_CHEAPER, Migration, defragment
-from headgate.planning.placement import Fit, fit, timetable
-from headgate.planning.placers import Placer
-from headgate.planning.placers.balanced import Balanced
-from headgate.planning.placers.setting import PlacingPolicy
-from headgate.planning.units import Unit
-from headgate.planning.why_waits import WhyWaits, being_stopped
+from headgate.planning.moves.migration import WHEN_CHEAPER, Migration, defragment
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.choose.balanced import Balanced
+from headgate.planning.place.choose.setting import PlacingPolicy
+from headgate.planning.place.placement import Fit, fit, timetable
+from headgate.planning.place.why import WhyWaits, being_stopped
+from headgate.planning.times.estimates import Estimates
+from headgate.planning.units.unit import Unit
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import BehindHead, GangShort, QueueLimit, Undecided
 from headgate.state import Scratch, Snapshot

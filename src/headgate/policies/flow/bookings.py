@@ -1,11 +1,11 @@
 """Bookings (`headgate`): wide units start or are reserved in the order of jobs, before the flow.
 
 In that order every job books GPUs in the timetable of the round. A job with tasks for the flow
-claims the GPUs of its entitlement, those that are free soonest. A wide unit starts if it fits
-now on GPUs that nothing before it needs; otherwise the first ones get reservations, at the earliest
+claims the GPUs of its entitlement, those that are free soonest. A wide unit starts if it fits now
+on GPUs that nothing before it needs; otherwise the first ones get reservations, at the earliest
 time at which their GPUs are expected to be free. So does a unit that communicates and would end
-sooner on other GPUs, with faster links (`planning.linked_timetable`). What comes later only
-backfills: it starts if it ends before the reservations begin with a probability of at least
+sooner on other GPUs, with faster links (`planning.place.choose.linked_timetable`). What comes later
+only backfills: it starts if it ends before the reservations begin with a probability of at least
 `BACKFILL_P`. For tasks of the flow, reserved GPUs are slots until then (`windows`); what the flow
 leaves, they get by first fit.
 """
@@ -22,19 +22,19 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
-from headgate.planning.debts import FairFinish
-from headgate.planning.job_traffic import communicates
-from headgate.planning.migration import Migration, defragment
-from headgate.planning.placement import timetable
-from headgate.planning.placers import Placer
-from headgate.planning.reservations import UNKNOWN_AT, Reservation, first_reservations
-from headgate.planning.room_freed import RoomFreed
-from headgate.planning.shares import NO_CEILING
-from headgate.planning.standing import Standing, standing_less
-from headgate.planning.timetable import Timetable
-from headgate.planning.units import Unit, waiting_units
-from headgate.planning.why_waits import WhyWaits
-from headgate.planning.wide import free_milli, unit_refusals
+from headgate.planning.links.job_traffic import communicates
+from headgate.planning.moves.migration import Migration, defragment
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.placement import timetable
+from headgate.planning.place.room_freed import RoomFreed
+from headgate.planning.place.timetable import Timetable
+from headgate.planning.place.why import WhyWaits
+from headgate.planning.place.wide import free_milli, unit_refusals
+from headgate.planning.shares.debts import FairFinish
+from headgate.planning.shares.fair_shares import NO_CEILING
+from headgate.planning.shares.standing import Standing, standing_less
+from headgate.planning.times.reservations import UNKNOWN_AT, Reservation, first_reservations
+from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.node_order import PAUSE_S
 from headgate.policies.flow.placed import Placed

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.base.arrays import Bools, Ints
-from headgate.planning.standing import Standing
-from headgate.planning.wide import WideUnits
+from headgate.planning.place.wide import WideUnits
+from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.prices import Prices

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.planning.shares import entitle
-from headgate.planning.standing import Standing
+from headgate.planning.shares.fair_shares import entitle
+from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.eligible import Entitled
 from headgate.policies.flow.policy import FlowPolicy
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.base.arrays import Ints
-from headgate.planning.standing import Standing
+from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.policy import FlowPolicy

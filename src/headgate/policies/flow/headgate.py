@@ -10,11 +10,11 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import in_order, ranks
-from headgate.planning.debts import FairFinish, debts_gpu_s, updated_debts
-from headgate.planning.migration import WHEN_CHEAPER
-from headgate.planning.placers import ByLinks
-from headgate.planning.standing import Standing
-from headgate.planning.wide import WideUnits
+from headgate.planning.moves.migration import WHEN_CHEAPER
+from headgate.planning.place.choose import ByLinks
+from headgate.planning.place.wide import WideUnits
+from headgate.planning.shares.debts import FairFinish, debts_gpu_s, updated_debts
+from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.bookings import Bookings, start_only_unit
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight

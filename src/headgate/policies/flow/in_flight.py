@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.planning.census import index_of
-from headgate.planning.costs import PRICE_LIMIT
-from headgate.planning.debts import estimated_gpu_s, remaining_gpu_s
-from headgate.planning.standing import Standing
-from headgate.planning.work import IdleTasks, RunsByGpu
+from headgate.planning.shares.debts import estimated_gpu_s, remaining_gpu_s
+from headgate.planning.shares.standing import Standing
+from headgate.planning.shares.task_counts import index_of
+from headgate.planning.shares.work import IdleTasks, RunsByGpu
+from headgate.planning.units.costs import PRICE_LIMIT
 from headgate.policies.flow.times import Times
 from headgate.state import Changes, Snapshot, TaskState, saved_s
 from headgate.state.moves import gpus_of, grants_of_moves

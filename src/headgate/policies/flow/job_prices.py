@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.planning.costs import PRICE_LIMIT, shard_prices
-from headgate.planning.job_prices import JobPrices
-from headgate.planning.shares import NO_CEILING
-from headgate.planning.standing import Standing
+from headgate.planning.shares.fair_shares import NO_CEILING
+from headgate.planning.shares.job_prices import JobPrices
+from headgate.planning.shares.standing import Standing
+from headgate.planning.units.costs import PRICE_LIMIT, shard_prices
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.prices import Prices
 from headgate.policies.flow.problem import FlowProblem

@@ -8,9 +8,9 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Ints
 from headgate.base.order import in_order, least_of_each, nth_of_equals
-from headgate.planning.costs import PRICE_LIMIT
-from headgate.planning.reservations import UNKNOWN_AT
-from headgate.planning.standing import Standing
+from headgate.planning.shares.standing import Standing
+from headgate.planning.times.reservations import UNKNOWN_AT
+from headgate.planning.units.costs import PRICE_LIMIT
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.placed import Placed
 

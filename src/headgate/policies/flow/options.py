@@ -13,7 +13,7 @@ import numpy as np
 from headgate.base.arrays import Ints
 from headgate.base.order import least_of_each
 from headgate.flow import fetch_options
-from headgate.planning.costs import PRICE_LIMIT
+from headgate.planning.units.costs import PRICE_LIMIT
 from headgate.policies.flow.problem import FlowProblem
 
 Options = tuple[Ints, Ints, Ints]

@@ -8,7 +8,7 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.planning.packing.cluster import ClusterPacking
-from headgate.planning.standing import Standing
+from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.placed import Placed
 from headgate.state import Scratch
 

@@ -17,13 +17,13 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.base.rng import Random
-from headgate.planning.certificates import CertificateStats
-from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.job_prices import JobPrices
-from headgate.planning.placers import ByLinks
-from headgate.planning.placers.setting import PlacingPolicy
-from headgate.planning.standing import Standing, standing
-from headgate.planning.wide import WideUnits, least_served_first
+from headgate.planning.place.choose import ByLinks
+from headgate.planning.place.choose.setting import PlacingPolicy
+from headgate.planning.place.cpu_tasks import place_cpu_tasks
+from headgate.planning.place.wide import WideUnits, least_served_first
+from headgate.planning.rounds.certificates import CertificateStats
+from headgate.planning.shares.job_prices import JobPrices
+from headgate.planning.shares.standing import Standing, standing
 from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.eligible import Entitled, Round, round_of
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight

@@ -11,9 +11,9 @@ import numpy as np
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.order import nth_of_equals
-from headgate.planning.room_freed import RoomFreed
-from headgate.planning.standing import Standing
-from headgate.planning.units import one_task
+from headgate.planning.place.room_freed import RoomFreed
+from headgate.planning.shares.standing import Standing
+from headgate.planning.units.unit import one_task
 from headgate.policies.flow.in_flight import InFlight, Runs
 from headgate.policies.flow.node_order import AssignedWaits
 from headgate.policies.flow.preempt_units import (

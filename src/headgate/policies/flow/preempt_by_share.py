@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.base.arrays import Ints
-from headgate.planning.standing import Standing
+from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.in_flight import Runs, runs_now
 from headgate.policies.flow.placed import Placed
 

@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.planning.room_freed import RoomFreed
-from headgate.planning.standing import Standing
-from headgate.planning.timetable import Timetable
-from headgate.planning.units import Unit
+from headgate.planning.place.room_freed import RoomFreed
+from headgate.planning.place.timetable import Timetable
+from headgate.planning.shares.standing import Standing
+from headgate.planning.units.unit import Unit
 from headgate.policies.flow.in_flight import InFlight
 from headgate.protocol import Group, Stop
 from headgate.protocol.reasons import PreemptedFor

@@ -8,7 +8,7 @@ import numpy as np
 
 from headgate.base.arrays import Floats, Ints
 from headgate.model import Bandwidth
-from headgate.planning.costs import PRICE_LIMIT, prices_per_byte
+from headgate.planning.units.costs import PRICE_LIMIT, prices_per_byte
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ class FlowProblem:
     least `least` if enough GPUs fit (always `most` unless `may_wait`); each further one that it may
     place costs twice `wait_price` if it waits. A GPU that is held now, one of `held_node` and
     `held_kind`, costs `held_price` in addition: the wait until it is free. A byte read costs
-    `per_byte`, by `Locality` (`planning.costs.shard_prices`); read r has replicas on
+    `per_byte`, by `Locality` (`planning.units.costs.shard_prices`); read r has replicas on
     `replica_node[replica_first[r]:replica_first[r + 1]]`.
 
     Rows identify tasks, jobs and GPUs from round to round.

@@ -9,9 +9,9 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.base.order import in_order, nth_of_equals
-from headgate.planning.feasible_starts import feasible_starts
-from headgate.planning.migration import Migration
-from headgate.planning.standing import Standing
+from headgate.planning.moves.migration import Migration
+from headgate.planning.place.feasible_starts import feasible_starts
+from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.refusals import refusals

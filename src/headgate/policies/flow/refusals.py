@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from headgate.base.arrays import Ints
-from headgate.planning.fit import no_such_gpu
+from headgate.planning.units.fit import no_such_gpu
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.options import cheapest_free
 from headgate.policies.flow.placed import Placed

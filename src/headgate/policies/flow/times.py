@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.planning.estimates import Estimates
-from headgate.planning.reservations import UNKNOWN_AT
-from headgate.planning.standing import Standing
-from headgate.planning.wide import leading_tasks
+from headgate.planning.place.wide import leading_tasks
+from headgate.planning.shares.standing import Standing
+from headgate.planning.times.estimates import Estimates
+from headgate.planning.times.reservations import UNKNOWN_AT
 
 BACKFILL_P = 0.8
 """The least probability that a backfilled run ends before the reservation that it must not delay.

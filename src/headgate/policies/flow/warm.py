@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headgate.planning.standing import Standing, standing, standing_after
+from headgate.planning.shares.standing import Standing, standing, standing_after
 from headgate.policies.flow.in_flight import Work
 from headgate.policies.flow.problem import OfferedTasks
 from headgate.policies.flow.solve import Flow

@@ -13,7 +13,7 @@ import numpy as np
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.units import SAME_INSTANT_S
-from headgate.planning.standing import Standing
+from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.in_flight import InFlight
 
 LENGTHS_S = np.array([60.0, 300.0, 1800.0, 7200.0])

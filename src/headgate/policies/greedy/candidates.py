@@ -16,8 +16,8 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.model import Locality
-from headgate.planning.costs import PRICE_LIMIT, prices_per_byte, shard_prices
-from headgate.planning.standing import Standing
+from headgate.planning.shares.standing import Standing
+from headgate.planning.units.costs import PRICE_LIMIT, prices_per_byte, shard_prices
 from headgate.state import Snapshot
 from headgate.state.ledger import Ledger
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Ints
 from headgate.model import WHOLE
-from headgate.planning.feasible_starts import place_elsewhere
-from headgate.planning.line import Line
-from headgate.planning.placers import Placer
-from headgate.planning.shares import NO_CEILING
-from headgate.planning.standing import Standing
-from headgate.planning.wide import WideUnits
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.feasible_starts import place_elsewhere
+from headgate.planning.place.line import Line
+from headgate.planning.place.wide import WideUnits
+from headgate.planning.shares.fair_shares import NO_CEILING
+from headgate.planning.shares.standing import Standing
 from headgate.policies.greedy.candidates import ANY, Candidate, Candidates, FreeGpus
 from headgate.policies.greedy.delay import SkipCounters
 from headgate.protocol import Refusal

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from headgate.base.rng import Random
-from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.placers.setting import PlacingPolicy
-from headgate.planning.standing import Standing, standing
+from headgate.planning.place.choose.setting import PlacingPolicy
+from headgate.planning.place.cpu_tasks import place_cpu_tasks
+from headgate.planning.shares.standing import Standing, standing
 from headgate.policies.greedy.candidates import FreeGpus
 from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound
@@ -22,7 +22,7 @@ class GreedySharing(PlacingPolicy):
     below their share before all others; it takes its cheapest (task, GPU) by the time of reading.
     Ties: the first task, on the smallest GPU that fits, on the first node. No GPU that a waiting
     task fits stays idle, except where a queue is at its ceiling, and on nodes that are kept for the
-    first wide unit in line; see `planning.line`.
+    first wide unit in line; see `planning.place.line`.
     """
 
     name = "gs"

@@ -16,8 +16,8 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.model import WHOLE
-from headgate.planning.room_freed import RoomFreed
-from headgate.planning.units import one_task
+from headgate.planning.place.room_freed import RoomFreed
+from headgate.planning.units.unit import one_task
 from headgate.policies.greedy.greedy_round import GreedyRound
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor

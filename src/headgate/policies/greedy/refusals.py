@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from headgate.planning.fit import no_such_gpu
+from headgate.planning.units.fit import no_such_gpu
 from headgate.policies.greedy.candidates import ANY, Candidate
 from headgate.policies.greedy.delay import SkipCounters
 from headgate.policies.greedy.greedy_round import GreedyRound

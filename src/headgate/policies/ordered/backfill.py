@@ -1,8 +1,9 @@
 """One round in an order of jobs: starts from its head on, then reservations, then backfill.
 
 Units start in order as long as they fit. The first ones that do not get reservations
-(`planning.timetable`); what comes later starts if it fits now and delays none of them. A job whose
-queue has no room below its ceiling waits with all later jobs of its queue, and delays no other.
+(`planning.place.timetable`); what comes later starts if it fits now and delays none of them. A job
+whose queue has no room below its ceiling waits with all later jobs of its queue, and delays no
+other.
 """
 
 from __future__ import annotations
@@ -16,13 +17,18 @@ import numpy as np
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
-from headgate.planning.estimates import Estimates
-from headgate.planning.placement import fit, timetable
-from headgate.planning.placers import Placer
-from headgate.planning.reservations import RESERVED_AT, UNKNOWN_AT, Reservation, first_reservations
-from headgate.planning.timetable import Timetable
-from headgate.planning.units import Unit, waiting_units
-from headgate.planning.wide import free_milli, parts_milli
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.placement import fit, timetable
+from headgate.planning.place.timetable import Timetable
+from headgate.planning.place.wide import free_milli, parts_milli
+from headgate.planning.times.estimates import Estimates
+from headgate.planning.times.reservations import (
+    RESERVED_AT,
+    UNKNOWN_AT,
+    Reservation,
+    first_reservations,
+)
+from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.ordered.waiting import WaitingUnits
 from headgate.protocol import Memo
 from headgate.state import Scratch

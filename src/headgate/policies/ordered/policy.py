@@ -8,17 +8,17 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.base.rng import Random
-from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.estimates import Estimates
-from headgate.planning.migration import WHEN_CHEAPER, Migration, defragment
-from headgate.planning.orders import (
+from headgate.planning.moves.migration import WHEN_CHEAPER, Migration, defragment
+from headgate.planning.place.choose.setting import PlacingPolicy
+from headgate.planning.place.cpu_tasks import place_cpu_tasks
+from headgate.planning.shares.orders import (
     Arrival,
     FairFinish,
     LeastAttainedService,
     Order,
     ShortestRemaining,
 )
-from headgate.planning.placers.setting import PlacingPolicy
+from headgate.planning.times.estimates import Estimates
 from headgate.policies.ordered.backfill import Backfill
 from headgate.policies.ordered.preempt import Preempting
 from headgate.policies.ordered.refusals import Explained, unserved

@@ -15,12 +15,12 @@ import numpy as np
 
 from headgate.base.arrays import Floats, Ints
 from headgate.model import WHOLE
-from headgate.planning.placement import timetable
-from headgate.planning.placers import Placer
-from headgate.planning.reservations import Reservation
-from headgate.planning.room_freed import RoomFreed
-from headgate.planning.soonest import Soonest
-from headgate.planning.units import Unit, waiting_units
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.placement import timetable
+from headgate.planning.place.room_freed import RoomFreed
+from headgate.planning.place.soonest import Soonest
+from headgate.planning.times.reservations import Reservation
+from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.ordered.runs import Runs
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import OutrankedBy

@@ -8,11 +8,11 @@ from functools import cached_property
 
 from headgate.base.arrays import Ints
 from headgate.model import WHOLE
-from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.estimates import Estimates
-from headgate.planning.placers import Placer
-from headgate.planning.units import Unit, waiting_units
-from headgate.planning.why_waits import WhyWaits, being_stopped
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.cpu_tasks import place_cpu_tasks
+from headgate.planning.place.why import WhyWaits, being_stopped
+from headgate.planning.times.estimates import Estimates
+from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.ordered.backfill import Backfill, expected_s
 from headgate.protocol import Reason, Refusal, Reserved
 from headgate.protocol.reasons import BackfillTooLong, BehindHead, QueueLimit, Undecided

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from headgate.base.arrays import Floats, Ints
-from headgate.planning.estimates import Estimates
-from headgate.planning.units import Unit
+from headgate.planning.times.estimates import Estimates
+from headgate.planning.units.unit import Unit
 from headgate.state import Snapshot
 
 

@@ -6,8 +6,8 @@ that holds fewest; under both, higher priority goes first. Ties go to the earlie
 takes the best GPU for any of its tasks: on a node with the task's data, else in such a node's rack,
 else anywhere. No job declines a GPU to wait for a nearer one. A job with wide units places one of
 these first, by first fit or a placer; GPUs are kept free for the first one in line, see
-`planning.line`. For that, a user's share of the GPUs is divided among the user's jobs: in order
-under `capacity`, evenly under `fair`.
+`planning.place.line`. For that, a user's share of the GPUs is divided among the user's jobs: in
+order under `capacity`, evenly under `fair`.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import numpy as np
 from headgate.base.arrays import Ints
 from headgate.base.rng import Random
 from headgate.model import WHOLE
-from headgate.planning.cpu_tasks import place_cpu_tasks
-from headgate.planning.feasible_starts import feasible_starts, place_elsewhere
-from headgate.planning.line import Line
-from headgate.planning.placers import Placer
-from headgate.planning.placers.setting import PlacingPolicy
-from headgate.planning.shares import NO_CEILING
-from headgate.planning.standing import Standing, standing
-from headgate.planning.wide import WideUnits
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.choose.setting import PlacingPolicy
+from headgate.planning.place.cpu_tasks import place_cpu_tasks
+from headgate.planning.place.feasible_starts import feasible_starts, place_elsewhere
+from headgate.planning.place.line import Line
+from headgate.planning.place.wide import WideUnits
+from headgate.planning.shares.fair_shares import NO_CEILING
+from headgate.planning.shares.standing import Standing, standing
 from headgate.policies.yarn.places import FreeGpus, places_of
 from headgate.policies.yarn.refusals import UserQueue, refusals
 from headgate.protocol import NO_STEPS, Plan, Refusal, Start, Steps

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from headgate.model import WHOLE
-from headgate.planning.fit import no_such_gpu
-from headgate.planning.line import Line
+from headgate.planning.place.line import Line
+from headgate.planning.units.fit import no_such_gpu
 from headgate.protocol import Reason, Refusal, Start
 from headgate.protocol.reasons import (
     BehindHead,

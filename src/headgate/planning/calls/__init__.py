@@ -1,0 +1,1 @@
+"""Small calls: which slot executes which calls."""

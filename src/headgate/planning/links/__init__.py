@@ -1,0 +1,1 @@
+"""Links: traffic of jobs, contention, slowdown, and transfers of data."""

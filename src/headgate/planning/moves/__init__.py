@@ -1,0 +1,1 @@
+"""Moves: which runs make room for others, and where they start again."""

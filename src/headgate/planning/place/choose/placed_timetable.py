@@ -1,0 +1,182 @@
+"""A timetable whose units are placed by a placer, in place of the roomiest nodes.
+
+Of a unit of several demands, the tasks with most GPUs are placed so, the others near them; parts
+of GPUs as in any timetable. A reservation begins at the earliest time at which the placer finds a
+set among the GPUs that are expected to be free by then. What has been found for some GPUs is found
+for more, so that time is found by halving.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from headgate.base.arrays import Bools, Floats, Ints
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.choose.on_cluster import ClusterPlacer, Room
+from headgate.planning.place.timetable import EndAt, Timetable
+from headgate.planning.times.reservations import UNKNOWN_AT
+from headgate.planning.units.unit import Unit
+from headgate.state import Scratch
+from headgate.state.tables import GPU_FREE, GPU_GONE
+
+
+class PlacedTimetable(Timetable):
+    """See above; a query costs O(GPUs x log), and that of a search for each halving."""
+
+    def __init__(self, scratch: Scratch, end_at: EndAt, placer: Placer) -> None:
+        """Start as any timetable."""
+        super().__init__(scratch, end_at)
+        self._placer = ClusterPlacer(scratch.snapshot, placer)
+
+    def _place_by_first_fit(self, unit: Unit, run_s: float) -> list[int] | None:
+        """Place a unit of several demands by first fit; not if it waits for a better set."""
+        nothing_runs = not (self._scratch.snapshot.gpus.task.array() >= 0).any()
+        if self._among is not None or (self._placer.placer.may_wait and not nothing_runs):
+            return None
+        return super()._place_by_first_fit(unit, run_s)
+
+    def _place_tasks(
+        self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool
+    ) -> bool:
+        """Place tasks of one demand as the placer says, or near those placed before."""
+        spec = self._demands[demand]
+        if spec.in_part:
+            return super()._place_tasks(demand, tasks, run_s, used, distinct=distinct)
+        room = self._room_now(demand, len(tasks), run_s, used, distinct=distinct)
+        if room.sum() < len(tasks):
+            return False
+        usable = np.zeros(len(self._free_at), bool)
+        usable[self._row] = self._usable_now(demand, self._row, run_s)
+        held = self._scratch.ledger.gpus.task.array() != GPU_FREE
+        held |= self._free_at > self.now
+        now = self._room(room, usable, held, self.now, self.reserved_from)
+        if not spec.gpus:
+            now = replace(now, busy=self._busy_nodes())
+        spots = self._placer.spots(
+            demand, len(tasks), now, distinct=distinct, anchors=self._anchors(tasks[0])
+        )
+        first = self._scratch.snapshot.nodes.first_gpu
+        return spots is not None and all(
+            self._scratch.place(task, node, tuple(gpu - first[node] for gpu in gpus))
+            for task, (node, gpus) in zip(tasks, spots, strict=True)
+        )
+
+    def _busy_nodes(self) -> Bools:
+        """Return which nodes are used by runs of any kind, or are in closed sets of these."""
+        snapshot, starts = self._scratch.snapshot, self._scratch.starts
+        granted = snapshot.grants.task.array().astype(np.int64)
+        rows = np.flatnonzero(granted >= 0)
+        task = np.append(granted[rows], [start.task for start in starts]).astype(np.int64)
+        node = np.append(snapshot.grants.node.take(rows), [start.node for start in starts])
+        node = node.astype(np.int64)
+        busy = self._placer.kept_nodes(snapshot.tasks.job.take(task).astype(np.int64), node)
+        busy[node] = True
+        return busy
+
+    def _anchors(self, task: int) -> Ints:
+        """Return the nodes of the tasks of a task's job that are placed already."""
+        tasks = self._scratch.snapshot.tasks
+        job = tasks.job[task]
+        if not self._scratch.snapshot.jobs.gang[job]:
+            return np.zeros(0, np.int64)
+        nodes = [each.node for each in self._scratch.starts if tasks.job[each.task] == job]
+        return np.array(nodes, np.int64)
+
+    def _room(self, room: Ints, usable: Bools, held: Bools, at: float, rank: Floats) -> Room:
+        """Return what may be used at a time, with the closed sets of runs that last longer."""
+        gone = self._scratch.snapshot.gpus.task.array() == GPU_GONE
+        kept = self._kept_until(at) > at
+        return Room(room=room, usable=usable, held=held & ~gone, kept=kept, rank=rank)
+
+    def _kept_until(self, at: float) -> Floats:
+        """Return until when each GPU is in a closed set of a run, as far as that matters now."""
+        holder = self._scratch.ledger.gpus.task.array().astype(np.int64)
+        job = np.where(
+            holder >= 0, self._scratch.snapshot.tasks.job.take(np.maximum(holder, 0)), -1
+        )
+        if at <= self.now and not self._has_ends:
+            return self._placer.kept_until(job, np.full(len(job), math.inf))
+        return self._placer.kept_until(job, self.free_at)
+
+    def _chosen(
+        self,
+        demands: Sequence[tuple[int, list[int]]],
+        at: float,
+        run_s: float,
+        *,
+        distinct: bool,
+        price: Floats | None = None,
+    ) -> tuple[Ints, float]:
+        """Return GPUs for tasks by demand, and when all of them are free, inf if they never are."""
+        chosen, soonest = super()._chosen(demands, at, run_s, distinct=distinct, price=price)
+        if math.isinf(soonest):
+            return chosen, soonest
+        available = self._available(self._every, at, run_s) if price is None else price
+        on_gpus = [(demand, len(tasks)) for demand, tasks in demands if self._demands[demand].gpus]
+
+        def found_at(time: float) -> Ints | None:
+            ends = time if price is None else math.inf  # prices: no closed set outlasts them
+            return self._found(on_gpus, available, time, ends, distinct=distinct)
+
+        best = found_at(soonest)
+        if best is not None:
+            return best, soonest
+        times = self._times(on_gpus, available, soonest)
+        low, high = -1, len(times) - 1
+        best = None if high < 0 else found_at(float(times[high]))
+        if best is None:
+            return chosen, math.inf
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = found_at(float(times[middle]))
+            low, high = (middle, high) if found is None else (low, middle)
+            best = best if found is None else found
+        return best, float(times[high])
+
+    def _times(self, demands: Sequence[tuple[int, int]], available: Floats, after: float) -> Floats:
+        """Return the times after one at which more becomes available, ascending."""
+        places = [self._places(demand, available.copy(), count)[1] for demand, count in demands]
+        times: Floats = np.unique(np.concatenate([available, *places]))
+        return times[(times > after) & np.isfinite(times)]
+
+    def _found(
+        self,
+        demands: Sequence[tuple[int, int]],
+        available: Floats,
+        at: float,
+        ends: float,
+        *,
+        distinct: bool,
+    ) -> Ints | None:
+        """Return the GPUs (rows) that the placer chooses of those available by a time, or None.
+
+        Closed sets of runs that last until `ends` are free.
+        """
+        available, chosen, anchors = available.copy(), list[int](), list[int]()
+        held = np.ones(len(self._free_at), bool)
+        held[self._row] = available > at
+        latest = np.zeros(len(held))
+        latest[self._row] = np.where(available < UNKNOWN_AT, -available, -UNKNOWN_AT)
+        for demand, count in demands:
+            fits = np.where(self.suits(demand)[self._row], available, math.inf)
+            if distinct and anchors:
+                fits[np.isin(self._node, anchors)] = math.inf
+            node, free_at = self._places(demand, fits, 1 if distinct else count)
+            nodes = len(self._scratch.snapshot.nodes.alive)
+            usable = np.zeros(len(held), bool)
+            usable[self._row] = fits <= at
+            room = np.bincount(node[free_at <= at], minlength=nodes)
+            now = self._room(room, usable, held, ends, latest)
+            near = np.array(anchors, np.int64)
+            spots = self._placer.spots(demand, count, now, distinct=distinct, anchors=near)
+            if spots is None:
+                return None
+            anchors += [node for node, _ in spots]
+            rows = [gpu for _, gpus in spots for gpu in gpus]
+            chosen += rows
+            available[np.isin(self._row, rows)] = math.inf
+        return np.array(chosen, np.int64)

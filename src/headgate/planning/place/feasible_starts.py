@@ -1,0 +1,86 @@
+"""Starts on GPUs, checked for the rest of their demands: CPUs, memory, custom kinds.
+
+Policies that allocate single GPUs consider GPUs alone when they choose. A chosen start is kept if
+the rest of the task's demand also fits its node; otherwise the task starts on another node that has
+room, so that it does not wait for one node without limit, or waits with the reason. The GPUs of
+those that wait are not left idle: as many other tasks start, in order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from headgate.planning.units.fit import no_room
+from headgate.planning.units.reading import read_s_by_node
+from headgate.protocol import NO_STEPS, Reason, Refusal, Steps
+from headgate.state import Scratch
+
+
+def feasible_starts(
+    scratch: Scratch, steps: Steps, others: Iterable[int], *, place: bool = False
+) -> tuple[Steps, list[Refusal]]:
+    """Return the starts whose demands fit their nodes, and the refusals of tasks that fit nowhere.
+
+    Each start is a group of its own. If a task on GPUs demands anything else, or with `place`, all
+    are placed in the scratch, and none is returned. `others` are tasks that were not chosen.
+    O(starts); O(demands) if no task on GPUs demands anything else.
+    """
+    names = scratch.snapshot.names
+    if not place and not any(
+        demand.gpus and needs for demand, needs in zip(names.demands, names.needs, strict=False)
+    ):
+        return steps, []
+    lacking = [task for task, node, gpus in steps.starts if not scratch.place(task, node, gpus)]
+    return NO_STEPS, place_elsewhere(scratch, lacking, others)
+
+
+def place_elsewhere(scratch: Scratch, tasks: Iterable[int], others: Iterable[int]) -> list[Refusal]:
+    """Place each task on the node with room where it reads fastest; return why some of them wait.
+
+    For each that waits, one of the `others` is placed so, in their order, within ceilings. There is
+    one refusal per demand. O(nodes x log + GPUs of nodes tried) for each task placed.
+    """
+    reasons: dict[int, Reason] = {}  # by demand: resources are only taken, so it fits no node later
+    jobs: dict[int, dict[int, None]] = {}
+    refused = 0
+    for task in tasks:
+        demand = scratch.snapshot.tasks.demand[task]
+        if demand not in reasons:
+            if _place(scratch, task, demand):
+                continue
+            reasons[demand] = no_room(scratch, task)
+        jobs.setdefault(demand, {})[scratch.snapshot.tasks.job[task]] = None
+        refused += 1
+    if refused:
+        _place_others(scratch, others, refused, {*reasons})
+    return [Refusal(reason=reasons[demand], jobs=tuple(rows)) for demand, rows in jobs.items()]
+
+
+def _place_others(scratch: Scratch, tasks: Iterable[int], most: int, failed: set[int]) -> None:
+    """Place at most `most` tasks, none of the demands that have `failed` to fit."""
+    snapshot = scratch.snapshot
+    for task in tasks:
+        demand, queue = snapshot.tasks.demand[task], snapshot.jobs.queue[snapshot.tasks.job[task]]
+        if demand in failed or not scratch.has_room(queue, snapshot.demand(task).gpus_milli):
+            continue
+        if not _place(scratch, task, demand):
+            failed.add(demand)
+            continue
+        most -= 1
+        if not most:
+            return
+
+
+def _place(scratch: Scratch, task: int, demand: int) -> bool:
+    """Place a task on the cheapest node that it fits; return whether there is one."""
+    snapshot, ledger = scratch.snapshot, scratch.ledger
+    enough_gpus = ledger.nodes.free_gpus.array() >= snapshot.tasks.gpus[task]
+    nodes = np.flatnonzero(ledger.nodes_with_room(demand) & enough_gpus)
+    if not len(nodes):
+        return False
+    rack, size_bytes = snapshot.nodes.rack.array(), snapshot.shards.size_bytes.array()
+    read_s = read_s_by_node(snapshot, task, rack.astype(np.int64), size_bytes)[nodes]
+    order: list[int] = nodes[np.argsort(read_s, kind="stable")].tolist()
+    return any(scratch.place(task, node) for node in order)

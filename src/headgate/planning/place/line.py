@@ -1,0 +1,118 @@
+"""The line of wide units under policies that offer GPUs one by one: some are kept for the first.
+
+Small tasks would otherwise take each free GPU before a wide unit has all that it needs. A job below
+its share whose turn comes, but whose unit does not fit what is free, joins the line, and leaves it
+when a unit starts or it is at its share. The first in line chooses before all other jobs; while its
+unit does not fit, no other task starts on the nodes kept for it: those with most GPUs free, as many
+as hold the unit when idle. They change only for nodes with more free GPUs, so it starts at the
+latest when the runs on them have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headgate.model import WHOLE
+from headgate.planning.place.wide import WideUnits
+from headgate.planning.shares.standing import Standing
+from headgate.planning.units.unit import Unit
+from headgate.protocol import Memo
+from headgate.protocol.reasons import KeptFor
+from headgate.state import Scratch
+
+IN_LINE_SINCE = "in_line_since"
+"""Column of the memo: the time at which a job joined the line, -1 once it has left it."""
+
+
+class Line:
+    """The line in one round; jobs are indices into `Standing.jobs`."""
+
+    def __init__(self, scratch: Scratch, now: Standing, wide: WideUnits) -> None:
+        self._scratch, self._now, self._wide = scratch, now, wide
+        known = now.snapshot.memo(IN_LINE_SINCE)[now.jobs]
+        self._before = np.where(np.isnan(known), -1.0, known)
+        self._since = self._before.copy()
+        self._idle_nodes: dict[tuple[tuple[int, ...], bool], list[int]] = {}  # by shape
+        self.kept: list[int] = []
+        """Nodes (rows) that are kept for the first in line; closed in the scratch's ledger."""
+        self._first = -1  # for which they are kept
+        self.kept_milli = 0
+        """Thousandths of GPUs for which its queue keeps room below its ceiling."""
+
+    def in_order(self, eligible: NDArray[np.bool_]) -> Iterator[int]:
+        """Remove all but `eligible` jobs, `[jobs]`; yield the others, the earliest first.
+
+        Ends when nodes are kept for one of them.
+        """
+        self._since[~eligible] = -1.0
+        waiting = np.flatnonzero(self._since >= 0)
+        for job in waiting[np.argsort(self._since[waiting], kind="stable")].tolist():
+            if self.kept:
+                return
+            yield job
+
+    def offer(self, job: int, room_milli: int, *, below_share: bool) -> int:
+        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none.
+
+        `room_milli` is what its queue may get. If none fits, a job below its share joins the line;
+        if it is the first of this round, nodes are kept for it. O(nodes x log), for a gang of tasks
+        of different demands O(nodes x tasks).
+        """
+        milli = self._wide.place_one(job, room_milli=room_milli)
+        unit = None if milli or not below_share else self._wide.next_unit(job)
+        if unit is not None and self._holds(job, unit):
+            if self._since[job] < 0:
+                self._since[job] = self._scratch.snapshot.now
+            if not self.kept:
+                nodes = self._nodes_for(unit)
+                milli = self._wide.place_one(job, room_milli=room_milli, among=nodes)
+                if not milli:
+                    self._first = job
+                    self._keep(nodes, unit)
+        if milli:
+            self._since[job] = -1.0
+        return milli
+
+    def end(self) -> None:
+        """Open the nodes that were kept."""
+        self._scratch.ledger.close([])
+
+    def why(self, job: int) -> KeptFor | None:
+        """Return that the GPUs left are kept for another job than this one, if some are."""
+        free = int(self._scratch.ledger.nodes.free_gpus.array()[self.kept].sum())
+        if not free or job == self._first:
+            return None
+        first = self._scratch.snapshot.job(int(self._now.jobs[self._first]))
+        return KeptFor(job=first.id, free_gpus=free)
+
+    def why_row(self, row: int) -> KeptFor | None:
+        """Return the same of the job of a row."""
+        return self.why(int(np.searchsorted(self._now.jobs, row)))
+
+    def memo(self) -> Memo:
+        """Return the times that have changed, by row of the job."""
+        changed = np.flatnonzero(self._since != self._before)
+        rows, since = self._now.jobs[changed].tolist(), self._since[changed].tolist()
+        return {IN_LINE_SINCE: dict(zip(rows, since, strict=True))} if rows else {}
+
+    def _keep(self, nodes: list[int], unit: Unit) -> None:
+        self.kept, self.kept_milli = nodes, unit.gpus_milli(self._scratch.snapshot)
+        self._scratch.ledger.close(nodes)
+
+    def _holds(self, job: int, unit: Unit) -> bool:
+        """Return whether the idle cluster and the ceiling of its queue hold a unit."""
+        limit = self._scratch.snapshot.queue(int(self._now.queue[job])).max_gpus
+        if limit is not None and unit.gpus_milli(self._scratch.snapshot) > WHOLE * limit:
+            return False
+        if unit.shape not in self._idle_nodes:
+            self._idle_nodes[unit.shape] = self._nodes_for(unit)
+        return bool(self._idle_nodes[unit.shape])
+
+    def _nodes_for(self, unit: Unit) -> list[int]:
+        """Return the nodes to keep for a unit, none if the idle cluster does not hold it."""
+        free = self._scratch.ledger.nodes.free_gpus
+        nodes = sorted(self._scratch.snapshot.live_nodes(), key=lambda row: (-free[row], row))
+        return self._wide.nodes_for(unit, nodes)

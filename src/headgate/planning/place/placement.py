@@ -1,0 +1,96 @@
+"""What places units for a placer: the timetable of a round, or a fit without times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from headgate.base.arrays import Floats, Ints
+from headgate.planning.place.choose import ByLinks, Placer
+from headgate.planning.place.choose.balanced import Balanced
+from headgate.planning.place.choose.balanced_timetable import BalancedTimetable
+from headgate.planning.place.choose.linked_timetable import LinkedTimetable
+from headgate.planning.place.choose.on_cluster import ClusterPlacer
+from headgate.planning.place.choose.placed_timetable import PlacedTimetable
+from headgate.planning.place.timetable import EndAt, Timetable
+from headgate.planning.units.unit import FirstFit, Unit
+from headgate.state import Scratch
+
+
+def timetable(scratch: Scratch, end_at: EndAt, placer: Placer | None) -> Timetable:
+    """Return a timetable for a placer, or one that places units on the roomiest nodes."""
+    if placer is None:
+        return Timetable(scratch, end_at)
+    if isinstance(placer, ByLinks):
+        return LinkedTimetable(scratch, end_at, placer)
+    if isinstance(placer, Balanced):
+        return BalancedTimetable(scratch, end_at, placer)
+    return PlacedTimetable(scratch, end_at, placer)
+
+
+class PlacedFit:
+    """Places units now by a placer, where others are placed by `FirstFit`."""
+
+    def __init__(self, scratch: Scratch, placer: Placer) -> None:
+        """Place on a scratch."""
+        self._scratch, self._placer = scratch, placer
+        self._table: Timetable | None = None
+        self._first_fit = FirstFit(scratch)
+
+    def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
+        """Place all tasks of a unit, as one group of steps, or none; with `among` on these nodes.
+
+        O(GPUs x log) and that of a search.
+        """
+        if _is_in_part(self._scratch, unit) and not self._placer.places_parts:
+            return self._first_fit.place(unit, among)
+        if self._table is None:
+            self._table = timetable(self._scratch, _never, self._placer)
+        return self._table.start_among(unit, among)
+
+    def most(self, unit: Unit) -> int:
+        """Return how many tasks of a unit fit together; nothing is placed."""
+        return self._first_fit.most(unit)
+
+    def nodes_for(self, unit: Unit, nodes: Sequence[int]) -> list[int]:
+        """Return the first of these nodes on which a unit starts once they are idle, or none."""
+        equal = len(set(unit.demands)) == 1 and not _is_in_part(self._scratch, unit)
+        if equal and self._placer.may_wait:
+            placer, count = ClusterPlacer(self._scratch.snapshot, self._placer), len(unit.tasks)
+            found = placer.nodes_for(unit.demands[0], count, nodes, distinct=unit.distinct_nodes)
+            if found is not None:
+                return found
+        return self._first_fit.nodes_for(unit, nodes)
+
+
+class Fit(Protocol):
+    """What places units now."""
+
+    def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
+        """Place all tasks of a unit, as one group of steps, or none."""
+        ...
+
+    def most(self, unit: Unit) -> int:
+        """Return how many tasks of a unit fit together; nothing is placed."""
+        ...
+
+    def nodes_for(self, unit: Unit, nodes: Sequence[int]) -> list[int]:
+        """Return the first of these nodes on which a unit starts once they are idle, or none."""
+        ...
+
+
+def fit(scratch: Scratch, placer: Placer | None) -> Fit:
+    """Return what places units now: a placer, or first fit."""
+    return FirstFit(scratch) if placer is None else PlacedFit(scratch, placer)
+
+
+def _is_in_part(scratch: Scratch, unit: Unit) -> bool:
+    """Return whether all tasks of a unit are on parts of GPUs, which most placers do not place."""
+    return all(scratch.snapshot.names.demands[demand].in_part for demand in set(unit.demands))
+
+
+def _never(tasks: Ints) -> Floats:
+    return np.full(len(tasks), math.inf)

@@ -1,0 +1,102 @@
+"""The submission check: rejects jobs that can never run, in every world equally."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headgate.model import WHOLE, Job, Node, Queue, amount_of
+from headgate.model.scaling import Scaling
+from headgate.planning.scaling.decision import nearest_shape
+from headgate.planning.units.fit import (
+    demand_text,
+    infeasible_demand,
+    members_that_fit,
+    most_on_one_node,
+    one_node_text,
+)
+from headgate.ports import Policy
+from headgate.protocol import Reason
+from headgate.protocol.reasons import NothingFits, QueueTooSmall
+
+
+def check_submission(
+    job: Job, queue: Queue, nodes: Sequence[Node], policy: Policy, scaling: Scaling | None = None
+) -> Reason | None:
+    """Return why a job can never run in its queue, on these nodes, under this policy, or None.
+
+    With no node up yet, every demand passes.
+    """
+    return policy.refuses(job) or never_fits(job, queue, nodes, scaling)
+
+
+def never_fits(
+    job: Job, queue: Queue, nodes: Sequence[Node], scaling: Scaling | None = None
+) -> Reason | None:
+    """Return why a job can never run in its queue, on these nodes, under any policy, or None.
+
+    Depends on the demands of its tasks only. With no node up yet, every demand passes. With
+    `scaling`, nodes that could be ordered count as well; a job that waits for a node always fits.
+    """
+    too_small = exceeds_queue(job, queue)
+    if too_small is not None or not nodes or job.wait_for_node:
+        return too_small
+    lacking = fits_no_node(job, nodes)
+    if lacking is None or scaling is None:
+        return lacking
+    members = len(job.tasks) if job.gang else 1
+    lacking = fits_no_node(job, [*nodes, *ordered_nodes(scaling, nodes, members)])
+    if lacking is None or lacking.task is None:
+        return lacking
+    near = nearest_shape(scaling, job.tasks[lacking.task].demand)
+    nearest = (
+        "" if near is None else f"; of the shapes that can be ordered the nearest is {near.name}"
+    )
+    return replace(lacking, most=lacking.most + nearest)
+
+
+def ordered_nodes(scaling: Scaling, nodes: Sequence[Node], most: int) -> list[Node]:
+    """Return nodes that could be ordered beside these, at most so many of each shape.
+
+    The limits count for each shape alone.
+    """
+    room = math.inf if scaling.max_nodes is None else max(0, scaling.max_nodes - len(nodes))
+    return [
+        shape.node(f"{shape.name}-{number}", "")
+        for shape in scaling.shapes
+        for number in range(int(min(most, room, math.inf if shape.most is None else shape.most)))
+    ]
+
+
+def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
+    """Return a reason if tasks that must run together need more GPUs than the queue may hold."""
+    needs = [task.demand.gpus_milli for task in job.tasks]
+    needed_gpus = -(-(sum(needs) if job.gang else max(needs, default=0)) // WHOLE)
+    if queue.max_gpus is None or needed_gpus <= queue.max_gpus:
+        return None
+    return QueueTooSmall(queue=queue.name, needed_gpus=needed_gpus, max_gpus=queue.max_gpus)
+
+
+def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
+    """Return the demand of a job that no idle node could hold, or None.
+
+    O(tasks + distinct demands x GPUs).
+    """
+    first = {task.demand: number for number, task in reversed([*enumerate(job.tasks)])}
+    for demand, task in sorted(first.items(), key=lambda each: each[1]):
+        if infeasible_demand(demand, nodes):
+            need = f"{demand_text(demand)} on {one_node_text(demand)}"
+            most = most_on_one_node(demand, nodes)
+            return NothingFits(need=need, task=task, most=most)
+    count = len(job.tasks)
+    if not job.gang or count == 1:
+        return None
+    largest = members_that_fit(job.tasks, nodes, distinct_nodes=job.distinct_nodes)
+    if largest == count:
+        return None
+    total = amount_of(sum(task.demand.gpus_milli for task in job.tasks))
+    need = f"{count} tasks with {total} GPUs together (a gang)"
+    if job.distinct_nodes:
+        need = f"{count} processes with {demand_text(job.tasks[0].demand)} each on as many nodes"
+    return NothingFits(need=need, largest=largest)

@@ -1,0 +1,386 @@
+"""Why a unit does not start: the first cause that applies, with its numbers.
+
+A ceiling of its queue; a reservation of others that it would run into; too few free GPUs, or too
+few together; other resources. All that is computed is read from the tables of a round: nothing is
+placed, so any thread may ask once the round is over.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from headgate.base.arrays import Bools, Floats, Ints
+from headgate.base.units import MOST_SECONDS, SAME_INSTANT_S
+from headgate.model import WHOLE
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.timetable import Timetable
+from headgate.planning.times.reservations import Reservation, Spread
+from headgate.planning.units.fit import (
+    accepted_text,
+    demand_text,
+    lacking_resource,
+    model_text,
+    no_such_gpu,
+    one_node_text,
+)
+from headgate.planning.units.unit import Unit
+from headgate.protocol import Reason
+from headgate.protocol.reasons import (
+    GPU_MEMORY,
+    GPU_SHARE,
+    BackfillTooLong,
+    Fragmented,
+    GangShort,
+    GangSpread,
+    GpuMemory,
+    NoFittingNode,
+    NoFreeGpu,
+    NothingFits,
+    QueueLimit,
+    Short,
+    Shortage,
+)
+from headgate.protocol.reserved_at import ReservedAt
+from headgate.state import Scratch
+from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+
+_NAMED_MOST = 3  # jobs that a reservation names
+_MANY = 2**31  # tasks or parts: more than any job has
+
+
+def being_stopped(scratch: Scratch, job: int) -> GangShort:
+    """Return why a gang (row of its job) waits of which some tasks are being stopped."""
+    snapshot = scratch.snapshot
+    tasks = snapshot.tasks_of(job)
+    waiting, needed = len(snapshot.waiting_of(job)), sum(snapshot.tasks.gpus[t] for t in tasks)
+    return GangShort(
+        placeable_tasks=waiting,
+        tasks=len(tasks),
+        free_gpus=int(scratch.ledger.nodes.free_gpus.array().sum()),
+        needed_gpus=needed,
+        stopping_tasks=len(tasks) - waiting,
+    )
+
+
+class WhyWaits:
+    """The reasons of units that wait after a round; O(GPUs) once, and per shape of a unit."""
+
+    def __init__(
+        self,
+        scratch: Scratch,
+        timetable: Timetable | None = None,
+        reservations: Sequence[Reservation] = (),
+        placer: Placer | None = None,
+    ) -> None:
+        """Explain by the starts of a round and, where it has them, its timetable and reservations.
+
+        Without a timetable, every free GPU may be used without limit. What fits waits for a better
+        set, if a placer may let it wait.
+        """
+        self._may_wait = placer is not None and placer.may_wait
+        self._scratch, self._snapshot = scratch, scratch.snapshot
+        self._reservations = reservations
+        gpus = scratch.ledger.gpus
+        self._holder = gpus.task.array().astype(np.int64)
+        self._memory = gpus.memory_bytes.array().astype(np.int64)
+        self._node = gpus.node.array().astype(np.int64)
+        self._free_milli, self._free_bytes = gpus.free_milli.array(), gpus.free_bytes.array()
+        self._nodes = np.array(self._snapshot.live_nodes(), np.int64)
+        now, count = self._snapshot.now, len(self._holder)
+        self._free_at = np.full(count, now) if timetable is None else timetable.free_at
+        self._window_s: Floats = np.full(count, math.inf)
+        if timetable is not None:
+            self._window_s = np.maximum(timetable.reserved_from - now, 0.0)
+        self._unclaimed: Bools = (self._holder == GPU_IN_PART) | (self._free_at <= now)
+        self._reservation = {each.unit.tasks: each for each in reservations}
+        self._known: dict[tuple[object, int], Reason | float] = {}
+
+    def reason(self, unit: Unit, run_s: float = math.inf) -> Reason | None:
+        """Return why a unit waits, or None if it fits for `run_s` seconds and the policy holds it.
+
+        `run_s` is the bound of its run time that the round used, inf if unknown.
+        """
+        key = unit.shape, self._snapshot.jobs.queue[unit.job]
+        if key not in self._known:
+            self._known[key] = self._short(unit)
+        found, mine = self._known[key], self._reservation.get(unit.tasks)
+        reserved = None if mine is None else self._reserved(mine)
+        if mine is not None and mine.spread is not None:
+            return self._waits_for_links(mine, mine.spread, reserved)
+        if isinstance(found, Reason):
+            return replace(found, reserved=reserved) if isinstance(found, Short) else found
+        if run_s <= found + SAME_INSTANT_S:
+            gpus = -(-unit.gpus_milli(self._snapshot) // WHOLE)
+            spread = GangSpread(tasks=len(unit.tasks), gpus=gpus, reserved=reserved)
+            return spread if self._may_wait else None
+        return BackfillTooLong(
+            needs_s=None if math.isinf(run_s) else run_s,
+            hole_s=found,
+            ahead=self._ahead(found),
+            reserved=reserved,
+        )
+
+    def _waits_for_links(
+        self, mine: Reservation, spread: Spread, reserved: ReservedAt | None
+    ) -> GangSpread:
+        """Return why a unit waits that fits now, but would end later there."""
+        return GangSpread(
+            tasks=len(mine.unit.tasks),
+            gpus=-(-mine.unit.gpus_milli(self._snapshot) // WHOLE),
+            spans=spread.spans,
+            level=spread.level,
+            slowdown=spread.slowdown,
+            wait_s=mine.at - self._snapshot.now,
+            better_spans=spread.better_spans,
+            reserved=reserved,
+        )
+
+    def _short(self, unit: Unit) -> Reason | float:
+        """Return what is short for a unit, or for how long it fits now."""
+        queue = self._snapshot.jobs.queue[unit.job]
+        if not self._scratch.has_room(queue, unit.gpus_milli(self._snapshot)):
+            spec, used = self._snapshot.queue(queue), self._scratch.used_milli(queue)
+            return QueueLimit(
+                queue=spec.name, used_gpus=-(-used // WHOLE), max_gpus=spec.max_gpus or 0
+            )
+        if self.tasks_that_fit(unit) == len(unit.tasks):
+            return self._hole_s(unit)
+        if len(unit.tasks) == 1:
+            return self._short_task(unit.demands[0])
+        return self._short_gang(unit)
+
+    # --- what fits -----------------------------------------------------------------------------
+
+    def tasks_that_fit(self, unit: Unit, run_s: float = 0.0) -> int:
+        """Return how many tasks of a unit fit now, together, for `run_s` seconds.
+
+        Exact for tasks of equal demand, on whole GPUs or on one; else a lower bound.
+        """
+        fit = 0
+        taken = np.zeros(len(self._snapshot.nodes.alive), np.int64)  # GPUs, by node
+        used = np.zeros(len(taken), bool)
+        needs: dict[int, Ints | int] = {}  # amounts taken, by kind and node
+        for demand in sorted(set(unit.demands), key=self._largest_first):
+            count = unit.demands.count(demand)
+            room = self._room(demand, run_s, taken, needs)
+            if unit.distinct_nodes:
+                room = np.where(used, 0, np.minimum(room, 1))
+            before = np.cumsum(room) - room
+            here = np.clip(count - before, 0, room)
+            fit += int(here.sum())
+            used |= here > 0
+            taken += here * self._snapshot.names.demands[demand].gpus
+            for kind, amount in self._snapshot.names.needs[demand]:
+                needs[kind] = needs.get(kind, 0) + here * amount
+        return fit
+
+    def _largest_first(self, demand: int) -> tuple[int, int]:
+        return -self._snapshot.names.demands[demand].gpus_milli, demand
+
+    def _room(self, demand: int, run_s: float, taken: Ints, needs: dict[int, Ints | int]) -> Ints:
+        """Return how many tasks of a demand fit each node, beside what is taken, `[nodes]`."""
+        spec, room = self._snapshot.names.demands[demand], self._scratch.ledger.room(demand, needs)
+        if spec.gpus:
+            room = np.minimum(room, self._slots(demand, run_s, taken) // spec.gpus)
+        return np.minimum(room, _MANY)
+
+    def _slots(self, demand: int, run_s: float = 0.0, taken: Ints | int = 0) -> Ints:
+        """Return how many GPUs, or parts of them, each node has free for a demand, `[nodes]`.
+
+        `taken` GPUs of each node are no more free, those with most room.
+        """
+        usable = self._unclaimed & (self._window_s >= run_s - SAME_INSTANT_S)
+        several = self._snapshot.names.demands[demand].gpus > 1  # each part on another GPU
+        room = np.minimum(self._scratch.ledger.gpu_room(demand), 1 if several else _MANY)
+        parts = np.where(usable, room, 0)
+        most, nodes = np.zeros(len(self._snapshot.nodes.alive), np.int64), self._node
+        np.maximum.at(most, nodes, parts)
+        by_node = np.bincount(nodes, parts, minlength=len(most)).astype(np.int64)
+        slots: Ints = np.maximum(by_node - taken * most, 0)
+        return slots
+
+    # --- reservations --------------------------------------------------------------------------
+
+    def _hole_s(self, unit: Unit) -> float:
+        """Return for how long a unit that fits now may run before it is in the way."""
+        if self.tasks_that_fit(unit, math.inf) == len(unit.tasks):
+            return math.inf
+        windows = np.unique(self._window_s)
+        low, high = 0, len(windows)  # the unit fits for windows[low - 1], not for windows[high]
+        while low < high:
+            middle = (low + high) // 2
+            if self.tasks_that_fit(unit, float(windows[middle])) == len(unit.tasks):
+                low = middle + 1
+            else:
+                high = middle
+        return float(windows[low - 1]) if low else 0.0
+
+    def _ahead(self, hole_s: float) -> str:
+        """Return the job whose reservation begins after `hole_s` seconds, "" if none is known."""
+        end_at = self._snapshot.now + hole_s
+        first = min(self._reservations, key=lambda each: abs(each.at - end_at), default=None)
+        return "" if first is None else self._snapshot.job(first.unit.job).id
+
+    def _reserved(self, mine: Reservation) -> ReservedAt:
+        """Return when a unit starts by its reservation, and what it waits for."""
+        ends: dict[int, float] = {}  # by job: the last end of its runs there
+        for row in mine.gpus.tolist():
+            for job in self._jobs_on(row):
+                ends[job] = max(ends.get(job, -math.inf), min(self._free_at[row], mine.at))
+        for other in self._reservations:
+            if other.at < mine.at and len(np.intersect1d(other.gpus, mine.gpus)):
+                ends[other.unit.job] = mine.at
+        ends.pop(mine.unit.job, None)
+        order = sorted(ends, key=lambda job: (ends[job], job))
+        names = [self._snapshot.job(job).id for job in order[-_NAMED_MOST:]]
+        ahead_s = mine.at - self._snapshot.now
+        known = ahead_s <= MOST_SECONDS
+        return ReservedAt(
+            at=mine.at if known else None,
+            ahead_s=ahead_s if known else None,
+            after=tuple(names),
+            others=len(order) - len(names),
+        )
+
+    def _jobs_on(self, gpu: int) -> list[int]:
+        """Return the jobs whose runs hold a GPU (row), or part of it."""
+        jobs, holder = self._snapshot.tasks.job, int(self._holder[gpu])
+        if holder >= 0:
+            return [jobs[holder]]
+        if holder != GPU_IN_PART:
+            return []
+        node = int(self._node[gpu])
+        index = gpu - self._snapshot.nodes.first_gpu[node]
+        grants = self._snapshot.grants
+        here = np.flatnonzero((grants.node.array() == node) & (grants.task.array() >= 0)).tolist()
+        tasks = [grants.task[row] for row in here if index in grants.gpus[row]]
+        tasks += [s.task for s in self._scratch.starts if s.node == node and index in s.gpus]
+        return [jobs[task] for task in tasks]
+
+    # --- what is short -------------------------------------------------------------------------
+
+    def _short_task(self, demand: int) -> Reason:
+        """Return what is short for one task."""
+        spec = self._snapshot.names.demands[demand]
+        if not spec.gpus:
+            return self._other_resource(demand)
+        if spec.in_part:
+            return self._short_part(demand)
+        up = (self._holder != GPU_GONE) & self._scratch.ledger.suits(demand)
+        on_node = self._slots(demand)
+        free, most = int(on_node.sum()), int(on_node.max(initial=0))
+        if np.bincount(self._node[up], minlength=1).max() < spec.gpus:
+            if spec.gpus == 1 and not spec.restricted:
+                return no_such_gpu(spec.gpu_memory_bytes)
+            return NothingFits(need=f"{demand_text(spec)} on {one_node_text(spec)}")
+        any_free = (self._holder == GPU_FREE) & self._unclaimed
+        if not free and any_free.any() and not spec.restricted:
+            largest = int(self._memory[any_free].max())
+            return GpuMemory(needed_bytes=spec.gpu_memory_bytes, largest_free_bytes=largest)
+        if free < spec.gpus:
+            return NoFreeGpu(
+                free_gpus=free,
+                needed_gpus=spec.gpus,
+                total_gpus=int(up.sum()),
+                memory_bytes=spec.gpu_memory_bytes,
+                model=model_text(spec),
+                nodes=accepted_text(spec),
+            )
+        if most < spec.gpus:
+            return Fragmented(
+                free_gpus=free,
+                most_on_one_node=most,
+                needed_gpus=spec.gpus,
+                model=model_text(spec),
+            )
+        return self._other_resource(demand)
+
+    def _short_part(self, demand: int) -> Reason:
+        """Return what is short for a task on parts of GPUs."""
+        spec = self._snapshot.names.demands[demand]
+        if (self._slots(demand) >= spec.gpus).any():
+            return self._other_resource(demand)
+        ledger = self._scratch.ledger
+        usable = np.flatnonzero(ledger.open_gpus() & self._unclaimed & ledger.suits(demand))
+        milli = int(self._free_milli[usable].max(initial=0))
+        if milli < spec.gpu_milli or not len(usable):
+            return Shortage(resource=GPU_SHARE, needed=spec.gpu_milli, most_free=milli)
+        enough = usable[self._free_milli[usable] >= spec.gpu_milli]
+        best = int(enough[self._free_bytes[enough].argmax()])
+        needed, free = spec.part_bytes(int(self._memory[best])), int(self._free_bytes[best])
+        if free >= needed:  # parts of several GPUs, of which too few have room
+            return NoFittingNode(need=demand_text(spec))
+        return Shortage(resource=GPU_MEMORY, needed=needed, most_free=free)
+
+    def _other_resource(self, demand: int) -> Reason:
+        """Return which resource the nodes lack that have the GPUs for a task."""
+        spec, nodes = self._snapshot.names.demands[demand], self._nodes
+        beside = nodes[self._slots(demand)[nodes] >= spec.gpus] if spec.gpus else nodes
+        return lacking_resource(self._scratch, demand, beside, nodes)
+
+    def _short_gang(self, unit: Unit) -> Reason:
+        """Return what is short for a gang."""
+        demands = sorted(set(unit.demands), key=self._largest_first)
+        if len(demands) == 1:
+            return self._short_equal(unit, demands[0])
+        specs = [(each, self._snapshot.names.demands[each]) for each in unit.demands]
+        whole = [(each, spec) for each, spec in specs if spec.gpus and not spec.in_part]
+        return GangShort(
+            placeable_tasks=self.tasks_that_fit(unit),
+            tasks=len(unit.tasks),
+            free_gpus=max((int(self._slots(each).sum()) for each, _ in whole), default=0),
+            needed_gpus=sum(spec.gpus for _, spec in whole),
+        )
+
+    def _short_equal(self, unit: Unit, demand: int) -> Reason:
+        """Return what is short for a gang of tasks of one demand."""
+        spec, tasks, fit = (
+            self._snapshot.names.demands[demand],
+            len(unit.tasks),
+            self.tasks_that_fit(unit),
+        )
+        is_whole = bool(spec.gpus) and not spec.in_part
+        on_node = self._slots(demand) if is_whole else np.zeros(1, np.int64)
+        free, needed = int(on_node.sum()), spec.gpus * tasks if is_whole else 0
+        if free >= needed:
+            places = np.minimum(on_node // max(1, spec.gpus), 1 if unit.distinct_nodes else _MANY)
+            if is_whole and places.sum() < tasks:
+                return Fragmented(
+                    free_gpus=free,
+                    most_on_one_node=int(on_node.max()),
+                    needed_gpus=spec.gpus,
+                    tasks=tasks,
+                    placeable_tasks=fit,
+                    distinct_nodes=unit.distinct_nodes,
+                    model=model_text(spec),
+                )
+            if not fit:
+                return self._short_task(demand)
+        return GangShort(
+            placeable_tasks=fit,
+            tasks=tasks,
+            free_gpus=free,
+            needed_gpus=needed,
+            lacking=self._lacking(unit, demand) if free >= needed else "",
+            model=model_text(spec),
+        )
+
+    def _lacking(self, unit: Unit, demand: int) -> str:
+        """Return the resource for want of which tasks of a gang do not fit, "" if there are more.
+
+        All its tasks have this demand, and the GPUs suffice.
+        """
+        names, free = self._snapshot.names, self._scratch.ledger.nodes.free
+        spec = names.demands[demand]
+        gpus = self._slots(demand)[self._nodes] // spec.gpus if spec.gpus else _MANY
+        gpus = np.minimum(gpus, 1 if unit.distinct_nodes else _MANY)
+        lacking = [
+            names.resources[kind]
+            for kind, amount in names.needs[demand]
+            if np.minimum(gpus, free.kind(kind)[self._nodes] // amount).sum() < len(unit.tasks)
+        ]
+        return lacking[0] if len(lacking) == 1 else ""

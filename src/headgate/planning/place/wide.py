@@ -1,0 +1,221 @@
+"""Wide units under policies that allocate single GPUs: placed whole, within shares.
+
+Such a policy places the wide units of its jobs, by first fit or a placer, in its own order before
+it allocates the other GPUs, each job up to its entitlement, and once more after it, without that
+limit. A job that holds nothing may place one unit, however wide: none waits only because it is
+wider than its share. Ceilings of queues always hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from headgate.base.arrays import Ints
+from headgate.model import WHOLE
+from headgate.planning.moves.migration import Migration
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.placement import fit
+from headgate.planning.place.room_freed import RoomFreed
+from headgate.planning.place.why import WhyWaits, being_stopped
+from headgate.planning.shares.fair_shares import entitle
+from headgate.planning.shares.standing import Standing, standing_less
+from headgate.planning.units.unit import Unit, Units, waiting_units
+from headgate.protocol import Reason, Refusal, Reserved
+from headgate.protocol.reasons import Undecided
+from headgate.state import Scratch
+from headgate.state.tables import GPU_IN_PART
+
+
+class _Line:
+    """Units of one job and demand, the next one first."""
+
+    def __init__(self, units: Units) -> None:
+        self._rest = iter(units)
+        self.head: Unit | None = next(self._rest)
+
+    def advance(self) -> None:
+        self.head = next(self._rest, None)
+
+
+class WideUnits:
+    """The waiting wide units of a round; jobs are indices into `Standing.jobs`."""
+
+    def __init__(self, scratch: Scratch, now: Standing, placer: Placer | None = None) -> None:
+        """Start with all that wait; units are listed when they are first placed."""
+        self._scratch, self._now = scratch, now
+        self._placer, self._fit = placer, fit(scratch, placer)
+        self._waiting = set(now.wide_jobs.tolist())
+        self._lines: dict[int, list[_Line]] = {}
+        self._won_milli: dict[int, int] = {}
+        self._order: list[int] = []
+
+    def __bool__(self) -> bool:
+        """Return whether any job has units that were not placed."""
+        return bool(self._waiting)
+
+    def place_rest(self) -> None:
+        """Place units that are left, in the last order, without limits, in turns of one each."""
+        while self._pass(self._order, self.place_one):
+            pass
+
+    def place(self, order: Iterable[int], most: Ints | None = None) -> None:
+        """Place units of jobs in this order.
+
+        `most`, `[jobs]`, are the GPUs that a job may get, without limit if None; one that holds
+        nothing may place a unit wider than that. O(units placed x their tasks x nodes + waiting
+        tasks of jobs of which a unit is not wider than what is free).
+        """
+        self._order = [int(job) for job in order if job in self._waiting]
+
+        def place_job(job: int) -> int:
+            limit_milli = None if most is None else WHOLE * int(most[job])
+            milli = 0
+            while more := self.place_one(job, limit_milli):
+                milli += more
+            return milli
+
+        self._pass(self._order, place_job)
+
+    def _pass(self, order: Sequence[int], place: Callable[[int], int]) -> int:
+        """Place units of jobs in this order; return their thousandths of GPUs."""
+        jobs, unit_milli = self._now.jobs, self._now.snapshot.jobs.unit_gpus_milli
+        free, placed = free_milli(self._scratch), 0
+        for job in order if self._waiting else ():
+            if job in self._waiting and unit_milli[int(jobs[job])] <= free - placed:
+                placed += place(job)
+        return placed
+
+    def room_freed(self) -> RoomFreed:
+        """Return the room that runs free which are stopped after all placements of the scratch."""
+        return RoomFreed(self._scratch)
+
+    def standing_after(self) -> Standing:
+        """Return the standing with all placements of the scratch."""
+        return standing_less(self._now, self._scratch)
+
+    def place_one(
+        self,
+        job: int,
+        limit_milli: int | None = None,
+        room_milli: int | None = None,
+        among: Sequence[int] | None = None,
+    ) -> int:
+        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none.
+
+        `limit_milli` is what the job may get in all, but for a first unit; `room_milli` what its
+        queue may get, by default as the scratch has it; `among` the only nodes to try, in order.
+        """
+        won, queue = self._won_milli.get(job, 0), int(self._now.queue[job])
+        holds_nothing = not won and not self._now.held[job]
+        lines = self._lines_of(job)
+        for line in lines:
+            if line.head is None:
+                continue
+            milli = line.head.gpus_milli(self._scratch.snapshot)
+            within = limit_milli is None or won + milli <= limit_milli or holds_nothing
+            if room_milli is None:
+                within = within and self._scratch.has_room(queue, milli)
+            elif milli > room_milli:
+                within = False
+            if within and self._fit.place(line.head, among):
+                self._won_milli[job] = won + milli
+                line.advance()
+                if not any(each.head for each in lines):
+                    self._waiting.discard(job)
+                return milli
+        return 0
+
+    def next_unit(self, job: int) -> Unit | None:
+        """Return the first unit of a job that is not placed."""
+        return next((line.head for line in self._lines_of(job) if line.head), None)
+
+    def nodes_for(self, unit: Unit, nodes: Sequence[int]) -> list[int]:
+        """Return the first of these nodes on which a unit fits while they are idle, or none."""
+        return self._fit.nodes_for(unit, nodes)
+
+    def _lines_of(self, job: int) -> list[_Line]:
+        if job not in self._lines:
+            row = int(self._now.jobs[job])
+            units = waiting_units(self._scratch.snapshot, row, wide=True)
+            self._lines[job] = [_Line(each) for each in units]
+        return self._lines[job]
+
+    def planned(self) -> Iterator[Reserved]:
+        """Yield nothing: first fit reserves nothing."""
+        return iter(())
+
+    def migration(self) -> Migration:
+        """Return no moves."""
+        return Migration()
+
+    def refusals(self, kept: Callable[[int], Reason | None] = lambda _: None) -> Iterator[Refusal]:
+        """Yield why the others still wait, one refusal per reason.
+
+        `kept` returns why a job (row) waits of which a unit fits.
+        """
+        left = [(int(self._now.jobs[job]), self.next_unit(job)) for job in sorted(self._waiting)]
+        why = WhyWaits(self._scratch, placer=self._placer)
+        yield from unit_refusals(self._scratch, left, why, kept=kept)
+
+
+def unit_refusals(
+    scratch: Scratch,
+    left: Iterable[tuple[int, Unit | None]],
+    why: WhyWaits,
+    run_s: Callable[[Unit], float] = lambda unit: math.inf,
+    kept: Callable[[int], Reason | None] = lambda _: None,
+) -> Iterator[Refusal]:
+    """Yield why jobs (rows) wait, each with its next unit, None for a gang being stopped.
+
+    `run_s` is how long a unit runs, `kept` why a job waits of which a unit fits. One refusal per
+    reason.
+    """
+    groups: dict[Reason, list[int]] = {}
+    for row, unit in left:
+        if unit is None:
+            reason: Reason = being_stopped(scratch, row)
+        else:
+            reason = why.reason(unit, run_s(unit)) or kept(row) or Undecided()
+        groups.setdefault(reason, []).append(row)
+    for reason, rows in groups.items():
+        yield Refusal(reason=reason, jobs=tuple(rows))
+
+
+def least_served_first(now: Standing) -> tuple[Ints, Ints]:
+    """Return the jobs by the part of their fair share that they hold, least first, as indices.
+
+    And the GPUs that each may get in this round, `[jobs]`, for all its waiting tasks; ties go to
+    the earliest.
+    """
+    target, accepts = now.fair_shares(), now.kinds.accepts
+    waiting, free = now.waiting_by_type + now.wide, now.free_of_kind
+    won = entitle(
+        now.hierarchy, target=target, held=now.held, waiting=waiting, free=free, accepts=accepts
+    )
+    return np.argsort(now.held / np.maximum(target, 1), kind="stable"), won.most
+
+
+def leading_tasks(now: Standing) -> Ints:
+    """Return the first waiting wide task of each job in `Standing.wide_jobs`."""
+    snapshot, rows = now.snapshot, now.jobs[now.wide_jobs]
+    lead = snapshot.jobs.first_task.take(rows).astype(np.int64)
+    several = (snapshot.jobs.task_count.take(rows) > 1) & (snapshot.jobs.gang.take(rows) == 0)
+    for n in np.flatnonzero(several).tolist():
+        lead[n] = waiting_units(snapshot, int(rows[n]), wide=True)[0].tasks[0]
+    return lead
+
+
+def free_milli(scratch: Scratch) -> int:
+    """Return the thousandths of GPUs that no run holds; O(nodes) if no task is on part of a GPU."""
+    return WHOLE * int(scratch.ledger.nodes.free_gpus.array().sum()) + parts_milli(scratch)
+
+
+def parts_milli(scratch: Scratch) -> int:
+    """Return the thousandths left of GPUs that are held in part."""
+    if not any(demand.in_part for demand in scratch.snapshot.names.demands):
+        return 0
+    gpus, is_open = scratch.ledger.gpus, scratch.ledger.open_gpus()
+    return int(gpus.free_milli.array()[is_open & (gpus.task.array() == GPU_IN_PART)].sum())

@@ -1,0 +1,1 @@
+"""A round: what follows a policy's decision, in all worlds alike."""

@@ -1,0 +1,32 @@
+"""One round of a policy, in every world."""
+
+from __future__ import annotations
+
+from headgate.base.rng import Random, stream
+from headgate.planning.rounds.reclaim import with_reclaimed
+from headgate.planning.scaling.scaler import with_scaling
+from headgate.ports import Policy
+from headgate.protocol import Decide, Plan
+from headgate.state import Snapshot
+
+
+def decide(policy: Policy, seed: int, command: Decide, snapshot: Snapshot) -> Plan:
+    """Run a policy for one `Decide`, with the random stream that belongs to it; then scaling.
+
+    A cluster that scales has rounds without a waiting task, in which no policy decides.
+    """
+    plan = Plan()
+    if snapshot.waiting_tasks or snapshot.fleet.scaling is None:
+        plan = decided(policy, snapshot, stream(seed, "decide", command.seen))
+    return with_scaling(snapshot, plan)
+
+
+def decided(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
+    """Return the plan of a round of a policy, with the slots that are reclaimed after it.
+
+    Those on GPUs are not where the policy itself stops runs: in this round, or whenever its order
+    requires (`preempts_by_order`).
+    """
+    plan = policy.decide(snapshot, rng)
+    by_order = getattr(policy, "preempts_by_order", False)  # few policies have it
+    return with_reclaimed(snapshot, plan, gpus=not by_order)

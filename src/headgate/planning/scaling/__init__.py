@@ -1,0 +1,1 @@
+"""Scaling: which nodes are ordered and removed, and which are drained."""

@@ -1,0 +1,327 @@
+"""A snapshot as arrays for policies: what each job holds and waits for, and the free GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from headgate.base.arrays import Bools, Ints
+from headgate.base.column import FrozenColumn
+from headgate.base.order import in_order
+from headgate.model import WHOLE
+from headgate.planning.shares.fair_shares import NO_CEILING, Hierarchy
+from headgate.planning.shares.gpu_kinds import GpuKinds, gpu_kinds
+from headgate.planning.shares.task_counts import (
+    Census,
+    WaitingChange,
+    any_of_class,
+    empty_census,
+    index_of,
+    new_tasks,
+    task_changes,
+)
+from headgate.state import Changes, JobState, Scratch, Snapshot
+from headgate.state.tables import GPU_FREE, GPU_GONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Hardware:
+    """The GPUs of the cluster, unchanged while no node joins or is lost; int64 arrays.
+
+    Memory classes are those of `GpuKinds`.
+    """
+
+    class_bytes: Ints  # [classes] memory of a GPU
+    memory_class: Ints  # [GPU rows] -1 if its node is lost
+    row: Ints  # [GPUs up] rows, by node, class, row
+    cell: Ints  # [GPUs up] node x classes + class, ascending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Standing:
+    """A snapshot in int64 arrays; `jobs` are those in flight with unfinished tasks on GPUs.
+
+    Shares count GPUs: `held`, `unfinished`, `wide`, parts of one rounded up. `waiting` counts tasks
+    that are not wide, each on any one whole GPU: only these are in `task`. Wide are the tasks of
+    gangs, on several GPUs or parts of GPUs, and for certain models or nodes. Types are those of
+    `kinds`, of which tasks that are not wide have the first ones, the memory classes. A task that
+    no GPU suits is of the class after the last one; `unfinished`, `waiting` and `wide` exclude it.
+    """
+
+    snapshot: Snapshot
+    hardware: Hardware
+    kinds: GpuKinds
+    census: Census
+    jobs: Ints  # [jobs] rows, in order of arrival
+    held: Ints  # [jobs] GPUs
+    unfinished: Ints  # [jobs, types] GPUs
+    waiting: Ints  # [jobs, classes] tasks on one whole GPU
+    wide: Ints  # [jobs, types] GPUs that waiting wide tasks need
+    wide_jobs: Ints  # indices of the jobs with waiting wide tasks, of any class
+    has_wide: Bools  # [jobs] whether it has unfinished wide tasks
+    task: Ints  # [tasks] rows of the `waiting` tasks of these jobs, ascending
+    task_job: Ints  # [tasks] index into `jobs`
+    task_class: Ints  # [tasks]
+    free: Ints  # [nodes, classes] free GPUs
+    free_gpu: Ints  # rows of free GPUs, by node, class, row
+    queue: Ints  # [jobs] rows
+    ceiling: Ints  # [queues] GPUs that these jobs may hold together
+    hierarchy: Hierarchy
+
+    @property
+    def class_bytes(self) -> Ints:
+        """The GPU memory of each class."""
+        return self.hardware.class_bytes
+
+    @property
+    def gpus(self) -> Ints:
+        """The GPUs of each kind, held or free."""
+        return self.kinds.gpus
+
+    @property
+    def needed(self) -> Ints:
+        """GPUs that waiting tasks of each job need, `[jobs]`, where there are large enough ones."""
+        needed: Ints = self.waiting.sum(axis=1) + self.wide.sum(axis=1)
+        return needed
+
+    @property
+    def waiting_by_type(self) -> Ints:
+        """Waiting tasks that are not wide, `[jobs, types]`."""
+        waiting = np.zeros_like(self.wide)
+        waiting[:, : len(self.class_bytes)] = self.waiting
+        return waiting
+
+    @property
+    def waiting_by_class(self) -> Ints:
+        """Waiting tasks that are not wide, `[jobs, classes + 1]`: at last those too large."""
+        rows = np.searchsorted(self.census.job, self.jobs)
+        classes = [*range(len(self.class_bytes)), -1]
+        by_class: Ints = self.census.waiting[rows][:, classes]
+        return by_class
+
+    @property
+    def free_of_kind(self) -> Ints:
+        """The free GPUs of each kind."""
+        return self.kinds.counted(self.free_gpu)
+
+    def fair_shares(self) -> Ints:
+        """Return every job's fair share of all GPUs, `[jobs]`; see `fair_shares`."""
+        return self.hierarchy.fair_shares(self.unfinished, self.gpus, self.kinds.accepts)
+
+    def without_free(self, some: Bools) -> Standing:
+        """Return the standing without some of the GPUs in `free_gpu`, a mask, in `free`."""
+        cells = np.repeat(np.arange(self.free.size), self.free.ravel())
+        free = self.free - np.bincount(cells[some], minlength=self.free.size).reshape(
+            self.free.shape
+        )
+        return replace(self, free=free, free_gpu=self.free_gpu[~some])
+
+    def memory_bytes_of(self, tasks: Ints) -> Ints:
+        """Return the bytes of GPU memory that tasks need: indices into `task`, or a mask of it."""
+        return self.snapshot.tasks.memory_bytes.take(self.task[tasks])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Waiting:
+    """Waiting tasks that are not wide: rows, the index of their job, their class; `[tasks]`."""
+
+    task: Ints
+    job: Ints
+    memory_class: Ints
+
+    def only(self, chosen: Ints) -> _Waiting:
+        """Return the tasks at the indices `chosen`, in that order."""
+        return _Waiting(
+            task=self.task[chosen],
+            job=self.job[chosen],
+            memory_class=self.memory_class[chosen],
+        )
+
+
+def standing(snapshot: Snapshot) -> Standing:
+    """Return the standing of a snapshot; O(GPUs + tasks since the first job in flight)."""
+    active, hardware = _active(snapshot), _hardware(snapshot)
+    rows = _task_range(snapshot, active)
+    is_up = hardware.memory_class >= 0
+    demands = np.unique(snapshot.tasks.demand.span(rows.start, rows.stop)).tolist()
+    kinds = gpu_kinds(snapshot, is_up, hardware.class_bytes, demands)
+    empty = empty_census(len(kinds.accepts) + 1)
+    census, waiting = empty.after(new_tasks(snapshot, rows), kinds, active)
+    return _build(snapshot, hardware, kinds, census, waiting, active, None)
+
+
+def standing_after(before: Standing, snapshot: Snapshot, changes: Changes) -> Standing:
+    """Return the standing of a snapshot that differs by `changes` from that of `before`.
+
+    No node has joined or was lost in between. O(GPUs + waiting tasks + changes x log), of which
+    only the changes cost more than copying arrays; as `standing` for tasks of a new type.
+    """
+    active, kinds = _active(snapshot), before.kinds.after(snapshot.names.demands)
+    if not kinds.know(snapshot.tasks.demand.take(changes.tasks)):
+        return standing(snapshot)
+    changed = task_changes(before.snapshot, snapshot, changes.tasks)
+    census, waiting = before.census.after(changed, kinds, active)
+    return _build(snapshot, before.hardware, kinds, census, waiting, active, before)
+
+
+def standing_less(now: Standing, scratch: Scratch) -> Standing:
+    """Return a standing in which the placements of a scratch hold their GPUs.
+
+    Their tasks do not wait any more: none of them is in `task`. O(GPUs + placements).
+    """
+    starts = [start for start in scratch.starts if start.gpus]
+    if not starts:
+        return now
+    snapshot, hardware, classes = now.snapshot, now.hardware, len(now.class_bytes)
+    task = np.array([start.task for start in starts])
+    demand, job = snapshot.tasks.demand.take(task), snapshot.tasks.job.take(task)
+    index = np.searchsorted(now.jobs, job)
+    held_milli = snapshot.jobs.held_gpus_milli.take(now.jobs).astype(np.int64)
+    np.add.at(held_milli, index, now.census.sizes.gpus_milli[demand])
+    held: Ints = -(-held_milli // WHOLE)
+    fits = now.kinds.of_demand[demand]
+    wide = now.wide.copy()
+    np.subtract.at(wide, (index, fits), -(-now.census.sizes.gpus_milli[demand] // WHOLE))
+    free = np.flatnonzero(scratch.ledger.gpus.task.array()[hardware.row] == GPU_FREE)
+    by_cell = np.bincount(hardware.cell[free], minlength=now.free.size)
+    return replace(
+        now,
+        held=held,
+        wide=np.maximum(wide, 0),
+        free=by_cell.reshape(-1, classes),
+        free_gpu=hardware.row[free],
+    )
+
+
+def _active(snapshot: Snapshot) -> Ints:
+    """Return the rows of the jobs in flight."""
+    return np.flatnonzero(snapshot.jobs.state.array() == JobState.ACTIVE)
+
+
+def _task_range(snapshot: Snapshot, active: Ints) -> range:
+    """Return the rows of all tasks from the first one of the jobs in flight."""
+    end = len(snapshot.tasks.state)
+    return range(snapshot.jobs.first_task[int(active[0])] if len(active) else end, end)
+
+
+def _hardware(snapshot: Snapshot) -> Hardware:
+    memory_bytes = snapshot.gpus.memory_bytes.array()
+    is_up = snapshot.gpus.task.array() != GPU_GONE
+    class_bytes = np.unique(memory_bytes[is_up])
+    memory_class = np.where(is_up, np.searchsorted(class_bytes, memory_bytes), -1)
+    row = np.flatnonzero(is_up)
+    cell = _ints(snapshot.gpus.node)[row] * len(class_bytes) + memory_class[row]
+    order = in_order(cell)
+    return Hardware(
+        class_bytes=class_bytes,
+        memory_class=memory_class,
+        row=row[order],
+        cell=cell[order],
+    )
+
+
+def _build(
+    snapshot: Snapshot,
+    hardware: Hardware,
+    kinds: GpuKinds,
+    census: Census,
+    changed: WaitingChange,
+    active: Ints,
+    before: Standing | None,
+) -> Standing:
+    unfinished, wide, classes = census.unfinished, census.wide, len(hardware.class_bytes)
+    types = len(kinds.accepts)
+    index = np.flatnonzero(any_of_class(unfinished))
+    jobs = active[index]
+    waiting = _waiting(jobs, len(snapshot.jobs.state), classes, changed, before)
+    free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
+    nodes = len(snapshot.nodes.alive)
+    held_milli = snapshot.jobs.held_gpus_milli.take(jobs).astype(np.int64)
+    held, queue = -(-held_milli // WHOLE), snapshot.jobs.queue.take(jobs).astype(np.int64)
+    ceiling = _ceilings(snapshot, held, queue)
+    return Standing(
+        snapshot=snapshot,
+        hardware=hardware,
+        kinds=kinds,
+        census=census,
+        jobs=jobs,
+        held=held,
+        unfinished=unfinished[index, :types],
+        waiting=census.waiting[index, :classes],
+        wide=wide[index, :types],
+        wide_jobs=np.flatnonzero(any_of_class(wide)[index]),
+        has_wide=census.has_wide[index],
+        task=waiting.task,
+        task_job=waiting.job,
+        task_class=waiting.memory_class,
+        free=np.bincount(hardware.cell[free], minlength=nodes * classes).reshape(nodes, classes),
+        free_gpu=hardware.row[free],
+        queue=queue,
+        ceiling=ceiling,
+        hierarchy=_hierarchy(snapshot, jobs, queue, ceiling),
+    )
+
+
+def _waiting(
+    jobs: Ints, count: int, classes: int, changed: WaitingChange, before: Standing | None
+) -> _Waiting:
+    """Return the waiting tasks: those of `before` that are unchanged, and those that wait now.
+
+    `count` is the number of rows of jobs. They are of the first types, the memory `classes`.
+    """
+    index, memory_class = index_of(jobs, count), np.minimum(changed.type, classes)
+    new = _Waiting(task=changed.row, job=index[changed.job], memory_class=memory_class)
+    if before is None or not len(before.task):
+        return new
+    waited = changed.waited
+    place = np.searchsorted(before.task, waited)
+    is_kept = np.ones(len(before.task), bool)
+    is_kept[place[before.task.take(place, mode="clip") == waited]] = False
+    kept = np.flatnonzero(is_kept)
+    job = before.task_job
+    if not np.array_equal(jobs[: len(before.jobs)], before.jobs):
+        job = index[before.jobs][job]  # tasks of jobs that left have changed: none of them is kept
+
+    def joined(old: Ints, more: Ints) -> Ints:
+        values = np.empty(len(kept) + len(more), np.int64)
+        np.take(old, kept, out=values[: len(kept)], mode="clip")  # "raise" would copy once more
+        values[len(kept) :] = more
+        return values
+
+    both = _Waiting(
+        task=joined(before.task, new.task),
+        job=joined(job, new.job),
+        memory_class=joined(before.task_class, new.memory_class),
+    )
+    if len(kept) and len(new.task) and both.task[len(kept) - 1] > new.task[0]:
+        return both.only(in_order(both.task))
+    return both
+
+
+def _hierarchy(snapshot: Snapshot, jobs: Ints, queue: Ints, ceiling: Ints) -> Hierarchy:
+    """Return the hierarchy of queues, users and jobs."""
+    return Hierarchy(
+        queue=queue,
+        user=snapshot.jobs.user.take(jobs).astype(np.int64),
+        priority=snapshot.jobs.priority.take(jobs).astype(np.int64),
+        weight=np.array([q.weight for q in snapshot.queues.spec.array()], np.float64),
+        max_gpus=ceiling,
+    )
+
+
+def _ceilings(snapshot: Snapshot, held: Ints, queue: Ints) -> Ints:
+    """Return the GPUs that these jobs of each queue may hold, `[queues]`.
+
+    That is its `max_gpus` less the GPUs of its other jobs.
+    """
+    specs = snapshot.queues.spec.array()
+    limits = np.array([NO_CEILING if q.max_gpus is None else q.max_gpus for q in specs], np.int64)
+    others = snapshot.gpus_of_queues().astype(np.int64)
+    np.subtract.at(others, queue, held)
+    left: Ints = np.maximum(limits - others, 0)
+    return left
+
+
+def _ints(column: FrozenColumn) -> Ints:
+    return column.array().astype(np.int64)

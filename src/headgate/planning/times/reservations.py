@@ -1,0 +1,62 @@
+"""Reservations: GPUs that are kept free for a unit from a time on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headgate.base.arrays import Ints
+from headgate.planning.units.unit import Unit
+from headgate.protocol import Memo, Reserved
+from headgate.state import Snapshot
+
+UNKNOWN_AT = 1e300
+"""The end of a run of unknown length, for those who want a reservation for what waits for it.
+
+It is later than every known end, so that runs of known length may use its GPUs before.
+"""
+
+RESERVED_AT = "reserved_at"
+"""Column of the memo of policies that reserve: the time of the first reservation of each job."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """The best set that a unit could use now: it spans so many parts of a level of the topology.
+
+    There it would run for `slowdown` times as long as in its best possible set, the time that its
+    neighbours would lose included; the set that it waits for is in `better_spans` parts.
+    """
+
+    spans: int
+    level: str
+    slowdown: float
+    better_spans: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reservation:
+    """GPUs (rows) that are kept free for a unit from a time on."""
+
+    unit: Unit
+    at: float
+    gpus: Ints
+    spread: Spread | None = None
+    """What the unit could use now, if it waits for faster links."""
+
+    def planned(self, run_s: float) -> Reserved:
+        """Return it as part of a plan, given how long the unit runs, inf or NaN if unknown."""
+        at = self.at if self.at < UNKNOWN_AT else math.inf
+        until = math.inf if math.isnan(run_s) else at + run_s
+        return Reserved(job=self.unit.job, at=at, gpus=tuple(self.gpus.tolist()), until=until)
+
+
+def first_reservations(snapshot: Snapshot, reservations: Iterable[Reservation]) -> Memo:
+    """Return the memo of reservations: their known times, of jobs that had none before."""
+    known, first = snapshot.memos.get(RESERVED_AT), dict[int, float]()
+    for each in reservations:
+        job = each.unit.job
+        if snapshot.now < each.at < UNKNOWN_AT and (known is None or math.isnan(known[job])):
+            first.setdefault(job, each.at)
+    return {RESERVED_AT: first} if first else {}
