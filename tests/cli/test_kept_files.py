@@ -154,6 +154,23 @@ def test_the_end_of_a_job_says_how_to_get_its_files(
         assert (waited.code, waited.err) == (100, said)
 
 
+def test_the_end_of_a_job_says_what_is_not_kept_and_what_names_it(
+    up: Any, job_file: Any, controller: Any
+) -> None:
+    controller.on_launch = lambda _: "it broke"
+    controller.kept = KeptFiles(
+        files=1, size_bytes=3, left=2, left_bytes=9, skipped=2, directory="/var/hg"
+    )
+    said = " ".join(up("submit", "--wait", job_file(JOB)).err.split())
+    names = "headgate get job-1 --files DIR names them"
+    assert "1 file kept, 3 B: headgate get job-1 --files ." in said
+    assert f"2 items not kept (links, devices, sockets, pipes): {names}" in said
+    assert "2 files, 9 B, cannot be fetched" in said
+    assert said.endswith(f"which files are kept; {names}")
+    shown = " ".join(up("get", "job-1").out.split())
+    assert "2 items not kept (links, devices, sockets, pipes)" in shown
+
+
 def test_job_without_files_says_so(up: Any, job_file: Any, tmp_path: Path) -> None:
     name = up("submit", job_file(JOB), "-o", "json").json["id"]
     assert "Files" not in up("get", name).out

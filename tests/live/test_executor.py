@@ -408,3 +408,19 @@ def test_nothing_is_kept_of_a_run_that_writes_nothing_or_whose_job_wants_none(
     outcomes = run(steps)
     assert [(each.kind, each.usage.kept) for each in outcomes] == [(OutcomeKind.FINISHED, None)] * 2
     assert not (tmp_path / "n0" / "written").exists()
+
+
+def test_command_reads_the_stdin_that_its_job_gives_it_else_an_empty_one(
+    run: Any, tmp_path: Path
+) -> None:
+    text = "a {index}\r\n\0 end"
+    program = command("cat > $HEADGATE_OUTPUT")
+    given = replace(program, stage=replace(program.stage, params={"stdin": text}))
+    launches = (launch_of(0, program=given), launch_of(1, program=program))
+
+    async def steps(executor: Executor) -> list[OutcomeRecord]:
+        return await _outcomes(executor, *launches)
+
+    outcomes = run(steps)
+    assert [(each.kind, each.usage.kept) for each in outcomes] == [(OutcomeKind.FINISHED, None)] * 2
+    assert sorted(each.output_bytes for each in outcomes) == [0, len(text)]

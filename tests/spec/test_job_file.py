@@ -279,3 +279,16 @@ def test_expansion_counts_and_wiring(shards: int, columns: int, reduces: int, ga
     stages = job.program.stages
     assert [stage.first for stage in stages] == [0, shards][: len(stages)]
     assert sum(stage.count for stage in stages) == len(job.tasks)
+
+
+def test_stdin_is_text_for_commands() -> None:
+    problems = {
+        "{run: cat, stdin: 3}": "must be text: quote it, or write it behind '|'",
+        f"{{run: cat, stdin: {'x' * (256 * 1024 + 1)}}}": "has more than 256 KiB",
+        "{run: 'a:b', stdin: x}": "is for commands; a function gets 'params'",
+        "{ray: {script: /a.py}, stdin: x}": "does not go with 'ray', whose programs have no stdin",
+    }
+    for text, problem in problems.items():
+        with pytest.raises(SpecError) as error:
+            load_job(text)
+        assert [(each.path, each.problem) for each in error.value.problems] == [("stdin", problem)]

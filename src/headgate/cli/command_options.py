@@ -14,6 +14,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from headgate.base.errors import Problem, SpecError
+from headgate.cli.stdin import read_stdin
 
 _ARRAY = re.compile(r"(\d{1,18})-(\d{1,18})(?:%(\d{1,18}))?")
 _HINT = "write 0-99, or 0-99%4 for 4 at the same time"
@@ -98,10 +99,16 @@ class JobOptions:
         typer.Option(metavar="N", help="Run it again so often if it fails; by default 0."),
     ] = None
 
+    stdin: Annotated[
+        bool,
+        typer.Option("--stdin", help="Read stdin to its end, and give it to each of its programs."),
+    ] = False
+
     def keys(self) -> dict[str, Any]:
         """Return the keys of a job file that these options stand for, as of `job_of_command`.
 
-        Without `after`. SpecError `usage` with all problems of `--env` and `--array`.
+        Without `after`. SpecError `usage` with all problems of `--env` and `--array`, and for a
+        stdin that cannot be passed on.
         """
         problems = list[Problem]()
         variables = _variables(self.env or (), problems)
@@ -124,6 +131,8 @@ class JobOptions:
         }
         if problems:
             raise SpecError(problems, code="usage")
+        if self.stdin:
+            found["stdin"] = read_stdin()
         return {key: value for key, value in found.items() if value is not None}
 
 

@@ -391,7 +391,8 @@ def _files(view: dict[str, Any]) -> str | None:
     if view["results"]["expired_at"] is not None:
         return None
     left = kept_files.left_warning(view)
-    parts = (kept_files.kept_text(view), None if left is None else left.problem)
+    skipped = kept_files.skipped_text(view)
+    parts = (kept_files.kept_text(view), skipped, None if left is None else left.problem)
     return "; ".join(filter(None, parts)) or None
 
 

@@ -36,6 +36,14 @@ def kept_text(view: Mapping[str, Any]) -> str | None:
     return f"{kept}: headgate get {view['id']} --files ."
 
 
+def skipped_text(view: Mapping[str, Any]) -> str | None:
+    """Return how many entries of working directories are not kept, as they are no files."""
+    skipped = (view.get("files") or {}).get("skipped")
+    if not skipped:
+        return None
+    return f"{output.counted(skipped, 'item')} not kept (links, devices, sockets, pipes)"
+
+
 def left_warning(view: Mapping[str, Any]) -> Problem | None:
     """Return a warning that more files are left on nodes than can be fetched; None if not."""
     files = view.get("files") or {}
@@ -44,7 +52,10 @@ def left_warning(view: Mapping[str, Any]) -> Problem | None:
     left = f"{output.counted(files['left'], 'file')}, {format_size(files['left_bytes'])}"
     places = "; ".join(f"{at['directory']} on {at['node']}" for at in files["left_in"])
     text = f"{left}, cannot be fetched, and stay until the results expire: {places}"
-    hint = "keep_files in the job file sets the limit, and which files are kept"
+    hint = (
+        "keep_files in the job file sets the limit, and which files are kept; "
+        f"headgate get {view['id']} --files DIR names them"
+    )
     return Problem(path=view["id"], problem=text, hint=hint)
 
 
@@ -53,6 +64,8 @@ def show_kept(view: Mapping[str, Any]) -> None:
     text, warning = kept_text(view), left_warning(view)
     if text is not None:
         output.print_note(text)
+    if skipped := skipped_text(view):
+        output.print_note(f"{skipped}: headgate get {view['id']} --files DIR names them")
     if warning is not None:
         output.warn(warning)
 

@@ -23,6 +23,7 @@ from headgate.cli.kept_files import show_kept
 from headgate.cli.logs import LabelledLines, writer
 from headgate.cli.programs import command_of
 from headgate.cli.settings import FormatOption, Settings, StateOption, settle
+from headgate.cli.stdin import unread_stdin
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -56,7 +57,8 @@ def run(
     with settings.client() as client:
         text, unsent = send_files(client, job_file, base=Path.cwd(), here=True)
         if not settings.as_json:
-            for warning in (*warnings, *unsent):
+            unread = () if options.stdin else unread_stdin(pipes=True)
+            for warning in (*warnings, *unsent, *unread):
                 output.warn(warning)
         job = _submitted(client, text, options.after or ())
         with _cancelling(client, job):

@@ -21,6 +21,7 @@ from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.kept_files import show_kept
 from headgate.cli.programs import command_of, is_job_file
 from headgate.cli.settings import DryRunOption, FormatOption, Settings, StateOption, settle
+from headgate.cli.stdin import unread_stdin
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -70,6 +71,10 @@ def submit(
 ) -> None:
     """Submit a job file, a script, or a command."""
     settings = settle(state, fmt)
+    if options.stdin and arguments == ["-"]:
+        text = "does not go with '-', which reads the job file from stdin"
+        hint = "write 'stdin' into the job file"
+        raise SpecError([Problem(path="--stdin", problem=text, hint=hint)], code="usage")
     described = _described(arguments or [], ray, options.keys())
     after = options.after or ()
     _submit(described, settings, wait=wait, public=public, after=after, dry_run=dry_run)
@@ -161,6 +166,8 @@ def _described(
         return _of_file(arguments, keys)
     place, variables = keys.get("working_dir"), keys.get("envs", {})
     words, warnings = command_of(arguments, working_dir=place, variables=variables)
+    if "stdin" not in keys:
+        warnings += unread_stdin(pipes=False)
     text = job_text(job_of_command(words, **keys))
     return _Described(text=text, source=_COMMAND, warnings=warnings)
 

@@ -44,7 +44,8 @@ _LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment t
 class Request:
     """One run to execute; all paths are on this node.
 
-    `program_type` is a value of `ProgramType`; `params` are for a function. The program starts in
+    `program_type` is a value of `ProgramType`; `params` are for a function, or have
+    the `stdin` of a command. The program starts in
     `directory`, or in a copy of `tree` there, or, if `fresh`, in an empty directory there, or in
     the directory `shared`, if one is given; that has the number `inode`, unless it is 0. `files`
     are the paths given by the user. A result in one part is written to `output`, one in several to
@@ -299,6 +300,10 @@ def _run_command(request: Request) -> str:
         "outputs": " ".join(shlex.quote(output) for output in outputs),
         "index": str(request.index),
     }
+    stdin = Path(os.devnull)
+    if (text := request.params.get("stdin")) is not None:
+        stdin = Path(request.directory, "stdin")
+        stdin.write_text(text, encoding="utf-8", newline="")
     script = Path(request.directory, "command.sh")
     script.write_text(_PLACEHOLDER.sub(lambda match: values[match[1]], request.run) + "\n")
     variables = {
@@ -313,8 +318,9 @@ def _run_command(request: Request) -> str:
     settings = {key: v for key, v in variables.items() if len(v.encode()) < _LONGEST_VARIABLE}
     with (
         _surviving_notice() as notices,
+        stdin.open("rb") as given,
         subprocess.Popen(
-            ["bash", str(script)], stdin=subprocess.DEVNULL, env={**os.environ, **settings}
+            ["bash", str(script)], stdin=given, env={**os.environ, **settings}
         ) as process,
     ):
         if notices:  # it could not get that one yet

@@ -62,8 +62,9 @@ class Stage:
     """`count` tasks of a job that run the same; only their index differs, from `first_index` on.
 
     The first of them has the ordinal `first`. A stage that occurs several `times` is repeated every
-    `every` ordinals. A function is called with `params`. Below the directory `checkpoint`, if
-    it is not empty, the tasks save their progress.
+    `every` ordinals. A function is called with `params`; a command reads the text of
+    its parameter `stdin`, if there is one, on its stdin. Below the directory `checkpoint`,
+    if it is not empty, the tasks save their progress.
     """
 
     first: int

@@ -192,6 +192,8 @@ def _first_tasks(
 def _first_stages(job_file: JobFile, tasks: Tasks, groups: int) -> list[Stage]:
     """Return the stages of all tasks but those of `reduce`."""
     first = replace(_stage(tasks, 0, groups), first_index=tasks.first_index)
+    if job_file.stdin is not None:
+        first = replace(first, params={"stdin": job_file.stdin})
     if tasks.checkpoint is not None:
         first = replace(first, checkpoint=tasks.checkpoint.path)
     if tasks.iterations is None or job_file.update is None:

@@ -41,6 +41,7 @@ from headgate.spec.shape import (
     parse,
     shown,
 )
+from headgate.spec.stdin import Stdin, check_stdin
 from headgate.spec.where import Exclude, Nodes, check_where
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -245,6 +246,7 @@ class JobFile(Shape):
     nodes: Nodes
     exclude: Exclude
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
+    stdin: Stdin = None
     working_dir: WorkingDir = None
     pip: Pip = None
     venv: Venv = None
@@ -270,6 +272,8 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
         check_after(document, job.after, ("after",))
         check_where(document, job.nodes, job.exclude, ())
         check_environment(document, job)
+        function = is_function(_runs_first(job))
+        check_stdin(document, job.stdin, function=function, ray=job.ray is not None)
     document.raise_problems()
     if job is None:
         raise AssertionError("unreachable: every top-level key has a default")
@@ -298,6 +302,11 @@ def _without_null(schema: Any) -> Any:
         del kept["anyOf"]
         return {**branches[0], **kept}
     return kept
+
+
+def _runs_first(job: JobFile) -> str:
+    """Return what the tasks that get `stdin` run."""
+    return (job.tasks.run if job.tasks is not None else job.run) or ""
 
 
 def is_function(run: str) -> bool:
