@@ -100,6 +100,29 @@ def test_results_of_all_tasks_are_written_into_a_directory(
     assert {p.name: p.read_bytes() for p in to.iterdir()} == {"0": b"first", "1": b"second"}
 
 
+def test_output_for_an_array_is_a_directory(
+    up: Any, pair: str, job_file: Any, controller: Any, tmp_path: Path
+) -> None:
+    """One that does not exist is made; a file is for the one result of other jobs, or `--task`."""
+    controller.end(pair, 0, b"first")
+    controller.end(pair, 1, b"second")
+    to, file = tmp_path / "results", tmp_path / "file"
+    assert up("get", pair, "--output", str(to)).code == 0
+    assert {p.name: p.read_bytes() for p in to.iterdir()} == {"0": b"first", "1": b"second"}
+    file.write_text("mine")
+    refused = up("get", pair, "--output", str(file), "-o", "json")
+    assert (refused.code, refused.error["problems"][0]["hint"]) == (2, "--task N for one")
+    assert file.read_text() == "mine"
+    assert up("get", pair, "--task", "1", "--output", str(file)).code == 0
+    assert file.read_bytes() == b"second"
+    reduced = "{tasks: {run: x, count: 2}, reduce: {run: y}}"
+    job = up("submit", job_file(reduced), "-o", "json").json["id"]
+    for n in range(3):
+        controller.end(job, n, b"%d" % n)
+    assert up("get", job, "--output", str(tmp_path / "sum")).code == 0
+    assert (tmp_path / "sum").read_bytes() == b"2"
+
+
 def test_logs_follow_all_tasks_until_the_job_ends(up: Any, job_file: Any, controller: Any) -> None:
     """Those that start later appear, beyond as many as are read at a time."""
     job = up("submit", job_file("{tasks: {run: x, count: 70}}"), "-o", "json").json["id"]

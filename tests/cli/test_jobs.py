@@ -240,17 +240,18 @@ def test_results_are_fetched_after_the_task_has_finished(
     up: Any, pair: str, controller: Any, tmp_path: Path
 ) -> None:
     target = tmp_path / "result"
-    assert up("get", pair, "--output", str(target)).code == 101
+    assert up("get", pair, "--task", "0", "--output", str(target)).code == 101
     assert not target.exists()
     controller.end(pair, 0, b"first")
     assert up("get", pair, "--task", "0", "--output", str(target)).code == 0
     assert target.read_bytes() == b"first"
     controller.end(pair, 1, b"second, longer")
-    output = up("get", pair, "--output", str(target), "-o", "json")
+    output = up("get", pair, "--task", "1", "--output", str(target), "-o", "json")
     assert output.json["size_bytes"] == 14
     assert target.read_bytes() == b"second, longer"
     assert [p.name for p in tmp_path.iterdir() if "part" in p.name] == []
-    output = up("get", pair, "--output", str(tmp_path / "no" / "where"), "-o", "json")
+    nowhere = str(tmp_path / "no" / "where")
+    output = up("get", pair, "--task", "1", "--output", nowhere, "-o", "json")
     assert (output.code, output.error["code"]) == (2, "bad_spec")
 
 
@@ -526,7 +527,7 @@ def test_archived_jobs_are_listed_with_all_and_shown_by_every_verb(
     assert "State: COMPLETED, archived" in up("get", jobs[0]).out
     target = tmp_path / "result"
     assert up("get", jobs[0], "--output", str(target)).code == 0
-    assert target.read_bytes() == b"the end"
+    assert (target / "1").read_bytes() == b"the end"
     assert up("logs", jobs[0]).out == "its output\n"
     assert up("why", jobs[0]).out.startswith(f"{jobs[0]}: COMPLETED, archived (2 tasks)\n")
     assert up("why", f"{jobs[0]}/1").out.startswith(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from tests.live.test_submission import running
 from headgate.base.errors import SpecError
 from headgate.live.controller import Controller
 from headgate.live.ray_program import Offer, command, ray_nodes
+from headgate.live.ray_start import look_often
 
 GIB = 1 << 30
 ME = pwd.getpwuid(os.geteuid()).pw_name
@@ -94,6 +97,42 @@ def test_ray_node_keeps_to_its_ports() -> None:
 def controller(tmp_path: Path) -> Iterator[Controller]:
     with running(tmp_path) as found:
         yield found
+
+
+class Registry:
+    """Ray's table of nodes, in which the node is from the third look on."""
+
+    looks = 0
+
+    def __init__(self, address: str) -> None:
+        assert address == "head:1"
+
+    def get_all_node_info(self) -> dict[SimpleNamespace, None]:
+        Registry.looks += 1
+        return {SimpleNamespace(hex=lambda: "a1"): None} if Registry.looks > 2 else {}
+
+
+@pytest.mark.parametrize(("registry", "looks"), [(Registry, 3), (None, 0)])
+def test_ray_node_is_looked_for_often_before_ray_looks_itself(
+    monkeypatch: pytest.MonkeyPatch, registry: type | None, looks: int
+) -> None:
+    """Ray looks once a second. Where its table cannot be read, it does so alone."""
+    ray_asked: list[tuple[str, str]] = []
+    services = ModuleType("ray._private.services")
+    services.get_node = lambda *node: ray_asked.append(node) or "facts"  # type: ignore[attr-defined,func-returns-value]
+    raylet = ModuleType("ray._raylet")
+    if registry is not None:
+        raylet.GcsClient = registry  # type: ignore[attr-defined]
+    for module in (services, raylet):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(sys.modules, "ray", ModuleType("ray"))
+    private = ModuleType("ray._private")
+    private.services = services  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray._private", private)
+    Registry.looks = 0
+    look_often()
+    assert services.get_node("head:1", "a1") == "facts"
+    assert (ray_asked, Registry.looks) == ([("head:1", "a1")], looks)
 
 
 def test_ray_program_whose_script_is_not_there_is_rejected(

@@ -29,10 +29,12 @@ from headgate.model import (
     UNLIMITED,
     WHOLE,
     Dataset,
+    Job,
     RunEnvironment,
     Shard,
     amount_of,
     result_ids,
+    task_of_result,
 )
 from headgate.protocol import KeptRun, Moved, Reason, RunStop
 from headgate.state import JobState, Snapshot, TaskState
@@ -126,6 +128,7 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         "priority": job.priority,
         "gang": job.gang,
         "num_nodes": len(job.tasks) if job.distinct_nodes else None,
+        "array": _is_array(job),
         "tasks": {"total": len(job.tasks), **explanation.counts},
         "preempted_tasks": explanation.preempted_tasks,
         "migrations": jobs.migrations[row],
@@ -156,6 +159,14 @@ def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationConte
         "public": job.public,
         "archived": False,
     }
+
+
+def _is_array(job: Job) -> bool:
+    """Return whether each of several tasks has a result of its own, which no other task reads."""
+    if job.gang or len(job.tasks) < 2:
+        return False
+    last = job.tasks[-1]
+    return not last.after and all(task_of_result(read) is None for read in last.reads)
 
 
 def _working_dir(environment: RunEnvironment) -> View | None:

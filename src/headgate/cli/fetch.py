@@ -24,12 +24,14 @@ _MOST_NAMED = 20
 def fetch(client: Client, job: str, task: int | None, target: str, settings: Settings) -> None:
     """Write the result of a job or a task to a file; those of all tasks into a directory.
 
-    A directory is one that exists, or ends with a slash.
+    A directory is one that exists or ends with a slash, and the target for an array.
     """
     place = Path(target)
-    if task is None and (target.endswith("/") or place.is_dir()):
-        _fetch_all(client, client.job(job), place, settings)
-        return
+    if task is None:
+        view = client.job(job)
+        if target.endswith("/") or place.is_dir() or view.get("array"):  # not of earlier releases
+            _fetch_all(client, view, place, settings)
+            return
     size_bytes = _fetch(client, job, task, place)
     facts = {"job": job, "task": task, "output": str(place), "size_bytes": size_bytes}
     text = f"{format_size(size_bytes)} written to {place}"
@@ -91,6 +93,9 @@ def _named(ordinals: Iterable[int]) -> str:
 def _make(place: Path) -> None:
     try:
         place.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        text, hint = "is no directory, and the job has a result of each task", "--task N for one"
+        raise SpecError([Problem(path=str(place), problem=text, hint=hint)]) from None
     except OSError as error:
         raise _unwritable(place, error) from None
 
