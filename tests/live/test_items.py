@@ -238,6 +238,23 @@ def test_slot_ends_when_its_owner_is_gone(owner: Owner) -> None:
     owner.until(lambda: connected.poll() == 0 and late.poll() == 0)
 
 
+def test_slot_that_says_hello_while_its_owner_ends_is_ended(owner: Owner) -> None:
+    async def end() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", owner.port)
+        await asyncio.sleep(0.1)  # it is accepted
+        closing = asyncio.create_task(owner.server.close())
+        await asyncio.sleep(0)
+        for message in (SECRET.encode(), pickle.dumps((0, "n0"))):
+            writer.write(LENGTH.pack(len(message)) + message)
+        rest = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        await asyncio.wait_for(closing, 20)
+        return rest
+
+    assert owner.loop.run_until_complete(end()) == b""
+    assert owner.dispatcher.slots == 0
+
+
 @pytest.mark.parametrize("secret", ["", "another token of any size", SECRET[:-1] + "x"])
 def test_peer_without_the_token_gets_nothing(owner: Owner, secret: str) -> None:
     owner.add(double, 1)

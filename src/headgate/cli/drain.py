@@ -32,7 +32,7 @@ def drain(
         drained = answers(nodes, lambda node: client.drain(node, reason=reason, dry_run=True))
         if not dry_run:
             drained = answers(nodes, lambda node: client.drain(node, reason=reason))
-        runs = {node["id"]: len(node["runs"]) for node in client.nodes()}
+        runs = {node["id"]: len(node["runs"]) for node in client.nodes(all=True)}
     lines = [_drained(answer, runs[answer["id"]]) for answer in drained]
     output.print_result(as_one("nodes", drained), *lines, as_json=settings.as_json)
 

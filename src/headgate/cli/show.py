@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from headgate.base.states import node_word
 from headgate.base.text import used_elsewhere
@@ -12,14 +14,21 @@ from headgate.cli import output
 from headgate.cli.settings import FormatOption, StateOption, settle
 
 
-def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
+def nodes(
+    all_nodes: Annotated[
+        bool, typer.Option("--all", help="Also list nodes that have been down for over an hour.")
+    ] = False,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
     """List the nodes: state, allocated resources, runs.
 
     Also shows the expected bandwidth; -o wide shows models of GPUs and what nodes actually use.
     """
     settings = settle(state, fmt)
     with settings.client() as client:
-        found, info = client.nodes(), client.info()
+        every, info = client.nodes(all=True), client.info()
+        found = every if all_nodes else client.nodes()
     bandwidth, stand_in = info["bandwidth"], {key: info[key] for key in ("policy", "stand_in")}
     if settings.as_json:
         output.print_json({"nodes": found, "bandwidth": bandwidth, **stand_in})
@@ -32,6 +41,10 @@ def nodes(state: StateOption = None, fmt: FormatOption = None) -> None:
         cropped = ("RUNS", "GPU MEM", "RACK", "NODE")
         output.print_table(headings, map(_node_cells, found), names=cropped)
     output.print_text("GPUS, CPUS, MEMORY: allocated/total")
+    if unlisted := len(every) - len(found):
+        has = "has" if unlisted == 1 else "have"
+        counted = output.counted(unlisted, "node")
+        output.print_note(f"{counted} {has} been down for over an hour; see --all")
     for line in (*stand_in_lines(stand_in), *in_use_elsewhere(found)):
         output.print_wrapped(line)
     output.print_wrapped(

@@ -56,6 +56,7 @@ class ItemServer:
         self._numbers = count()
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     async def start(self, host: str) -> int:
         """Listen on a free port of an address; return the port."""
@@ -63,7 +64,8 @@ class ItemServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """End all slots."""
+        """End all slots, also those that have connected and not said so yet."""
+        self._closed = True
         if self._server is not None:
             self._server.close()
         self.end_slots()
@@ -106,7 +108,7 @@ class ItemServer:
 
     async def _serve_slot(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         hello = await self._hello(reader)
-        if hello is None:
+        if hello is None or self._closed:
             writer.close()
             return
         slot = next(self._numbers)

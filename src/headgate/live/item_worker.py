@@ -61,20 +61,30 @@ def serve(context: Context) -> None:
     executed = 0
     host, _, port = params["owner"].rpartition(":")
     try:
-        connection = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
+        connection = _connected(params["lease"], host, int(port))
     except OSError as error:
         sys.stdout.write(f"the owner of these items has ended: {error}\n")
     else:
         with connection:
-            connection.settimeout(None)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            token = os.environ.get(TOKEN, "").encode()
-            node = os.environ.get("HEADGATE_NODE") or socket.gethostname()
-            hello = pickle.dumps((params["lease"], node))
-            connection.sendall(LENGTH.pack(len(token)) + token)
-            connection.sendall(LENGTH.pack(len(hello)) + hello)
             executed = _Slot(connection).run()
     context.output.write_text(f"{executed}\n")
+
+
+def _connected(lease: int, host: str, port: int) -> socket.socket:
+    """Return a connection to the owner, which has been told whose slot this is."""
+    connection = socket.create_connection((host, port), timeout=_CONNECT_S)
+    try:
+        connection.settimeout(None)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        token = os.environ.get(TOKEN, "").encode()
+        node = os.environ.get("HEADGATE_NODE") or socket.gethostname()
+        hello = pickle.dumps((lease, node))
+        connection.sendall(LENGTH.pack(len(token)) + token)
+        connection.sendall(LENGTH.pack(len(hello)) + hello)
+    except OSError:
+        connection.close()
+        raise
+    return connection
 
 
 class _Slot:
