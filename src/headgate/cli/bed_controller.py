@@ -32,7 +32,7 @@ def controller(
 
     WorldError when it ends, or not all nodes join within two minutes.
     """
-    from headgate.live.config import ControllerConfig, save_config
+    from headgate.live.base.config import ControllerConfig, save_config
 
     state, cluster = bed.state, bed.cluster
     config = ControllerConfig(

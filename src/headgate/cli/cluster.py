@@ -22,8 +22,8 @@ from headgate.model import Gpu, Node, Queue
 from headgate.model.gpu_models import words_of
 
 if TYPE_CHECKING:
-    from headgate.live.account import Account
-    from headgate.live.config import ControllerConfig
+    from headgate.live.base.account import Account
+    from headgate.live.base.config import ControllerConfig
 
 DEFAULT_POLICY = "headgate"
 GPU_MEMORY_BYTES = 4 << 30
@@ -62,8 +62,8 @@ def start_cluster(
     """
     from headgate.api.address import socket_path
     from headgate.app import POLICIES
-    from headgate.live.need_ray import need_ray
-    from headgate.live.private import private_files
+    from headgate.live.base.permissions import private_files
+    from headgate.live.cluster.need_ray import need_ray
     from headgate.ports import read_live_policy
 
     socket_path(state)
@@ -105,9 +105,9 @@ def _given(**options: Any) -> dict[str, Any]:
 
 def stop_cluster(state: Path, *, show_progress: ShowProgress = lambda _: None) -> None:
     """Stop the controller, all jobs and the virtual nodes; a joined Ray cluster stays up."""
-    from headgate.live.config import remove_config
-    from headgate.live.ray_nodes import stop_nodes
-    from headgate.live.run_limits import remove_groups
+    from headgate.live.base.config import remove_config
+    from headgate.live.cluster.ray_nodes import stop_nodes
+    from headgate.live.run.run_limits import remove_groups
 
     if not state.is_dir():
         return
@@ -176,7 +176,7 @@ def _members(state: Path, given: Mapping[str, Any]) -> str | None:
 
 def _check_group(state: Path, group: str, *, shared_account: bool) -> None:
     """Raise SpecError for a group that cannot get access, or would share an account unawares."""
-    from headgate.live.account import any_member, unusable, why_unusable
+    from headgate.live.base.account import any_member, unusable, why_unusable
 
     try:
         member = any_member(grp.getgrnam(group).gr_gid)
@@ -229,7 +229,7 @@ def _make_directory(state: Path, group: str | None) -> None:
 
 def _set_rights(state: Path, group: str | None) -> None:
     """Close the state directory to all other users; only a group may pass through."""
-    from headgate.live.private import make_private, make_traversable
+    from headgate.live.base.permissions import make_private, make_traversable
 
     with _usable(state):
         if group is None:
@@ -285,8 +285,8 @@ def _start(
     show_progress: ShowProgress,
 ) -> dict[str, Any]:
     """Start the processes that do not run; on a failure, restore the configuration."""
-    from headgate.live.config import ControllerConfig, load_config, remove_config, save_config
-    from headgate.live.ray_nodes import HEAD, alive, local_cluster, start_nodes, stop_nodes
+    from headgate.live.base.config import ControllerConfig, load_config, remove_config, save_config
+    from headgate.live.cluster.ray_nodes import HEAD, alive, local_cluster, start_nodes, stop_nodes
 
     config, cluster = load_config(state), local_cluster(state)
     if cluster is not None and HEAD not in alive(cluster):
@@ -328,7 +328,7 @@ def _start(
 
 def _open_ports(state: Path) -> list[str]:
     """Return a warning if the packet filter is not in force for the virtual nodes, if any run."""
-    from headgate.live.ray_nodes import local_cluster, why_open
+    from headgate.live.cluster.ray_nodes import local_cluster, why_open
 
     cluster = local_cluster(state)
     if cluster is None or not (problem := why_open(cluster)):
@@ -389,7 +389,7 @@ def _joined(state: Path) -> set[str]:
 
 def _leave(config: ControllerConfig, show_progress: ShowProgress) -> None:
     """Stop Headgate's actors on a joined Ray cluster."""
-    from headgate.live.leave import leave
+    from headgate.live.actors.leave import leave
 
     try:
         leave(config.ray_address, token=config.token)

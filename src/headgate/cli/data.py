@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from headgate.api.client import Client
-    from headgate.live.split import FilePart
+    from headgate.live.node.split import FilePart
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The dataset's name.")]
 
@@ -51,7 +51,7 @@ def put(
     fmt: FormatOption = None,
 ) -> None:
     """Split files into shards and place them on the nodes."""
-    from headgate.live.split import split_files
+    from headgate.live.node.split import split_files
 
     settings = settle(state, fmt)
     name = _name(name, files)

@@ -139,7 +139,7 @@ def _put(client: Client, jobs: Sequence[Any], console: Any) -> None:
     """Put all inputs, with replicas, as datasets."""
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
-    from headgate.live.split import split_files
+    from headgate.live.node.split import split_files
 
     files = [(name, *data, job.lines) for job in jobs for name, data in job.data.items()]
     total = sum(path.stat().st_size for _, path, _, _ in files)
@@ -230,7 +230,7 @@ def _compare(
     """Replay the journal, simulate its jobs, and return both results per job."""
     import numpy as np
 
-    from headgate.live.durable import DurableEngine
+    from headgate.live.controller.durable import DurableEngine
     from headgate.metrics.records import JobRecords
     from headgate.sim import run as sim
     from headgate.sim.replay import recorded

@@ -16,7 +16,7 @@ from headgate.model.gpu_models import words_of
 from headgate.ports import Value, value_text
 
 if TYPE_CHECKING:
-    from headgate.live.config import ControllerConfig
+    from headgate.live.base.config import ControllerConfig
 
 _OPTIONS = {
     "ray_address": "--address",
@@ -46,7 +46,7 @@ def check(state: Path, given: Mapping[str, Any], shape: Mapping[str, Any]) -> No
 
 def config_of(state: Path) -> ControllerConfig | None:
     """Return the configuration; None when it does not exist or cannot be read."""
-    from headgate.live.config import load_config
+    from headgate.live.base.config import load_config
 
     try:
         return load_config(state)
@@ -97,7 +97,7 @@ def _nodes(
     state: Path, config: ControllerConfig, shape: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
     """Yield the options about virtual nodes that differ from the running nodes, with messages."""
-    from headgate.live.ray_nodes import local_cluster
+    from headgate.live.cluster.ray_nodes import local_cluster
 
     if not shape:
         return

@@ -258,7 +258,7 @@ def _connect(settings: Settings, topology: str | None) -> None:
 
 
 def _log_limit(text: str) -> int:
-    from headgate.live.log_limit import LEAST_LIMIT_BYTES
+    from headgate.live.base.log_limit import LEAST_LIMIT_BYTES
 
     found = size_bytes(text, "--log-limit")
     if found < LEAST_LIMIT_BYTES:
@@ -332,7 +332,7 @@ def down(
 
     A joined Ray cluster stays up. The journal of jobs is kept.
     """
-    from headgate.live.ray_nodes import HEAD, local_cluster
+    from headgate.live.cluster.ray_nodes import HEAD, local_cluster
 
     settings = settle(state, fmt)
     place = settings.state

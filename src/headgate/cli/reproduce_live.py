@@ -95,7 +95,7 @@ class _Live:
 
     def put(self, show_progress: ShowProgress) -> None:
         """Put the data, then move the shards to their planned nodes."""
-        from headgate.live.split import split_files
+        from headgate.live.node.split import split_files
 
         show_progress("putting the data")
         self._limit(_UNSHAPED_MBIT_PER_S)
@@ -115,9 +115,9 @@ class _Live:
         """Move shards between the stores of nodes, and in the journal, while no controller runs."""
         from headgate.experiments.flow.live import places
         from headgate.journal import Journal
-        from headgate.live.executor import shards_directory
-        from headgate.live.membership import dataset_shard
-        from headgate.live.store import ShardStore
+        from headgate.live.actors.executor import shards_directory
+        from headgate.live.membership.membership import dataset_shard
+        from headgate.live.node.store import ShardStore
         from headgate.protocol import Event, ReplicaAdded, ReplicaLost
 
         stores = {n.id: ShardStore(shards_directory(self.bed.root, n.id)) for n in self.bed.nodes}
@@ -226,7 +226,7 @@ class _Live:
 
         All nodes share one machine: executors that start beside tasks would hold these up.
         """
-        command = [*self.bed.enter, sys.executable, "-m", "headgate.live.warm"]
+        command = [*self.bed.enter, sys.executable, "-m", "headgate.live.actors.warm"]
         user = pwd.getpwuid(os.geteuid()).pw_name
         done = subprocess.run(
             [*command, str(self.bed.state), user], capture_output=True, text=True, check=False
@@ -286,7 +286,7 @@ class _Live:
         shutil.copyfile(self.base / "journal.db", self._journal)
 
     def _view(self) -> State:
-        from headgate.live.durable import DurableEngine
+        from headgate.live.controller.durable import DurableEngine
 
         durable = DurableEngine(self._journal)
         durable.close()

@@ -100,7 +100,7 @@ def run_live(options: LiveOptions, show_progress: ShowProgress) -> LiveResults:
     """
     from headgate.experiments.bed import Bed, remove_leftovers
     from headgate.experiments.spillover import live, live_tables
-    from headgate.live.ray_nodes import connect
+    from headgate.live.cluster.ray_nodes import connect
 
     end = time.monotonic() + options.most_s
     before = os.getloadavg()[0]
@@ -135,7 +135,7 @@ def run_live(options: LiveOptions, show_progress: ShowProgress) -> LiveResults:
 
 
 def _ray_calls(stack: ExitStack) -> Calls:
-    from headgate.live.ray_calls import RayCalls
+    from headgate.live.calls.ray_calls import RayCalls
 
     calls = RayCalls()
     stack.callback(calls.close)
@@ -271,7 +271,7 @@ class _Groups:
 
     def __init__(self, options: LiveOptions, stack: ExitStack) -> None:
         """Make the groups; OSError or KeyError if they cannot limit or count."""
-        from headgate.live.control_groups import NODE_KINDS, ControlGroup
+        from headgate.live.base.control_groups import NODE_KINDS, ControlGroup
 
         self.limited = True
         self._cores = [node.cores for node in options.nodes]
@@ -284,7 +284,7 @@ class _Groups:
             group.used_s()
 
     def limit(self, bed: Bed, *, on: bool) -> None:
-        from headgate.live.ray_nodes import processes_by_node
+        from headgate.live.cluster.ray_nodes import processes_by_node
 
         for _ in range(2):  # processes start while others are moved
             found = processes_by_node(bed.cluster)
@@ -307,7 +307,7 @@ class _Processes:
         """Do nothing: this system has no control groups for us."""
 
     def used_s(self, bed: Bed) -> list[float]:
-        from headgate.live.ray_nodes import processes_by_node
+        from headgate.live.cluster.ray_nodes import processes_by_node
 
         found = processes_by_node(bed.cluster)
         return [sum(map(_cpu_s, found[node.id])) for node in bed.nodes]
@@ -323,7 +323,7 @@ def _cpu_s(process: int) -> float:
 
 @contextmanager
 def _meter(options: LiveOptions) -> Iterator[_Meter]:
-    from headgate.live.control_groups import sweep
+    from headgate.live.base.control_groups import sweep
 
     with ExitStack() as stack:
         meter: _Meter
