@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import headgate
-from headgate.cli.spillover_live import Calls, ExecutorCalls
+from headgate.cli.reproduce.spillover_live import Calls, ExecutorCalls
 from headgate.experiments.spillover.live import increased
 from headgate.live.calls.ray_calls import RayCalls
 

@@ -19,8 +19,8 @@ import psutil
 import pytest
 
 from headgate.base.errors import SpecError, WorldError
-from headgate.cli import cluster, joining, process
-from headgate.cli.lifecycle import load_queues
+from headgate.cli.cluster import cluster, joining, process
+from headgate.cli.cluster.lifecycle import load_queues
 from headgate.live.base.config import ControllerConfig, load_config, save_config
 from headgate.live.cluster.ray_nodes import LocalCluster, alive, start_nodes, stop_nodes
 from headgate.model import Gpu, Node, Queue
