@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from headgate.live.item_server import Ended, ItemServer
-from headgate.live.item_worker import LENGTH, MOST_BYTES, TOKEN, pickled
+from headgate.live.calls.item_server import Ended, ItemServer
+from headgate.live.calls.item_worker import LENGTH, MOST_BYTES, TOKEN, pickled
 from headgate.planning.calls.dispatch import Dispatcher
 
 SECRET = "the token of this lease"
@@ -26,7 +26,7 @@ SLOT = """
 import json, sys
 from pathlib import Path
 from types import SimpleNamespace
-from headgate.live.item_worker import serve
+from headgate.live.calls.item_worker import serve
 params, output = json.loads(sys.argv[1]), Path(sys.argv[2])
 serve(SimpleNamespace(params=params, output=output))
 """

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headgate.cli import timeline
+from headgate.cli.jobs import timeline
 from headgate.model.topology import Tree
 from headgate.reports import pages
 from headgate.reports.drawing import Axis, bars, curves, gpus_over_time, stacked
