@@ -21,6 +21,7 @@ from headgate.cli.command_options import JobOptions, with_job_options
 from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.kept_files import show_kept
 from headgate.cli.logs import LabelledLines, writer
+from headgate.cli.option_places import option_places
 from headgate.cli.programs import command_of
 from headgate.cli.settings import FormatOption, Settings, StateOption, settle
 
@@ -54,11 +55,13 @@ def run(
     words, warnings = command_of(command, working_dir=place, variables=variables)
     job_file = job_of_command(words, **keys)
     with settings.client() as client:
-        text, unsent = send_files(client, job_file, base=Path.cwd(), here=True)
+        with option_places(options):
+            text, unsent = send_files(client, job_file, base=Path.cwd(), here=True)
         if not settings.as_json:
             for warning in (*warnings, *unsent):
                 output.warn(warning)
-        job = _submitted(client, text, options.after or ())
+        with option_places(options):
+            job = _submitted(client, text, options.after or ())
         with _cancelling(client, job):
             tasks = keys.get("num_nodes") or keys.get("count") or 1
             shown = dict[int, str]()

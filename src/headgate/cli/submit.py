@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +20,7 @@ from headgate.cli import output
 from headgate.cli.command_options import JobOptions, with_job_options
 from headgate.cli.errors import OUTCOMES, interrupted
 from headgate.cli.kept_files import show_kept
+from headgate.cli.option_places import option_places
 from headgate.cli.programs import command_of, is_job_file
 from headgate.cli.settings import DryRunOption, FormatOption, Settings, StateOption, settle
 
@@ -70,9 +72,11 @@ def submit(
 ) -> None:
     """Submit a job file, a script, or a command."""
     settings = settle(state, fmt)
-    described = _described(arguments or [], ray, options.keys())
-    after = options.after or ()
-    _submit(described, settings, wait=wait, public=public, after=after, dry_run=dry_run)
+    words, after = arguments or [], options.after or ()
+    of_file = ray is None and (not words or is_job_file(words))
+    with nullcontext() if of_file else option_places(options):
+        described = _described(words, ray, options.keys())
+        _submit(described, settings, wait=wait, public=public, after=after, dry_run=dry_run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
