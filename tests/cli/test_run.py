@@ -159,6 +159,27 @@ def test_submit_reads_a_job_file_from_stdin(up: Any, monkeypatch: pytest.MonkeyP
         assert up("submit", "-", "-o", "json").error["code"] == "bad_spec"
 
 
+@pytest.mark.parametrize("verb", ["run", "submit"])
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--gpus", "many"),
+        ("--cpus", "-1"),
+        ("--nodes", "0"),
+        ("--retries", "-1"),
+        ("--time-limit", "3x"),
+        ("--env", "="),
+    ],
+)
+def test_problem_of_an_option_names_the_option_and_no_line(
+    up: Any, verb: str, option: str, value: str
+) -> None:
+    output = up(verb, option, value, "-o", "json", "--", "true")
+    (problem,) = output.error["problems"]
+    assert (problem["path"], problem.get("line")) == (option, None)
+    assert output.code in (2, 102)
+
+
 @pytest.mark.parametrize("number", ["10", "0.5", "1e3"])
 def test_memory_without_a_unit_asks_what_is_meant(up: Any, job_file: Any, number: str) -> None:
     texts = f"{{run: x, resources: {{memory: {number}, gpu_memory: {number}}}}}"
@@ -166,9 +187,10 @@ def test_memory_without_a_unit_asks_what_is_meant(up: Any, job_file: Any, number
         up("run", "--memory", number, "--gpu-memory", number, "-o", "json", "--", "true").error,
         up("submit", job_file(texts), "-o", "json").error,
     ]
-    for error in errors:
-        found = {problem["path"].rpartition(".")[2]: problem for problem in error["problems"]}
-        assert sorted(found) == ["gpu_memory", "memory"], error
+    places = [["--gpu-memory", "--memory"], ["resources.gpu_memory", "resources.memory"]]
+    for error, expected in zip(errors, places, strict=True):
+        found = {problem["path"]: problem for problem in error["problems"]}
+        assert sorted(found) == expected, error
         assert all("without a unit is" in problem["problem"] for problem in found.values())
         assert all("GiB or " in problem["hint"] for problem in found.values())
     output = up("up", "--gpu-memory", number, "-o", "json")

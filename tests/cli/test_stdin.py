@@ -1,4 +1,4 @@
-"""The stdin of a program: what `--stdin` gives it, and what is said where it stays unread."""
+"""The stdin of a program: what `--stdin` gives it, and the warning where it stays unread."""
 
 from __future__ import annotations
 

@@ -104,10 +104,10 @@ def test_array_is_a_job_of_numbered_tasks(submitted: Any, controller: Any) -> No
         ),
         (["--array", "0-9", "--ray", __file__], "--array: does not go with --ray"),
         (["--env", "NOWHERE_SET", "--", "true"], "--env: NOWHERE_SET is not set here"),
-        (["--time-limit", "soon", "--", "true"], "time_limit"),
+        (["--time-limit", "soon", "--", "true"], "--time-limit"),
         (["--nodes", "2", "--array", "0-3", "--", "true"], "count"),
         (["--gpu-model", "H100", "--gpu-model", "L4", "--", "true"], "no H100 or L4 GPU (but"),
-        (["--gpu-model", "H100", "--gpus", "0", "--", "true"], "tasks.resources.gpu_model"),
+        (["--gpu-model", "H100", "--gpus", "0", "--", "true"], "--gpu-model"),
     ],
 )
 def test_invalid_options_are_reported_and_nothing_is_submitted(

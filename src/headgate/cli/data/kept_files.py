@@ -37,7 +37,7 @@ def kept_text(view: Mapping[str, Any]) -> str | None:
 
 
 def skipped_text(view: Mapping[str, Any]) -> str | None:
-    """Return how many entries of working directories are not kept, as they are no files."""
+    """Return how many entries of working directories are not kept: links, devices and the like."""
     skipped = (view.get("files") or {}).get("skipped")
     if not skipped:
         return None

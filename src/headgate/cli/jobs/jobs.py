@@ -428,6 +428,7 @@ def cancel(
     cancelled, none is.
     """
     settings = settle(state, fmt)
+    _need_jobs(jobs)
     with settings.client() as client:
         # errors come before the question
         cancelled = answers(jobs, lambda job: client.cancel(job, now=now, dry_run=True))
@@ -437,6 +438,18 @@ def cancel(
     done = "would be cancelled" if dry_run else "cancelled"
     lines = [f"{answer['id']} {done}{_stopping(answer)}" for answer in cancelled]
     output.print_result(as_one("jobs", cancelled), *lines, as_json=settings.as_json)
+
+
+def _need_jobs(names: Sequence[str]) -> None:
+    """Raise SpecError `usage` for tasks in place of jobs: a job ends as a whole."""
+    problems = []
+    for job, slash, task in (name.partition("/") for name in names):
+        if slash and job and task.isdecimal():
+            text = f"{job}/{task} is a task, and a job is cancelled with all its tasks"
+            hint = f"headgate cancel {job} cancels all tasks of it"
+            problems.append(Problem(path=f"{job}/{task}", problem=text, hint=hint))
+    if problems:
+        raise SpecError(problems, code="usage")
 
 
 def _confirm_others(client: Client, jobs: Sequence[str], *, yes: bool) -> None:

@@ -22,6 +22,7 @@ from headgate.cli.common.settings import FormatOption, Settings, StateOption, se
 from headgate.cli.data.kept_files import show_kept
 from headgate.cli.jobs.command_options import JobOptions, with_job_options
 from headgate.cli.jobs.logs import LabelledLines, writer
+from headgate.cli.jobs.option_places import option_places
 from headgate.cli.jobs.programs import command_of
 from headgate.cli.jobs.stdin import unread_stdin
 
@@ -55,12 +56,14 @@ def run(
     words, warnings = command_of(command, working_dir=place, variables=variables)
     job_file = job_of_command(words, **keys)
     with settings.client() as client:
-        text, unsent = send_files(client, job_file, base=Path.cwd(), here=True)
+        with option_places(options):
+            text, unsent = send_files(client, job_file, base=Path.cwd(), here=True)
         if not settings.as_json:
             unread = () if options.stdin else unread_stdin(pipes=True)
             for warning in (*warnings, *unsent, *unread):
                 output.warn(warning)
-        job = _submitted(client, text, options.after or ())
+        with option_places(options):
+            job = _submitted(client, text, options.after or ())
         with _cancelling(client, job):
             tasks = keys.get("num_nodes") or keys.get("count") or 1
             shown = dict[int, str]()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,7 @@ from headgate.cli.common.errors import OUTCOMES, interrupted
 from headgate.cli.common.settings import DryRunOption, FormatOption, Settings, StateOption, settle
 from headgate.cli.data.kept_files import show_kept
 from headgate.cli.jobs.command_options import JobOptions, with_job_options
+from headgate.cli.jobs.option_places import option_places
 from headgate.cli.jobs.programs import command_of, is_job_file
 from headgate.cli.jobs.stdin import unread_stdin
 
@@ -75,9 +77,11 @@ def submit(
         text = "does not go with '-', which reads the job file from stdin"
         hint = "write 'stdin' into the job file"
         raise SpecError([Problem(path="--stdin", problem=text, hint=hint)], code="usage")
-    described = _described(arguments or [], ray, options.keys())
-    after = options.after or ()
-    _submit(described, settings, wait=wait, public=public, after=after, dry_run=dry_run)
+    words, after = arguments or [], options.after or ()
+    of_file = ray is None and (not words or is_job_file(words))
+    with nullcontext() if of_file else option_places(options):
+        described = _described(words, ray, options.keys())
+        _submit(described, settings, wait=wait, public=public, after=after, dry_run=dry_run)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,7 @@ def serve(context: Context) -> None:
 
 
 def _connected(lease: int, host: str, port: int) -> socket.socket:
-    """Return a connection to the owner, which has been told whose slot this is."""
+    """Return a connection to the owner, which knows whose slot this is."""
     connection = socket.create_connection((host, port), timeout=_CONNECT_S)
     try:
         connection.settimeout(None)
