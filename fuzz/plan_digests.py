@@ -34,7 +34,7 @@ from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.model import Gpu, Node, RunId
-from headgate.planning.network import FluidNetwork
+from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import PLACES, Policy, make_policy, read_policy
 from headgate.protocol import (
     Command,

@@ -153,10 +153,10 @@ def _random_state(rng: Random) -> State:
     for job in range(6):
         scratch = Scratch(state.freeze())
         table = Timetable(scratch, _never)
-        units = Placing(table, Compact(table))
+        placing = Placing(table, Compact(table))
         for units in waiting_units(state.freeze(), job):
             for unit in units:
-                if units.start(unit, math.inf):
+                if placing.start(unit, math.inf):
                     break
         for start in scratch.starts:
             state.launch(start.task, start.node, start.gpus, attempt=1)
