@@ -4,11 +4,12 @@
     python fuzz/plan_digests.py compare BEFORE AFTER
     python fuzz/plan_digests.py show POLICY CASE
 
-`write` lets storms pass, and simulates the examples and, with `--histories --traces DIR`, recorded
-histories; it writes a line of JSON for each policy and case: digests of the case's input, of all
-steps and memos of its plans, and of their refusals and reservations. Write a file before a change
-and one after it, and compare them. What differs, `show` prints as lines, in both versions of the
-code, for `diff`. A policy is written as for `headgate simulate --policy`.
+`write` lets storms pass, each under some of the policies and their settings, and simulates the
+examples and, with `--histories --traces DIR`, recorded histories. It writes a line of JSON for each
+policy and case: digests of the case's input, of all steps and memos of its plans, and of their
+refusals and reservations. Write a file before a change and one after it, and compare them. What
+differs, `show` prints as lines, in both versions of the code, for `diff`. A policy is written as
+for `headgate simulate --policy`.
 """
 
 from __future__ import annotations
@@ -305,7 +306,7 @@ _MOVING = ("scattered", "scattered", "scattered-links", "plain", "all", "all")
 def storms_of(number: int) -> Iterator[tuple[str, str]]:
     """Yield the policies and the cases of a storm; all policies occur equally often."""
     rng = stream(number, "cases")
-    for text in (*turn(PLAIN, number, 2), *turn(PLACING, number, 2), *turn(OTHERS, number, 2)):
+    for text in (*turn(PLAIN, number, 2), *turn(PLACING, number, 1), *turn(OTHERS, number, 1)):
         weather = rng.choice(_MOVING if "migrate" in text else _USUAL)
         yield text, f"storm-{weather}-{number:06}"
 
@@ -342,7 +343,8 @@ def pass_storm(record: Record, policy: Policy, case: str) -> None:
 
 _NODE_GPUS = 8
 _LINKS = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
-SCENARIOS = ("three-tasks", "links", "flow-paper-constrained", "flow-paper-unconstrained")
+SCENARIOS = ("three-tasks", "links", "flow-paper-constrained")
+LONG_SCENARIOS = ("flow-paper-unconstrained", "flow-paper-users")
 HISTORIES = {"philly": "philly2017_jobs.parquet", "itp": "itp2021_jobs.parquet"}
 
 
@@ -363,18 +365,21 @@ class FirstJobs:
 
 def goldens() -> Iterator[tuple[str, str]]:
     """Yield the policies and the cases of the examples."""
-    for text in (*PLAIN, *MIGRATING):
-        yield from ((text, f"example-{name}") for name in SCENARIOS)
+    for text in NAMES:
         yield from ((text, f"philly-500-{gpus}") for gpus in (32, 64, 128))
-    for text in PLACING:
-        yield text, "example-links"
-    for text in (*MIGRATING, *(text for text in PLACING if base(text) in BACKFILLING)):
-        yield text, "philly-500-nodes-64"
+        yield from ((text, f"example-{name}") for name in SCENARIOS)
+    yield from ((text, "example-links") for text in (*PLACING, *MIGRATING))
+    yield from ((text, "philly-500-nodes-64") for text in MIGRATING)
+    for number, setting in enumerate(SETTINGS):
+        yield f"{BACKFILLING[number % len(BACKFILLING)]},{setting}", "philly-500-nodes-64"
 
 
 def histories(jobs: int) -> Iterator[tuple[str, str]]:
-    """Yield the policies and the cases of recorded histories."""
-    for text in (*PLAIN, *MIGRATING):
+    """Yield the policies and the cases of recorded histories, and of examples that take long."""
+    for text in NAMES:
+        yield from ((text, f"history-{name}-{jobs}") for name in HISTORIES)
+        yield from ((text, f"example-{name}") for name in LONG_SCENARIOS)
+    for text in MIGRATING:
         yield from ((text, f"history-{name}-{jobs}") for name in HISTORIES)
 
 
@@ -459,6 +464,7 @@ def entry(
     text, case = pair
     is_storm = case.startswith("storm-")
     record = Record(explained=is_storm or case.startswith("example-"), show=show)
+    own_world = sim.SimulatedWorld
     policy = made(text)
     try:
         if is_storm:
@@ -469,6 +475,8 @@ def entry(
         record.failed(error)
         why = f"{type(error).__name__}: {error}" if show is None else traceback.format_exc()
         print(f"\n{text}  {case}: {why}", file=sys.stderr)
+    finally:
+        sim.SimulatedWorld = own_world  # type: ignore[misc]
     return record.entry(text, case)
 
 

@@ -40,10 +40,11 @@ _LARGE = Shape(
 def every_part(storm: Storm) -> Storm:
     """Return a storm with further parts, all drawn from streams of their own.
 
-    Its jobs may have time limits, checkpoints, communication or items; its nodes have speeds; the
-    topology and the catalogue of shapes change; users request moves, many of which are infeasible.
+    There are twice as many jobs, which may have time limits, checkpoints, communication or items;
+    nodes have speeds; the topology and the catalogue of shapes change; users request moves, many of
+    which are infeasible.
     """
-    facts = [_changed(storm.seed, fact) for fact in storm.facts]
+    facts = [_changed(storm.seed, each) for fact in storm.facts for each in _twice(fact)]
     submitted = [fact for fact in facts if isinstance(fact, JobSubmitted)]
     joined = [fact.node for fact in facts if isinstance(fact, NodeJoined) and not fact.at]
     late = [
@@ -53,6 +54,25 @@ def every_part(storm: Storm) -> Storm:
         *_drained(stream(storm.seed, "drains of all"), joined),
     ]
     return replace(storm, facts=(*_topologies(storm.seed, len(joined)), *facts, *late))
+
+
+def _twice(fact: Event) -> Iterator[Event]:
+    """Yield an event, and of a submission one more, of a job like it of another user."""
+    yield fact
+    if not isinstance(fact, JobSubmitted):
+        return
+    job, name = fact.job, f"{fact.job.id}b"
+    tasks = tuple(
+        replace(t, reads=tuple(_renamed(shard, job.id, name) for shard in t.reads))
+        for t in job.tasks
+    )
+    other = replace(job, id=name, name=name, user="barbara", tasks=tasks)
+    yield replace(fact, at=fact.at + 2.0, job=other)
+
+
+def _renamed(shard: str, job: str, name: str) -> str:
+    """Return the id of a shard; of a job's result, that of the same result of another job."""
+    return name + shard.removeprefix(job) if shard.startswith(f"{job}/") else shard
 
 
 def _changed(seed: int, fact: Event) -> Event:
@@ -76,11 +96,11 @@ def _job(seed: int, job: Job) -> Job:
 def _lease(rng: Random, job: Job) -> Job:
     """Return a job of slots, which have work for a long time."""
     first = replace(
-        job.tasks[0], reads=(), after=(), output_bytes=0, parts=1, compute_s=rng.uniform(20.0, 90.0)
+        job.tasks[0], reads=(), after=(), output_bytes=0, parts=1, compute_s=rng.uniform(30.0, 90.0)
     )
     return replace(
         job,
-        tasks=(first,) * rng.randint(2, 8),
+        tasks=(first,) * rng.randint(4, 12),
         items=Items(),
         after=(),
         time_limit_s=None,
@@ -153,9 +173,9 @@ def _needs_large(rng: Random, name: str) -> Job:
 
 
 def _moves(rng: Random, submitted: list[JobSubmitted], nodes: list[Node]) -> Iterator[Event]:
-    """Yield requests to move units of jobs: guesses, as it is not known what will run where."""
+    """Yield requests to move units of jobs: guesses, since what will run where is unknown."""
     for fact in submitted:
-        for _ in range(rng.choice((0, 2, 4))):
+        for _ in range(rng.choice((1, 3, 6))):
             job, attempt = fact.job, rng.choice((1, 1, 1, 2))
             unit = range(len(job.tasks)) if job.gang else (rng.randrange(len(job.tasks)),)
             runs = []
