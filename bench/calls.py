@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import headgate
-from headgate.cli.spillover_live import Calls, ExecutorCalls
+from headgate.cli.reproduce.spillover_live import Calls, ExecutorCalls
 from headgate.experiments.spillover.live import increased
-from headgate.live.ray_calls import RayCalls
+from headgate.live.calls.ray_calls import RayCalls
 
 SYNC = 2000
 COMMANDS = 2000

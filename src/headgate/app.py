@@ -33,11 +33,11 @@ def run_controller(state: Path) -> None:
     from headgate.api.app import make_app
     from headgate.api.archived import record_of
     from headgate.api.server import Server, listen
-    from headgate.live.config import load_config, save_config
-    from headgate.live.controller import Controller
-    from headgate.live.head import ensure_head, restart_process, watch_head
-    from headgate.live.private import PRIVATE_UMASK
-    from headgate.live.ray_nodes import connect, local_cluster
+    from headgate.live.base.config import load_config, save_config
+    from headgate.live.base.permissions import PRIVATE_UMASK
+    from headgate.live.cluster.head import ensure_head, restart_process, watch_head
+    from headgate.live.cluster.ray_nodes import connect, local_cluster
+    from headgate.live.controller.controller import Controller
 
     os.umask(PRIVATE_UMASK)  # files of the controller are closed to all other users
     config = load_config(state)

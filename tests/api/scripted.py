@@ -16,8 +16,8 @@ from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
 from headgate.engine import Engine
 from headgate.journal import Archive
-from headgate.live.marker import Marker, look
-from headgate.live.probe import GpuReport, NodeReport
+from headgate.live.node.marker import Marker, look
+from headgate.live.node.node_status import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, RunId, Shard
 from headgate.model.topology import ClusterTopology
 from headgate.planning.moves.requested import requested_move

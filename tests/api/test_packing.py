@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from headgate.api import packing
 from headgate.api.packing import IGNORE_FILE, MOST_BYTES, package_of
 from headgate.base.errors import SpecError
-from headgate.live import unpack
+from headgate.live.run import unpack
 
 
 def write(top: Path, files: dict[str, bytes]) -> Path:

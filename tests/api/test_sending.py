@@ -14,7 +14,7 @@ from headgate.api import packing, sending, sharing
 from headgate.api.client import Client
 from headgate.api.sending import base_of, send_files
 from headgate.base.errors import SpecError
-from headgate.live.marker import MARKER_PREFIX
+from headgate.live.node.marker import MARKER_PREFIX
 from headgate.spec import load_job
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from headgate.protocol import NodeLost
+
 ME = pwd.getpwuid(os.getuid()).pw_name
 
 
@@ -95,3 +97,17 @@ def test_only_administrators_and_known_nodes(up: Any, controller: Any, verb: str
     controller.admins = set()
     denied = up(verb, "n1", "-o", "json")
     assert denied.error["code"] == "forbidden"
+
+
+def test_node_that_is_long_down_is_listed_with_all_alone_and_can_be_drained(
+    up: Any, controller: Any
+) -> None:
+    controller.handle(NodeLost(at=controller.clock, node="n1"))
+    controller.clock += 2 * 3600
+    short = up("nodes")
+    assert "n1" not in short.out
+    assert "1 node has been down for over an hour; see --all" in short.err
+    full = up("nodes", "--all")
+    assert "DOWN" in full.out
+    assert "--all" not in full.err
+    assert up("drain", "n1", "--dry-run").out == "n1 would drain\n"

@@ -21,7 +21,7 @@ from tests.cli.program import ME, VERBS
 from headgate.api.client import Client
 from headgate.api.responses import EscapedJSON
 from headgate.base.errors import Problem, WorldError
-from headgate.cli import cluster, lifecycle
+from headgate.cli.cluster import cluster, lifecycle
 from headgate.model import Dataset, Gpu, Node, Queue, Shard
 from headgate.model.scaling import Scaling, Shape
 from headgate.protocol import (

@@ -19,10 +19,10 @@ import psutil
 import pytest
 
 from headgate.base.errors import SpecError, WorldError
-from headgate.cli import cluster, joining, process
-from headgate.cli.lifecycle import load_queues
-from headgate.live.config import ControllerConfig, load_config, save_config
-from headgate.live.ray_nodes import LocalCluster, alive, start_nodes, stop_nodes
+from headgate.cli.cluster import cluster, joining, process
+from headgate.cli.cluster.lifecycle import load_queues
+from headgate.live.base.config import ControllerConfig, load_config, save_config
+from headgate.live.cluster.ray_nodes import LocalCluster, alive, start_nodes, stop_nodes
 from headgate.model import Gpu, Node, Queue
 
 DEAF = """

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
-from headgate.cli.cluster import placed_by
+from headgate.cli.cluster.cluster import placed_by
 from headgate.ports import make_policy, read_live_policy
 
 

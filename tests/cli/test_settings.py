@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.base.errors import SpecError
-from headgate.cli.settings import Format, Settings, settle
+from headgate.cli.common.settings import Format, Settings, settle
 
 
 class Place:

@@ -21,7 +21,8 @@ from headgate.base.states import (
     tasks_by_word,
 )
 from headgate.base.units import format_compact
-from headgate.cli import demo, tables
+from headgate.cli.common import tables
+from headgate.cli.simulate import demo
 from headgate.protocol import Reason
 from headgate.protocol.node_reasons import Infeasible, NodesDraining
 from headgate.protocol.order_reasons import WaitsForTasks

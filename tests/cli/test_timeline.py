@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from headgate.cli import output, timeline
+from headgate.cli.common import output
+from headgate.cli.jobs import timeline
 from headgate.reports import colours
 
 WIDE = "{name: wide, gang: true, tasks: {run: 'true', count: 4}}"

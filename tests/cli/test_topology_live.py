@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headgate.cli import lifecycle, main
+from headgate.cli import main
+from headgate.cli.cluster import lifecycle
 
 GANG = """\
 num_nodes: 2

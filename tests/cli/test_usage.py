@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.cli import program
 
-from headgate.cli import show
+from headgate.cli.cluster import show
 
 VERBS = {
     "up", "down", "run", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues", "top",

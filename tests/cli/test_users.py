@@ -15,9 +15,9 @@ import pytest
 from tests.live.accounts import OTHER, USER, python_for_all, readable_python, root_only
 
 from headgate.base.errors import SpecError
-from headgate.cli import cluster
-from headgate.cli.settings import settle
-from headgate.live import account
+from headgate.cli.cluster import cluster
+from headgate.cli.common.settings import settle
+from headgate.live.base import account
 
 __all__ = ["readable_python"]
 UP = "from headgate.cli.main import main; main()"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.output import verdict
+from headgate.cli.common.output import verdict
 from headgate.experiments.claims import as_json, judge, numbers_text
 from headgate.experiments.flow.claims import CLAIMS
 from headgate.experiments.flow.tables import Figures, Results, Rounds, Times, job_kinds

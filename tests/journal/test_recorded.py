@@ -18,7 +18,7 @@ from headgate.engine import Engine
 from headgate.engine.engine import Batch
 from headgate.journal import Journal, encode_snapshot
 from headgate.journal.journal import SCHEMA
-from headgate.live.durable import DurableEngine
+from headgate.live.controller.durable import DurableEngine
 from headgate.state import State, check
 from headgate.testing.digest import digest
 

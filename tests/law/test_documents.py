@@ -147,7 +147,7 @@ def test_modules_that_documents_name_exist() -> None:
         "planning.scaling.scaler",
         "state.State.add_job",
         "machine.apply",
-        "live.ordering.py",
+        "live.cluster.ordering.py",
         "live.",
     ],
 )

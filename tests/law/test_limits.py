@@ -23,7 +23,7 @@ SKIPS_ALLOWED: dict[str, tuple[int, str]] = {
     "tests/live/accounts.py": (3, "other users need root and a Python that they can read"),
     "tests/live/test_bandwidth_live.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_closed_partition_live.py": (2, "needs root, Open MPI and mpi4py"),
-    "tests/live/test_probe.py": (1, "no C compiler to build the fake driver with"),
+    "tests/live/test_node_status.py": (1, "no C compiler to build the fake driver with"),
     "tests/live/test_ray_bed.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_reproduce_live.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_store.py": (1, "a full disk is a mount, which not every machine allows"),

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import headgate
-from headgate.live import account
-from headgate.live.packet_filter import Shield, remove_shield, set_shield
-from headgate.live.ray_ports import PortBlock
+from headgate.live.base import account
+from headgate.live.cluster.packet_filter import Shield, remove_shield, set_shield
+from headgate.live.cluster.ray_ports import PortBlock
 
 USER, OTHER = "daemon", "nobody"
 

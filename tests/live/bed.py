@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.experiments import bed
 from headgate.experiments.bed import HAS_NETWORK, remove_leftovers
-from headgate.live.ray_nodes import kill_node, start_node
+from headgate.live.cluster.ray_nodes import kill_node, start_node
 
 __all__ = ["HAS_NETWORK", "Bed", "remove_leftovers"]
 

@@ -12,17 +12,24 @@ from typing import Any
 
 import pytest
 
-from headgate.live import flight
-from headgate.live.agent import AgentReport, start_agent
-from headgate.live.masters import end_account, start_master
-from headgate.live.ray_nodes import Member, connect, local_cluster, members, start_nodes, stop_nodes
-from headgate.live.records import (
+from headgate.live.actors.agent import AgentReport, start_agent
+from headgate.live.actors.masters import end_account, start_master
+from headgate.live.base.records import (
     LaunchRecord,
     OutcomeKind,
     OutcomeRecord,
     StopRecord,
     launch_record,
 )
+from headgate.live.cluster.ray_nodes import (
+    Member,
+    connect,
+    local_cluster,
+    members,
+    start_nodes,
+    stop_nodes,
+)
+from headgate.live.node import flight
 from headgate.model import (
     Demand,
     Gpu,

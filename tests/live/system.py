@@ -29,11 +29,11 @@ from tests.live.bed import Bed
 from headgate.api.address import socket_path
 from headgate.api.client import Client
 from headgate.base.errors import WorldError
-from headgate.live.config import ControllerConfig, save_config
-from headgate.live.executor import shards_directory
-from headgate.live.ray_nodes import LocalCluster, kill_node, local_cluster, start_node
-from headgate.live.split import split_files
-from headgate.live.store import ShardStore
+from headgate.live.actors.executor import shards_directory
+from headgate.live.base.config import ControllerConfig, save_config
+from headgate.live.cluster.ray_nodes import LocalCluster, kill_node, local_cluster, start_node
+from headgate.live.node.split import split_files
+from headgate.live.node.store import ShardStore
 from headgate.model import Gpu, Node
 
 GPU_MEMORY_BYTES = 4 << 30

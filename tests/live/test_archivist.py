@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from tests.live.test_results import Bench
 
-from headgate.live import archivist
-from headgate.live.link import ReachableNodes
-from headgate.live.membership import Membership
-from headgate.live.outputs import Outputs
-from headgate.live.sweep import leftovers, unknown_jobs
+from headgate.live.actors.master_client import ReachableNodes
+from headgate.live.data import archivist
+from headgate.live.data.outputs import Outputs
+from headgate.live.membership.membership import Membership
+from headgate.live.membership.sweep import leftovers, unknown_jobs
 from headgate.machine import archiving
 from headgate.protocol import JobsArchived
 from headgate.state import check
@@ -180,7 +180,7 @@ def test_results_that_cannot_be_removed_have_not_expired_and_hold_up_no_others(
         calls.append(job)
         raise OSError("read-only")
 
-    monkeypatch.setattr("headgate.live.expiry.remove_shared", refused)
+    monkeypatch.setattr("headgate.live.data.expiry.remove_shared", refused)
     bench.at += 100.0
     for _ in range(3):
         bench.expire()

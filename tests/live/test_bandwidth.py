@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.live.bandwidth import TOLERANCE, Estimate
+from headgate.live.membership.bandwidth import TOLERANCE, Estimate
 
 _WILD = st.floats(1e-3, 1e15)
 _NOISE = st.floats(0.95, 1.05)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from headgate.base.errors import WorldError
-from headgate.live import flight
-from headgate.live.flight import ShardServer, time_transfer
-from headgate.live.store import PIECE_BYTES, ShardStore, time_disk
+from headgate.live.node import flight
+from headgate.live.node.flight import ShardServer, time_transfer
+from headgate.live.node.store import PIECE_BYTES, ShardStore, time_disk
 
 HOST = "127.0.0.1"
 PIECES = 4

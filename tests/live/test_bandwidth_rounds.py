@@ -11,9 +11,14 @@ import pytest
 from tests.live.conftest import Method
 
 from headgate.engine import Engine
-from headgate.live.link import ReachableNodes
-from headgate.live.prober import Prober, one_node, pair_across, pair_in_rack
-from headgate.live.ray_nodes import Member
+from headgate.live.actors.master_client import ReachableNodes
+from headgate.live.cluster.ray_nodes import Member
+from headgate.live.membership.bandwidth_probe import (
+    BandwidthProbe,
+    one_node,
+    pair_across,
+    pair_in_rack,
+)
 from headgate.model import Bandwidth
 from headgate.protocol import BandwidthMeasured, Event
 
@@ -62,7 +67,7 @@ class _World:
                     name=name, ray_id=name, rack=f"r{rack}", address=name, gpus=1, cpus=1,
                     gpu_memory_bytes=None,
                 )  # fmt: skip
-        self.prober = Prober(
+        self.probe = BandwidthProbe(
             agents=self.agents,
             reachable=self.reachable,
             post=self._post,
@@ -89,7 +94,7 @@ class _World:
     def rounds(self, count: int) -> None:
         for _ in range(count):
             self.at += 10.0
-            asyncio.run(self.prober.probe_round())
+            asyncio.run(self.probe.probe_round())
 
 
 def _bandwidth(disk: float, rack: float, cluster: float) -> Bandwidth:
@@ -172,16 +177,16 @@ def test_lost_node_ends_its_probe_and_the_round_continues() -> None:
 
     async def lose() -> None:
         world.at += 10.0
-        going = asyncio.create_task(world.prober.probe_round())
+        going = asyncio.create_task(world.probe.probe_round())
         # two probes within racks have ended; none across racks ends
         for count, party in ((3, 0), (4, 1)):
             await world.asks(count)
             (other, *_) = sorted(set(world.agents) - set(world.asked[-1]))
-            world.prober.node_lost(other)
+            world.probe.node_lost(other)
             for _ in range(10):
                 await asyncio.sleep(0)
             assert len(world.asked) == count
-            world.prober.node_lost(world.asked[-1][party])
+            world.probe.node_lost(world.asked[-1][party])
         await going
 
     asyncio.run(asyncio.wait_for(lose(), 30))
@@ -192,11 +197,11 @@ def test_rounds_are_made_on_demand_and_end_when_cancelled() -> None:
     world = _World(2, 2)
 
     async def demand() -> None:
-        prober = world.prober
-        prober._period_s = 0
-        running = asyncio.create_task(prober.run())
+        probe = world.probe
+        probe._period_s = 0
+        running = asyncio.create_task(probe.run())
         for count in (1, 2):
-            prober.request_round()
+            probe.request_round()
             await world.asks(6 * count)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

@@ -13,7 +13,7 @@ import pytest
 from tests.live.bed import HAS_NETWORK
 
 from headgate.base.errors import WorldError
-from headgate.cli.closed_partition_live import compare, need_mpi
+from headgate.cli.reproduce.closed_partition_live import compare, need_mpi
 from headgate.experiments.closed_partition import live
 from headgate.experiments.closed_partition.runs import CLOSED, SEQUENTIAL
 from headgate.model import Pattern

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headgate.live import control_groups
-from headgate.live.control_groups import NODE_KINDS, ControlGroup, identity, sweep
+from headgate.live.base import control_groups
+from headgate.live.base.control_groups import NODE_KINDS, ControlGroup, identity, sweep
 
 FAMILY = f"headgate-test{os.getpid()}"
 _ENDED = 2**22 + 7  # more than any process id

@@ -10,7 +10,7 @@ from tests.live.test_submission import JOB, ME, OTHER, running
 
 from headgate.api.archived import record_of
 from headgate.base.errors import SpecError
-from headgate.live.controller import Controller
+from headgate.live.controller.controller import Controller
 from headgate.model import Gpu, Job, Node, RunId
 from headgate.protocol import Admitted, JobsArchived, NodeJoined, PlanAdmitted, TaskFinished
 from headgate.state import JobState

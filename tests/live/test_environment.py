@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.live.conftest import command, launch_of
 
-from headgate.live.environment import environment_of
-from headgate.live.executor import Executor
-from headgate.live.records import GangRecord, OutcomeKind, Rendezvous
-from headgate.live.run_logs import log_path
+from headgate.live.actors.executor import Executor
+from headgate.live.base.records import GangRecord, OutcomeKind, Rendezvous
+from headgate.live.node.run_logs import log_path
+from headgate.live.run.environment import environment_of
 from headgate.model import Demand, RunId
 
 SHARE, GPU_BYTES = "HEADGATE_GPU_SHARE", "HEADGATE_GPU_MEMORY_BYTES"

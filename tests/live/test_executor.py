@@ -17,10 +17,10 @@ import pytest
 from tests.live.conftest import ME, command, launch_of
 from tests.live.notice import IGNORES, SAVES, program, seen
 
-from headgate.live.executor import Executor
-from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
-from headgate.live.run_files import content_of, written_by
-from headgate.live.scratch import make_scratch, remove_scratch
+from headgate.live.actors.executor import Executor
+from headgate.live.base.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.node.run_files import content_of, written_by
+from headgate.live.node.scratch import make_scratch, remove_scratch
 from headgate.model import ProgramType, RunId, Stage, TaskProgram
 from headgate.protocol import FailureKind
 

@@ -17,9 +17,9 @@ import pytest
 from pyarrow import flight
 
 from headgate.base.errors import WorldError
-from headgate.live import flight as shards
-from headgate.live.flight import ShardServer
-from headgate.live.store import ShardStore
+from headgate.live.node import flight as shards
+from headgate.live.node.flight import ShardServer
+from headgate.live.node.store import ShardStore
 from headgate.model import Locality, Read, Shard
 
 HOST = "127.0.0.1"
@@ -181,8 +181,8 @@ def test_no_proxy_stands_between_nodes(
 SERVE = """
 import sys
 from pathlib import Path
-from headgate.live.flight import ShardServer
-from headgate.live.store import ShardStore
+from headgate.live.node.flight import ShardServer
+from headgate.live.node.store import ShardStore
 store = ShardStore(Path(sys.argv[1]))
 store.put("a", (bytes(1 << 20) for _ in range(64)))
 print(ShardServer(store, "127.0.0.1", token="the cluster's token").port, flush=True)
@@ -316,7 +316,7 @@ def test_source_that_returns_in_time_is_used(
         if not servers:
             servers.append(ShardServer(store, HOST, port, token=TOKEN))
 
-    monkeypatch.setattr("headgate.live.flight.time.sleep", comes_back)
+    monkeypatch.setattr("headgate.live.node.flight.time.sleep", comes_back)
     try:
         got = fetch_best(reading("a", "n1"), {"n1": (HOST, port)}, None, tmp_path / "copy")
         assert got.path.read_bytes() == b"data"
@@ -327,8 +327,8 @@ def test_source_that_returns_in_time_is_used(
 
 def test_pauses_grow_until_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("headgate.live.flight.time.sleep", pauses.append)
-    monkeypatch.setattr("headgate.live.flight.time.monotonic", lambda: sum(pauses))
+    monkeypatch.setattr("headgate.live.node.flight.time.sleep", pauses.append)
+    monkeypatch.setattr("headgate.live.node.flight.time.monotonic", lambda: sum(pauses))
     with pytest.raises(WorldError, match="cannot read shard 'a'"):
         fetch_best(
             reading("a", "n1"),
@@ -438,8 +438,8 @@ def test_full_local_disk_is_not_retried(
 SERVES = """
 import signal, sys, threading, time
 from pathlib import Path
-from headgate.live.flight import ShardServer
-from headgate.live.store import ShardStore
+from headgate.live.node.flight import ShardServer
+from headgate.live.node.store import ShardStore
 ending = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: ending.set())
 server = ShardServer(ShardStore(Path(sys.argv[1])), "127.0.0.1", token="")

@@ -15,9 +15,9 @@ from types import SimpleNamespace
 import pytest
 
 from headgate.base.errors import WorldError
-from headgate.live import head
-from headgate.live.node_supervisor import STARTS
-from headgate.live.ray_nodes import HEAD, LocalCluster, Seat, local_cluster
+from headgate.live.cluster import head
+from headgate.live.cluster.node_supervisor import STARTS
+from headgate.live.cluster.ray_nodes import HEAD, LocalCluster, Seat, local_cluster
 
 NO_PROCESS = 2**22 + 1  # above the greatest process id
 HOST = "127.0.0.1"

@@ -20,9 +20,9 @@ import psutil
 import pytest
 from tests.live.conftest import command
 
-from headgate.live.executor import Executor
-from headgate.live.records import GangRecord, LaunchRecord, OutcomeKind, OutcomeRecord
-from headgate.live.run_logs import log_path
+from headgate.live.actors.executor import Executor
+from headgate.live.base.records import GangRecord, LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.node.run_logs import log_path
 from headgate.model import Demand, Launch, RunId
 from headgate.protocol import FailureKind
 
@@ -212,7 +212,7 @@ def test_daemons_end_with_the_run_however_it_ends(play: Any, tmp_path: Path, how
                 await executor.stop([RunId("j", rank, 1)])
         else:  # the first member's worker, whose hub ends with it
             guard = psutil.Process(daemons[0]).parents()[0]
-            (hub,) = [p for p in guard.children() if "headgate.live.worker" in p.cmdline()]
+            (hub,) = [p for p in guard.children() if "headgate.live.run.worker" in p.cmdline()]
             hub.send_signal(signal.SIGKILL)
             await gang.executors[0].outcome(RunId("j", 0, 1))
             for rank in (1, 2):  # as the engine does with the rest of a gang

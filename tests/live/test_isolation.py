@@ -19,14 +19,14 @@ import pytest
 from tests.live.accounts import OTHER, USER, readable_python, root_only
 
 from headgate.base.errors import WorldError
-from headgate.live import account
-from headgate.live import shared as shared_module
-from headgate.live.executor import Executor, shards_directory, token_path
-from headgate.live.private import remove_tree, write_private
-from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
-from headgate.live.run_logs import log_path
-from headgate.live.shared import copy_shared, find_shared, keep_shared, remove_shared
-from headgate.live.store import ShardStore
+from headgate.live.actors.executor import Executor, shards_directory, token_path
+from headgate.live.base import account
+from headgate.live.base.permissions import remove_tree, write_private
+from headgate.live.base.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.node import shared as shared_module
+from headgate.live.node.run_logs import log_path
+from headgate.live.node.shared import copy_shared, find_shared, keep_shared, remove_shared
+from headgate.live.node.store import ShardStore
 from headgate.model import (
     Demand,
     Locality,

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from headgate.live.item_server import Ended, ItemServer
-from headgate.live.item_worker import LENGTH, MOST_BYTES, TOKEN, pickled
+from headgate.live.calls.item_server import Ended, ItemServer
+from headgate.live.calls.item_worker import LENGTH, MOST_BYTES, TOKEN, pickled
 from headgate.planning.calls.dispatch import Dispatcher
 
 SECRET = "the token of this lease"
@@ -26,7 +26,7 @@ SLOT = """
 import json, sys
 from pathlib import Path
 from types import SimpleNamespace
-from headgate.live.item_worker import serve
+from headgate.live.calls.item_worker import serve
 params, output = json.loads(sys.argv[1]), Path(sys.argv[2])
 serve(SimpleNamespace(params=params, output=output))
 """
@@ -236,6 +236,23 @@ def test_slot_ends_when_its_owner_is_gone(owner: Owner) -> None:
     owner.loop.run_until_complete(owner.server.close())
     late = owner.slot()
     owner.until(lambda: connected.poll() == 0 and late.poll() == 0)
+
+
+def test_slot_that_says_hello_while_its_owner_ends_is_ended(owner: Owner) -> None:
+    async def end() -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", owner.port)
+        await asyncio.sleep(0.1)  # it is accepted
+        closing = asyncio.create_task(owner.server.close())
+        await asyncio.sleep(0)
+        for message in (SECRET.encode(), pickle.dumps((0, "n0"))):
+            writer.write(LENGTH.pack(len(message)) + message)
+        rest = await asyncio.wait_for(reader.read(), 20)
+        writer.close()
+        await asyncio.wait_for(closing, 20)
+        return rest
+
+    assert owner.loop.run_until_complete(end()) == b""
+    assert owner.dispatcher.slots == 0
 
 
 @pytest.mark.parametrize("secret", ["", "another token of any size", SECRET[:-1] + "x"])

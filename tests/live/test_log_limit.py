@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.live.conftest import command, launch_of
 
-from headgate.live import log_limit
-from headgate.live.executor import Executor
-from headgate.live.log_limit import read_from, trim
-from headgate.live.records import OutcomeKind
-from headgate.live.run_logs import log_path
+from headgate.live.actors.executor import Executor
+from headgate.live.base import log_limit
+from headgate.live.base.log_limit import read_from, trim
+from headgate.live.base.records import OutcomeKind
+from headgate.live.node.run_logs import log_path
 from headgate.model import RunId
 
 LIMIT = 1 << 20

@@ -11,9 +11,9 @@ import pytest
 from tests.live.conftest import ME
 
 from headgate.base.errors import SpecError
-from headgate.live import marker as module
-from headgate.live.directories import representatives, verdict
-from headgate.live.marker import MARKER_PREFIX, Marker, Seen, look, mounts_here
+from headgate.live.controller.directories import representatives, verdict
+from headgate.live.node import marker as module
+from headgate.live.node.marker import MARKER_PREFIX, Marker, Seen, look, mounts_here
 
 NAME, CONTENT = MARKER_PREFIX + "0a" * 16, "1b" * 32
 

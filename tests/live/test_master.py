@@ -12,11 +12,11 @@ import pytest
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayTaskError
 from tests.live.conftest import Method, command, launch_of
 
-from headgate.live import master as master_module
-from headgate.live import masters as masters_module
-from headgate.live.master import Master
-from headgate.live.masters import end_account
-from headgate.live.records import (
+from headgate.live.actors import master as master_module
+from headgate.live.actors import masters as masters_module
+from headgate.live.actors.master import Master
+from headgate.live.actors.masters import end_account
+from headgate.live.base.records import (
     GangRecord,
     LaunchRecord,
     OutcomeKind,

@@ -15,11 +15,11 @@ from tests.live.test_system_parts import _engine, _report
 from headgate.base.errors import WorldError
 from headgate.engine import Engine
 from headgate.journal import Archive
-from headgate.live import membership as membership_module
-from headgate.live.agent import AgentReport
-from headgate.live.link import ReachableNodes
-from headgate.live.membership import Membership
-from headgate.live.ray_nodes import Member
+from headgate.live.actors.agent import AgentReport
+from headgate.live.actors.master_client import ReachableNodes
+from headgate.live.cluster.ray_nodes import Member
+from headgate.live.membership import membership as membership_module
+from headgate.live.membership.membership import Membership
 from headgate.protocol import Event, NodeJoined, NodeLost, NodeReported, ReplicaAdded
 
 
@@ -92,7 +92,7 @@ def test_loss_of_a_node_is_detected_while_the_agent_of_another_does_not_respond(
     bed: _Bed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(membership_module, "_LOOK_S", 0.01)
-    monkeypatch.setattr(bed.membership._prober, "run", asyncio.Event().wait)
+    monkeypatch.setattr(bed.membership._bandwidth_probe, "run", asyncio.Event().wait)
     hangs = False
 
     async def report() -> AgentReport:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.live.node_supervisor import STARTS, NodeSupervisor
-from headgate.live.ray_nodes import LocalCluster, Seat
+from headgate.live.cluster.node_supervisor import STARTS, NodeSupervisor
+from headgate.live.cluster.ray_nodes import LocalCluster, Seat
 from headgate.model import Gpu, Node
 
 NODES = tuple(Node(id=f"n{number}", rack="r0", gpus=(Gpu(memory_bytes=1),)) for number in range(3))

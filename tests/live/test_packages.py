@@ -12,10 +12,10 @@ import pytest
 from tests.live.test_submission import ME, OTHER, controller, running
 
 from headgate.base.errors import SpecError
-from headgate.live import link
-from headgate.live import packages as module
-from headgate.live.controller import Controller
-from headgate.live.packages import package_shard
+from headgate.live.actors import master_client
+from headgate.live.controller.controller import Controller
+from headgate.live.node import packages as module
+from headgate.live.node.packages import package_shard
 from headgate.model import Gpu, Node, RunEnvironment
 from headgate.protocol import NodeJoined
 
@@ -29,7 +29,7 @@ def no_master(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: Any) -> None:
         raise ValueError("there is no Ray")
 
-    monkeypatch.setattr(link, "start_master", start)
+    monkeypatch.setattr(master_client, "start_master", start)
 
 
 def sent(controller: Controller, content: bytes, user: str = ME) -> str:

@@ -15,16 +15,16 @@ import pytest
 from tests.live.accounts import OTHER, USER, needs_filter
 
 from headgate.base.errors import WorldError
-from headgate.live import ray_ports
-from headgate.live.packet_filter import (
+from headgate.live.cluster import ray_ports
+from headgate.live.cluster.packet_filter import (
     Shield,
     lets_others_in,
     remove_shield,
     remove_shields_of_the_dead,
     set_shield,
 )
-from headgate.live.ray_nodes import HEAD, LocalCluster, Seat, why_open
-from headgate.live.ray_ports import PortBlock, claimed_ports
+from headgate.live.cluster.ray_nodes import HEAD, LocalCluster, Seat, why_open
+from headgate.live.cluster.ray_ports import PortBlock, claimed_ports
 
 UID = pwd.getpwnam(USER).pw_uid
 TRY = """
@@ -216,7 +216,8 @@ class TestShield:
 
     def test_account_without_rights_is_given_the_reason(self) -> None:
         code = (
-            "from headgate.live.packet_filter import *; from headgate.live.ray_ports import *\n"
+            "from headgate.live.cluster.packet_filter import *\n"
+            "from headgate.live.cluster.ray_ports import *\n"
             "import os; os.setuid(65534)\n"
             "print(set_shield(Shield(ports=[PortBlock(first=1, last=2)], owner=os.getpid())))"
         )

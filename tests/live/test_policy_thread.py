@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from headgate.engine import Engine
-from headgate.live.policy_thread import MOST_HANGS, PolicyThread
+from headgate.live.controller.policy_thread import MOST_HANGS, PolicyThread
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.policies.fifo import FirstInFirstOut
 from headgate.ports import Policy
@@ -250,7 +250,7 @@ def test_a_journal_in_which_fifo_stands_in_is_replayed_without_any_policy(bed: _
 HUNG = """
 import threading
 from headgate.engine import Engine
-from headgate.live.policy_thread import PolicyThread
+from headgate.live.controller.policy_thread import PolicyThread
 from headgate.protocol import Decide
 
 class Hung:

@@ -12,7 +12,7 @@ import pytest
 from tests.live.bed import HAS_NETWORK, Bed, remove_leftovers
 from tests.live.conftest import until
 
-from headgate.live.ray_nodes import local_cluster
+from headgate.live.cluster.ray_nodes import local_cluster
 
 pytestmark = [
     pytest.mark.live,
@@ -35,8 +35,8 @@ print('ANSWER', json.dumps(rates))
 DRIVER = """
 import json, sys
 from pathlib import Path
-from headgate.live.agent import start_agent
-from headgate.live.ray_nodes import connect, local_cluster, members
+from headgate.live.actors.agent import start_agent
+from headgate.live.cluster.ray_nodes import connect, local_cluster, members
 state = Path(sys.argv[1])
 cluster = local_cluster(state)
 connect(cluster.address, token=cluster.token)

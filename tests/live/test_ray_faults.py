@@ -13,12 +13,19 @@ import psutil
 import pytest
 from tests.live.conftest import NODES, Lab, LabJob, until
 
-from headgate.live.executor import shards_directory
-from headgate.live.masters import end_account, start_master
-from headgate.live.names import executor_name
-from headgate.live.ray_nodes import NAMESPACE, alive, kill_node, local_cluster, members, start_node
-from headgate.live.records import OutcomeKind
-from headgate.live.store import ShardStore
+from headgate.live.actors.executor import shards_directory
+from headgate.live.actors.masters import end_account, start_master
+from headgate.live.base.records import OutcomeKind
+from headgate.live.cluster.names import executor_name
+from headgate.live.cluster.ray_nodes import (
+    NAMESPACE,
+    alive,
+    kill_node,
+    local_cluster,
+    members,
+    start_node,
+)
+from headgate.live.node.store import ShardStore
 from headgate.model import RunId
 from headgate.protocol import FailureKind
 
@@ -114,9 +121,9 @@ def test_runs_continue_while_their_driver_is_dead(lab: Lab, tmp_path: Path) -> N
 DRIVER = """
 import os, pwd, signal, sys
 from pathlib import Path
-from headgate.live.masters import start_master
-from headgate.live.ray_nodes import connect, local_cluster, members
-from headgate.live.records import launch_record
+from headgate.live.actors.masters import start_master
+from headgate.live.cluster.ray_nodes import connect, local_cluster, members
+from headgate.live.base.records import launch_record
 from headgate.model import Demand, ProgramType, RunId, Stage, TaskProgram
 from headgate.protocol import LaunchTask
 

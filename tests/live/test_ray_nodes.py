@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from headgate.base.errors import WorldError
-from headgate.live.ray_nodes import (
+from headgate.live.cluster.ray_nodes import (
     HEAD,
     LocalCluster,
     alive,

@@ -19,7 +19,7 @@ from tests.live.accounts import OTHER, USER, needs_filter, python_for_all
 from tests.live.conftest import until
 from tests.live.grpc_call import ANSWERED, LOST, REFUSED, call, calls
 
-from headgate.live.ray_nodes import (
+from headgate.live.cluster.ray_nodes import (
     HEAD,
     LocalCluster,
     alive,

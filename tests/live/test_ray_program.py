@@ -15,9 +15,9 @@ import pytest
 from tests.live.test_submission import running
 
 from headgate.base.errors import SpecError
-from headgate.live.controller import Controller
-from headgate.live.ray_program import Offer, command, ray_nodes
-from headgate.live.ray_start import look_often
+from headgate.live.controller.controller import Controller
+from headgate.live.run.ray_program import Offer, command, ray_nodes
+from headgate.live.run.ray_start import look_often
 
 GIB = 1 << 30
 ME = pwd.getpwuid(os.geteuid()).pw_name

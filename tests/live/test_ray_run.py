@@ -13,10 +13,10 @@ from tests.live.accounts import USER, needs_filter
 from tests.live.conftest import launch_of
 
 from headgate.base.errors import WorldError
-from headgate.live import ray_ports
-from headgate.live.ray_ports import claimed_ports
-from headgate.live.ray_run import ray_place
-from headgate.live.records import GangRecord, LaunchRecord, Rendezvous
+from headgate.live.base.records import GangRecord, LaunchRecord, Rendezvous
+from headgate.live.cluster import ray_ports
+from headgate.live.cluster.ray_ports import claimed_ports
+from headgate.live.run.ray_run import ray_place
 from headgate.model import RayProgram, RunId
 
 UID = pwd.getpwnam(USER).pw_uid

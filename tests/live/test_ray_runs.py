@@ -14,8 +14,8 @@ import psutil
 import pytest
 from tests.live.conftest import Lab, LabJob, until
 
-from headgate.live.masters import accounts_with_actors, end_account
-from headgate.live.records import OutcomeKind
+from headgate.live.actors.masters import accounts_with_actors, end_account
+from headgate.live.base.records import OutcomeKind
 from headgate.model import Locality, Read, RunId, Shard
 from headgate.protocol import FailureKind
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import ray
 
-from headgate.live import ray_shared
+from headgate.live.run import ray_shared
 
 
 def test_program_with_another_ray_than_the_cluster_is_rejected(tmp_path: Path) -> None:

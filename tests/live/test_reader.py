@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from headgate.base.errors import HeadgateError, SpecError
-from headgate.live.reader import JobReader
+from headgate.live.controller.reader import JobReader
 
 JOB = "{name: work, run: 'true'}"
 ME, OTHER = "me", "other"
@@ -36,7 +36,7 @@ def reader() -> Iterator[JobReader]:
 def test_file_that_takes_too_long_is_rejected_and_the_next_one_is_read(
     reader: JobReader, monkeypatch: pytest.MonkeyPatch, small_characters: int
 ) -> None:
-    monkeypatch.setattr("headgate.live.reader._SMALL_CHARACTERS", small_characters)
+    monkeypatch.setattr("headgate.live.controller.reader._SMALL_CHARACTERS", small_characters)
     slow = "run: x\npriority: [" + "[1], " * 800_000 + "]\n"
     assert code_of(lambda: reader.read(slow, user=ME)) == "too_large"
     assert reader.read(JOB, user=ME).name == "work"
@@ -71,7 +71,7 @@ def test_users_take_turns_in_reading(reader: JobReader, monkeypatch: pytest.Monk
         assert opened.acquire(timeout=60)
         return SpecError("read")
 
-    monkeypatch.setattr("headgate.live.reader._SMALL_CHARACTERS", 0)
+    monkeypatch.setattr("headgate.live.controller.reader._SMALL_CHARACTERS", 0)
     monkeypatch.setattr(reader, "_read_large", read)
     with ThreadPoolExecutor(8) as threads:
         calls = []
@@ -109,7 +109,7 @@ def test_problems_are_returned_with_their_positions(reader: JobReader) -> None:
 
 def test_reading_processes_end_with_the_process_that_started_them() -> None:
     program = (
-        "import os\nfrom headgate.live.reader import JobReader\n"
+        "import os\nfrom headgate.live.controller.reader import JobReader\n"
         f"reader = JobReader()\nreader.read({JOB!r}, user='x')\n"
         "print(reader._kept._process.pid, flush=True)\nos.kill(os.getpid(), 9)"
     )

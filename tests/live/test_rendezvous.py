@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headgate.base.errors import WorldError
-from headgate.live import rendezvous
-from headgate.live.rendezvous import RendezvousMaker
+from headgate.live.run import rendezvous
+from headgate.live.run.rendezvous import RendezvousMaker
 
 
 @pytest.fixture

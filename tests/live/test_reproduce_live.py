@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.live.bed import HAS_NETWORK
 
-from headgate.cli.reproduce_live import compare, show
+from headgate.cli.reproduce.flow_live import compare, show
 from headgate.experiments.flow.live import make_jobs
 from headgate.experiments.flow.live_checks import judge
 from headgate.workloads.occurrence import count

@@ -19,15 +19,15 @@ from headgate.api.archived import record_of
 from headgate.base.errors import WorldError
 from headgate.engine import Engine
 from headgate.journal import Archive
-from headgate.live.agent import NodeAgent
-from headgate.live.archivist import Archivist
-from headgate.live.expiry import Expiry
-from headgate.live.link import ReachableNodes
-from headgate.live.ray_nodes import Member
-from headgate.live.replication import Replicator
-from headgate.live.shared import find_shared
-from headgate.live.split import NodeSpace, choose_further
-from headgate.live.sweep import leftovers
+from headgate.live.actors.agent import NodeAgent
+from headgate.live.actors.master_client import ReachableNodes
+from headgate.live.cluster.ray_nodes import Member
+from headgate.live.data.archivist import Archivist
+from headgate.live.data.expiry import Expiry
+from headgate.live.data.replication import Replicator
+from headgate.live.membership.sweep import leftovers
+from headgate.live.node.shared import find_shared
+from headgate.live.node.split import NodeSpace, choose_further
 from headgate.model import (
     Dataset,
     Gpu,
@@ -427,7 +427,7 @@ def test_shared_result_is_checked_again_after_its_file_system_did_not_respond(
             raise WorldError("it does not respond", code="unreachable")
         return find_shared(*arguments, **options)
 
-    monkeypatch.setattr("headgate.live.replication.find_shared", stalled_once)
+    monkeypatch.setattr("headgate.live.data.replication.find_shared", stalled_once)
     bench.replicate()
     assert len(calls) == 2
     assert bench.engine.state.tasks.state[0] == TaskState.WAITING, "it is computed again"

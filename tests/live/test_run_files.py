@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.live import run_files
-from headgate.live.run_files import RunFiles, content_of, forget_earlier, manifest_of
+from headgate.live.node import run_files
+from headgate.live.node.run_files import RunFiles, content_of, forget_earlier, manifest_of
 from headgate.model import KEEP_ALL, KeepFiles
 from headgate.protocol import KeptFiles
 
@@ -228,7 +228,7 @@ def test_file_that_changes_while_it_is_read_is_left_and_named(
             file.write("more")
         return read(descriptor, count)
 
-    monkeypatch.setattr("headgate.live.run_files.os.read", read_while_it_grows)
+    monkeypatch.setattr("headgate.live.node.run_files.os.read", read_while_it_grows)
     found = kept(work, place)
     assert found is not None
     assert (found.files, found.left) == (0, 1)

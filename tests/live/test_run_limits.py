@@ -22,12 +22,13 @@ import pytest
 from tests.live.accounts import OTHER, USER, readable_python, root_only
 from tests.live.conftest import command, launch_of
 
-from headgate.live import account, process, run_limits
-from headgate.live.control_groups import ControlGroup
-from headgate.live.executor import Executor
-from headgate.live.records import GangRecord, LaunchRecord, OutcomeKind, OutcomeRecord
-from headgate.live.run_limits import RunLimits, account_processes, limits_of, machine_processes
-from headgate.live.run_logs import log_path
+from headgate.live.actors.executor import Executor
+from headgate.live.base import account
+from headgate.live.base.control_groups import ControlGroup
+from headgate.live.base.records import GangRecord, LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.node.run_logs import log_path
+from headgate.live.run import process, run_limits
+from headgate.live.run.run_limits import RunLimits, account_processes, limits_of, machine_processes
 from headgate.model import Demand, ProgramType, RayProgram, RunId, Stage
 
 pytestmark = root_only
@@ -319,9 +320,9 @@ def test_run_whose_guard_was_killed_leaves_no_process_and_no_group(run: Any, pla
 DIES = """
 import asyncio, os, sys
 from pathlib import Path
-from headgate.live.account import account_for
-from headgate.live.process import WorkerProcess
-from headgate.live.run_limits import RunLimits
+from headgate.live.base.account import account_for
+from headgate.live.run.process import WorkerProcess
+from headgate.live.run.run_limits import RunLimits
 
 async def main():
     limits = RunLimits(root=Path(sys.argv[1]), name="run", processes=100)

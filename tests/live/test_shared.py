@@ -12,7 +12,7 @@ from tests.live.conftest import ME
 from tests.live.test_results import Bench, bench
 
 from headgate.base.errors import WorldError
-from headgate.live.shared import find_shared, keep_shared, remove_shared
+from headgate.live.node.shared import find_shared, keep_shared, remove_shared
 from headgate.model import Shard
 from headgate.state import TaskState
 
@@ -110,7 +110,7 @@ def test_check_of_a_path_that_does_not_respond_delays_no_check_for_another_user(
             assert responds.wait(60)
         return None
 
-    monkeypatch.setattr("headgate.live.replication.find_shared", find)
+    monkeypatch.setattr("headgate.live.data.replication.find_shared", find)
     bench.lose("n0")
 
     async def look() -> None:

@@ -11,7 +11,7 @@ from tests.live.accounts import OTHER, USER, readable_python, root_only
 from tests.live.test_isolation import OTHER_UID, UID, Node, failed, finished, node
 from tests.live.test_marker import CONTENT, NAME, seen
 
-from headgate.live.marker import Seen
+from headgate.live.node.marker import Seen
 
 pytestmark = root_only
 __all__ = ["node", "readable_python"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headgate.cli.spillover_live import report
+from headgate.cli.reproduce.spillover_live import report
 from headgate.experiments.spillover.live import RAY, SIDES, LiveNode, LiveOptions
 
 pytestmark = pytest.mark.live

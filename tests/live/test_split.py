@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError, WorldError
-from headgate.live import split
-from headgate.live.split import NodeSpace, choose_nodes, split_files
+from headgate.live.node import split
+from headgate.live.node.split import NodeSpace, choose_nodes, split_files
 
 # -------------------------------------------------------------------------------- cutting
 

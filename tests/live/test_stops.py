@@ -15,8 +15,8 @@ import pytest
 from tests.live.conftest import command, launch_of
 from tests.live.notice import IGNORES, SAVES, program, seen
 
-from headgate.live.executor import Executor
-from headgate.live.records import LaunchRecord, OutcomeKind, OutcomeRecord
+from headgate.live.actors.executor import Executor
+from headgate.live.base.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.model import ProgramType, RunId, Stage
 
 PATIENCE_S = 60.0

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError, WorldError
-from headgate.live import store as store_module
-from headgate.live.store import ShardStore
+from headgate.live.node import store as store_module
+from headgate.live.node.store import ShardStore
 
 
 def files_under(root: Path) -> list[str]:
@@ -269,8 +269,8 @@ FILL = """
 import sys
 from pathlib import Path
 from headgate.base.errors import WorldError
-from headgate.live import store as store_module
-from headgate.live.store import ShardStore
+from headgate.live.node import store as store_module
+from headgate.live.node.store import ShardStore
 store = ShardStore(Path(sys.argv[1]))
 store.put("small", [bytes(1 << 16)])
 try:
@@ -295,8 +295,8 @@ def test_a_disk_that_really_is_full(tmp_path: Path) -> None:
 WRITE_FOREVER = """
 import sys, time
 from pathlib import Path
-from headgate.live import store as store_module
-from headgate.live.store import ShardStore
+from headgate.live.node import store as store_module
+from headgate.live.node.store import ShardStore
 def chunks():
     yield b"half"
     print("writing", flush=True)

@@ -26,10 +26,10 @@ from headgate.api.archived import record_of
 from headgate.api.server import Server, listen
 from headgate.app import POLICIES
 from headgate.base.errors import HeadgateError, SpecError, WorldError
-from headgate.live.claims import DatasetClaims
-from headgate.live.config import ControllerConfig
-from headgate.live.controller import Controller
-from headgate.live.store import StoredShard
+from headgate.live.base.config import ControllerConfig
+from headgate.live.controller.controller import Controller
+from headgate.live.data.claims import DatasetClaims
+from headgate.live.node.store import StoredShard
 from headgate.model import Dataset, Gpu, Node, Queue, Shard
 from headgate.ports import choose_policy
 from headgate.protocol import DatasetAdded, JobCancelled, NodeJoined, QueueChanged

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from headgate.live.supervise import Backoff, supervise
+from headgate.live.base.supervise import Backoff, supervise
 
 
 def test_failed_work_is_logged_and_restarted_until_it_returns(

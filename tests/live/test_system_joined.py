@@ -17,7 +17,7 @@ import psutil
 import pytest
 from tests.live.system import Gates, Headgate, traces
 
-from headgate.live.ray_nodes import LocalCluster, start_nodes, stop_nodes
+from headgate.live.cluster.ray_nodes import LocalCluster, start_nodes, stop_nodes
 from headgate.model import Gpu, Node
 
 pytestmark = pytest.mark.live

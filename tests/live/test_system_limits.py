@@ -14,7 +14,8 @@ from tests.live.system import Headgate
 from tests.live.test_run_limits import EATS, MIB, STORM, needs_groups, write
 from tests.live.test_system_users import Caller
 
-from headgate.live import account, run_limits
+from headgate.live.base import account
+from headgate.live.run import run_limits
 
 pytestmark = [pytest.mark.live, *root_only, needs_groups]
 

@@ -20,8 +20,8 @@ import pytest
 from tests.live.bed import HAS_NETWORK, Bed
 from tests.live.system import System, controlled
 
-from headgate.live.config import ControllerConfig
-from headgate.live.ray_nodes import Seat
+from headgate.live.base.config import ControllerConfig
+from headgate.live.cluster.ray_nodes import Seat
 
 PROGRAMS = os.environ.get("HEADGATE_TEST_MPI", os.environ["PATH"])
 MPIRUN, MPICC = (shutil.which(name, path=PROGRAMS) for name in ("mpirun", "mpicc"))

@@ -20,17 +20,18 @@ from headgate.base.errors import SpecError, WorldError
 from headgate.engine import Engine
 from headgate.journal import Archive, Journal, decode_snapshot
 from headgate.journal.codec import encode
-from headgate.live import datasets, durable
-from headgate.live.agent import AgentReport, Leftovers
-from headgate.live.datasets import DatasetUploads
-from headgate.live.durable import DurableEngine
-from headgate.live.inbox import Inbox
-from headgate.live.link import ReachableNodes
-from headgate.live.membership import Membership, _replicas_by_node
-from headgate.live.probe import NodeReport
-from headgate.live.ray_nodes import Member
-from headgate.live.store import StoredShard
-from headgate.live.world import LiveWorld
+from headgate.live.actors.agent import AgentReport, Leftovers
+from headgate.live.actors.master_client import ReachableNodes
+from headgate.live.cluster.ray_nodes import Member
+from headgate.live.controller import durable
+from headgate.live.controller.durable import DurableEngine
+from headgate.live.controller.inbox import Inbox
+from headgate.live.controller.world import LiveWorld
+from headgate.live.data import datasets
+from headgate.live.data.datasets import DatasetUploads
+from headgate.live.membership.membership import Membership, _replicas_by_node
+from headgate.live.node.node_status import NodeReport
+from headgate.live.node.store import StoredShard
 from headgate.machine import archiving
 from headgate.model import Dataset, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.flow import FlowSharing
@@ -145,7 +146,7 @@ def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
         return replace(_report(), uid=1000)
 
     membership = _membership(_engine(), tmp_path, post=post, separate_users=separate_users)
-    monkeypatch.setattr("headgate.live.membership.start_agent", lambda *_, **__: None)
+    monkeypatch.setattr("headgate.live.membership.membership.start_agent", lambda *_, **__: None)
     monkeypatch.setattr(membership, "_report", report)
     member = Member(
         name="n1", ray_id="r", rack="r0", address="a", gpus=1, cpus=1, gpu_memory_bytes=1

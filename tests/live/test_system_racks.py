@@ -10,7 +10,7 @@ import pytest
 from tests.live.bed import HAS_NETWORK, Bed
 from tests.live.system import Gates, System, controlled
 
-from headgate.live.config import ControllerConfig
+from headgate.live.base.config import ControllerConfig
 
 pytestmark = [
     pytest.mark.live,

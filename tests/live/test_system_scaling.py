@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.live.system import Headgate
 
-from headgate.live.ray_nodes import local_cluster
+from headgate.live.cluster.ray_nodes import local_cluster
 
 pytestmark = pytest.mark.live
 

@@ -23,7 +23,7 @@ from tests.live.ray_programs import pair, seen
 from tests.live.system import Gates, Headgate
 
 from headgate.base.errors import SpecError
-from headgate.live.ray_nodes import alive
+from headgate.live.cluster.ray_nodes import alive
 
 pytestmark = [pytest.mark.live, *root_only]
 with_filter = needs_filter[-1]

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from headgate.live.agent import AgentReport
-from headgate.live.membership import _node
-from headgate.live.probe import GpuReport, NodeReport
-from headgate.live.ray_command import node_command
-from headgate.live.ray_nodes import _member
-from headgate.live.ray_ports import PortBlock
+from headgate.live.actors.agent import AgentReport
+from headgate.live.cluster.ray_command import node_command
+from headgate.live.cluster.ray_nodes import _member
+from headgate.live.cluster.ray_ports import PortBlock
+from headgate.live.membership.membership import _node
+from headgate.live.node.node_status import GpuReport, NodeReport
 from headgate.model import Gpu, Node
 
 MACHINE = NodeReport(

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.api.packing import package_of
-from headgate.live import unpack as module
-from headgate.live.unpack import MOST_MEMBERS, UnpackError, stays_inside, unpack
+from headgate.live.run import unpack as module
+from headgate.live.run.unpack import MOST_MEMBERS, UnpackError, stays_inside, unpack
 
 SCRIPT = module.__file__
 # a Python before 3.11.4, such as Debian's: no filters, and no argument for one

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from headgate.engine import Engine
-from headgate.live.probe import GpuReport, NodeReport
-from headgate.live.usage import MOVED_MILLI, MOVED_SHARE, PERIOD_S, node_reported
+from headgate.live.membership.usage import MOVED_MILLI, MOVED_SHARE, PERIOD_S, node_reported
+from headgate.live.node.node_status import GpuReport, NodeReport
 from headgate.model import Gpu, Node
 from headgate.protocol import GpuUse, NodeJoined, NodeLost, NodeReported
 

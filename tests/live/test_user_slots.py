@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError
-from headgate.live.user_slots import UserSlots
+from headgate.live.base.user_slots import UserSlots
 
 
 class Crowd:

@@ -13,11 +13,11 @@ import pytest
 from tests.live.conftest import ME, command, until
 
 from headgate.engine import Engine
-from headgate.live import link
-from headgate.live import world as world_module
-from headgate.live.link import MasterLink
-from headgate.live.supervise import Backoff
-from headgate.live.world import LiveWorld
+from headgate.live.actors import master_client
+from headgate.live.actors.master_client import MasterClient
+from headgate.live.base.supervise import Backoff
+from headgate.live.controller import world as world_module
+from headgate.live.controller.world import LiveWorld
 from headgate.model import Demand, RunId
 from headgate.policies.flow import FlowSharing
 from headgate.protocol import LaunchTask, StopTask
@@ -31,7 +31,7 @@ def _no_master(*_: object) -> None:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveWorld]:
-    monkeypatch.setattr(link, "start_master", _no_master)
+    monkeypatch.setattr(master_client, "start_master", _no_master)
     world = LiveWorld(policies=lambda name: FlowSharing(), seed=0, root=Path("/nowhere"))
     yield world
     world.close()
@@ -50,14 +50,14 @@ def test_command_that_fails_on_the_event_loop_is_repeated(
     attempts: list[RunId] = []
     done = threading.Event()
 
-    def stop(self: MasterLink, run: RunId, *, now: bool) -> None:
+    def stop(self: MasterClient, run: RunId, *, now: bool) -> None:
         assert not now
         attempts.append(run)
         if len(attempts) < 3:
             raise KeyError(run)
         done.set()
 
-    monkeypatch.setattr(MasterLink, "stop", stop)
+    monkeypatch.setattr(MasterClient, "stop", stop)
     world.submit([LAUNCH, StopTask(run=RUN, node="n0")], Engine().snapshot)
     assert done.wait(WAIT_S)
     assert attempts == [RUN] * 3
@@ -74,17 +74,17 @@ def test_actors_of_an_account_end_when_it_has_had_no_run_for_some_time(
     world.submit([LAUNCH], Engine().snapshot)
     world.start(world.end_idle())
 
-    async def links() -> list[str]:
+    async def clients() -> list[str]:
         await asyncio.sleep(0.05)  # it has looked several times
-        return list(world._links)
+        return list(world._clients)
 
     def found() -> list[str]:
-        return asyncio.run_coroutine_threadsafe(links(), world._loop).result(WAIT_S)
+        return asyncio.run_coroutine_threadsafe(clients(), world._loop).result(WAIT_S)
 
     assert found() == [ME]
     assert not ended, "a run is outstanding"
     world.node_lost("n0")
-    until(lambda: not found(), "the link ends")
+    until(lambda: not found(), "the client ends")
     until(lambda: ended == [ME], "its actors end")
     world.submit([StopTask(run=RUN, node="n0")], Engine().snapshot)
     assert found() == [], "a late stop starts no master"
@@ -112,7 +112,7 @@ def test_launch_waits_until_the_earlier_actors_of_its_account_have_ended(
     world.node_lost("n0")
     world.start(world.end_idle())
     assert ending.wait(WAIT_S)
-    monkeypatch.setattr(link, "start_master", start)
+    monkeypatch.setattr(master_client, "start_master", start)
     world.submit([LAUNCH], Engine().snapshot)
     assert not calls
     released.set()
@@ -122,7 +122,7 @@ def test_launch_waits_until_the_earlier_actors_of_its_account_have_ended(
 DYING = """
 from pathlib import Path
 import sys, threading
-from headgate.live.world import LiveWorld
+from headgate.live.controller.world import LiveWorld
 from headgate.policies.flow import FlowSharing
 world = LiveWorld(policies=lambda name: FlowSharing(), seed=0, root=Path("/nowhere"))
 world._call(sys.exit)

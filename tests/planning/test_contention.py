@@ -27,7 +27,7 @@ def rates(*jobs: Traffic, capacity: list[float]) -> list[float]:
     return found
 
 
-def test_job_alone_sends_as_fast_as_its_tightest_link() -> None:
+def test_job_alone_sends_as_fast_as_its_tightest_master_client() -> None:
     assert rates(job({0: 2, 1: 1}), capacity=[10.0, 8.0]) == [5.0]
 
 

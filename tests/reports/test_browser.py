@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headgate.cli import timeline
+from headgate.cli.jobs import timeline
 from headgate.model.topology import Tree
 from headgate.reports import pages
 from headgate.reports.drawing import Axis, bars, curves, gpus_over_time, stacked
@@ -22,25 +22,35 @@ from headgate.reports.topology_svg import as_svg
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
 WIDTHS = (1200, 390)
+FIGURE = '123.4 s <span class="published">99.9 s</span>'
+SMALLEST = 8.0  # pixels of words that can be read
 
 # For each frame: the width that its document needs, and what is cut off: elements that end right of
-# the page outside a box that scrolls, and words of drawings outside these.
+# the page outside a box that scrolls, and words of drawings outside these; the size of the smallest
+# words of drawings, in pixels; and where each figure of a table ends, by its text.
 MEASURE = """
 const found = [];
 for (const frame of document.querySelectorAll('iframe')) {
   const page = frame.contentDocument, root = page.documentElement;
-  const cut = [];
+  const cut = [], sizes = [], ends = {};
+  for (const cell of page.querySelectorAll('td.n')) {
+    const range = page.createRange();
+    range.selectNodeContents(cell.firstChild);
+    ends[range.toString().trim()] = Math.round(range.getBoundingClientRect().right);
+  }
   for (const each of page.querySelectorAll('body *, svg text')) {
     const box = each.getBoundingClientRect();
     const fixed = page.body && !each.closest('.wide, .chart');
     if (fixed && box.width && box.right > root.clientWidth + 1) cut.push(each.outerHTML);
     if (each.tagName !== 'text') continue;
+    const size = parseFloat(frame.contentWindow.getComputedStyle(each).fontSize);
+    sizes.push(size * each.getScreenCTM().a);
     const drawing = each.ownerSVGElement.getBoundingClientRect();
     if (box.left < drawing.left - 1 || box.right > drawing.right + 1
         || box.top < drawing.top - 1 || box.bottom > drawing.bottom + 1) cut.push(each.outerHTML);
   }
   found.push({page: frame.title, width: root.clientWidth, needs: root.scrollWidth,
-              cut: cut.map(text => text.slice(0, 120))});
+              least: Math.min(...sizes), ends, cut: cut.map(text => text.slice(0, 120))});
 }
 const result = document.createElement('pre');
 result.id = 'result';
@@ -69,6 +79,7 @@ def _everything() -> str:
     jobs = [f"a-job-with-a-name-{n}" for n in range(1, 45)]
     parts = [
         ("Table", wide),
+        ("Published", pages.grid(("policy", "time"), [("a", FIGURE), ("b", "300.0 s")])),
         ("Legend", pages.legend([("b0", "x" * 100)], [(job, job) for job in jobs])),
         ("Bars", bars({n: {"a": 9.0} for n in names}, ["a"], most=9.0, form="{:,.0f} GPU h",
                       title="bars")),
@@ -104,6 +115,9 @@ def test_pages_and_drawings_fit_a_screen_and_a_phone(tmp_path: Path) -> None:
         least = 720 if found["page"].endswith(".svg") else 0  # a drawing alone scrolls below that
         assert found["needs"] <= max(found["width"], least), found
         assert found["cut"] == [], found
+        assert found["least"] >= SMALLEST, found
+        if found["page"] == "all.html":
+            assert found["ends"]["123.4 s"] == found["ends"]["300.0 s"], "published is below"
 
 
 def measure(directory: Path, shown: list[str]) -> list[dict[str, Any]]:

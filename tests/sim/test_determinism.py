@@ -33,7 +33,7 @@ for seed in range(15):
 print(output.hexdigest())
 """
 
-SIMULATE = "import typer; from headgate.cli.simulate import simulate; typer.run(simulate)"
+SIMULATE = "import typer; from headgate.cli.simulate.simulate import simulate; typer.run(simulate)"
 
 
 def outputs(code: str, *arguments: str) -> set[str]:

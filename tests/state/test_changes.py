@@ -25,7 +25,7 @@ UNSEEN = {
         "migrations",
     },
     "queues": {"in_flight", "queued"},
-    "nodes": {"free_gpus", "free", "spec", "actual", "reported_at", "idle_since"},
+    "nodes": {"free_gpus", "free", "spec", "actual", "reported_at", "idle_since", "down_since"},
     "gpus": {"actual_bytes", "utilisation_milli", "withheld"},
     "shards": {"away"},
     "runtime_classes": {"count", "log_mean", "log_var", "within_count", "within_var"},

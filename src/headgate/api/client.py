@@ -73,9 +73,9 @@ class Client:
         """Return facts about the controller, and the user that it sees as the caller."""
         return self._call("GET", "/info")
 
-    def nodes(self) -> list[Body]:
-        """Return the nodes."""
-        nodes: list[Body] = self._call("GET", "/nodes")["nodes"]
+    def nodes(self, *, all: bool = False) -> list[Body]:  # noqa: A002  # as the route names it
+        """Return the nodes, without `all` only those that are up, drain, or were within an hour."""
+        nodes: list[Body] = self._call("GET", "/nodes", {"all": all})["nodes"]
         return nodes
 
     def queues(self) -> list[Body]:

@@ -23,7 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from headgate.api.controller import Controller
 from headgate.base.errors import Problem, SpecError, WorldError
-from headgate.live.user_slots import UserSlots
+from headgate.live.base.user_slots import UserSlots
 from headgate.model import Job
 
 VERSION = version("headgate")

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from headgate.api.client import Client
 from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
-from headgate.live.item_server import Ended, ItemServer
-from headgate.live.item_worker import MOST_BYTES, TOKEN, pickled
+from headgate.live.calls.item_server import Ended, ItemServer
+from headgate.live.calls.item_worker import MOST_BYTES, TOKEN, pickled
 from headgate.model import SLOT
 from headgate.planning.balancers import BALANCERS
 from headgate.planning.calls.dispatch import Dispatcher, Pick

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from headgate.base.errors import Problem, SpecError
 from headgate.base.text import visible
 from headgate.base.units import format_size
-from headgate.live.marker import MARKER_PREFIX
-from headgate.live.unpack import MOST_MEMBERS, stays_inside
+from headgate.live.node.marker import MARKER_PREFIX
+from headgate.live.run.unpack import MOST_MEMBERS, stays_inside
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec

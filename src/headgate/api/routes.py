@@ -404,10 +404,17 @@ async def _sent(pieces: Iterator[bytes], pools: ThreadPools) -> AsyncIterator[by
 
 
 @router.get("/nodes")
-def nodes(controller: ControllerDep) -> EscapedJSON:
-    """List all nodes that have ever joined, by name, with the reports of those that are up."""
-    snapshot, reports = controller.snapshot(), controller.reports()
-    names = {snapshot.node(row).id: row for row in range(len(snapshot.nodes.spec))}
+def nodes(
+    controller: ControllerDep,
+    all_nodes: Annotated[bool, Query(alias="all", description="that are long down also")] = False,
+) -> EscapedJSON:
+    """List the nodes by name, with the reports of those that are up."""
+    snapshot, reports, now = controller.snapshot(), controller.reports(), controller.now()
+    names = {
+        snapshot.node(row).id: row
+        for row in range(len(snapshot.nodes.spec))
+        if all_nodes or views.is_listed(snapshot, row, now)
+    }
     runs = views.runs_of_nodes(snapshot)
     views_found = [
         views.node_view(snapshot, names[name], reports.get(name), runs.get(names[name], ()))

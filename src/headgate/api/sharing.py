@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from headgate.base.errors import Problem, SpecError
 from headgate.base.text import visible
-from headgate.live.marker import MARKER_PREFIX
+from headgate.live.node.marker import MARKER_PREFIX
 
 COPY_HINT = "'working_dir: .' sends a copy of it"
 _MOST_NAMED = 8  # nodes, with one problem

@@ -51,6 +51,8 @@ _MOST_LEFT_IN = 3
 NO_FILES: View = {"tasks": 0, **dict.fromkeys(_TOTALS, 0), "left_in": []}
 """The `files` of a job that has left none."""
 
+_LISTED_S = 3600.0  # that a node which is down stays in the list
+
 _HELD_IN_FLIGHT = (TaskState.HELD, JobState.ACTIVE)
 
 
@@ -392,6 +394,13 @@ def runs_of_nodes(snapshot: Snapshot) -> dict[int, list[str]]:
     for grant in held[np.argsort(tasks[held])].tolist():
         found.setdefault(int(nodes[grant]), []).append(snapshot.task_id(int(tasks[grant])))
     return found
+
+
+def is_listed(snapshot: Snapshot, row: int, now: float) -> bool:
+    """Return whether a node is listed: it is up, a user drains it, or it was within an hour."""
+    nodes = snapshot.nodes
+    recent = now - nodes.down_since[row] < _LISTED_S  # false for NaN
+    return bool(nodes.alive[row]) or recent or snapshot.node(row).id in snapshot.fleet.drains
 
 
 def node_view(

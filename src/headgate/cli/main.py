@@ -13,8 +13,8 @@ from typing import NoReturn
 import typer
 
 from headgate.base.errors import HeadgateError
-from headgate.cli import errors, output
-from headgate.cli.settings import Format, settle
+from headgate.cli.common import errors, output
+from headgate.cli.common.settings import Format, settle
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -53,38 +53,38 @@ class Verbs(TyperGroup):
 _PACKAGE = "headgate.cli"
 VERBS = {
     "headgate": {
-        "up": "lifecycle:up",
-        "down": "lifecycle:down",
-        "run": "run:run",
-        "submit": "submit:submit",
-        "jobs": "jobs:jobs",
-        "get": "jobs:get",
-        "why": "why:why",
-        "logs": "logs:logs",
-        "cancel": "jobs:cancel",
-        "migrate": "migrate:migrate",
-        "drain": "drain:drain",
-        "resume": "drain:resume",
-        "scale": "scale:scale",
-        "nodes": "show:nodes",
-        "queues": "show:queues",
-        "top": "top:top",
-        "topology": "topology:topology",
-        "plan": "plan:plan",
-        "policies": "policies:policies",
-        "simulate": "simulate:simulate",
-        "demo": "demo:demo",
+        "up": "cluster.lifecycle:up",
+        "down": "cluster.lifecycle:down",
+        "run": "jobs.run:run",
+        "submit": "jobs.submit:submit",
+        "jobs": "jobs.jobs:jobs",
+        "get": "jobs.jobs:get",
+        "why": "jobs.why:why",
+        "logs": "jobs.logs:logs",
+        "cancel": "jobs.jobs:cancel",
+        "migrate": "jobs.migrate:migrate",
+        "drain": "cluster.drain:drain",
+        "resume": "cluster.drain:resume",
+        "scale": "cluster.scale:scale",
+        "nodes": "cluster.show:nodes",
+        "queues": "cluster.show:queues",
+        "top": "jobs.top:top",
+        "topology": "cluster.topology:topology",
+        "plan": "jobs.plan:plan",
+        "policies": "simulate.policies:policies",
+        "simulate": "simulate.simulate:simulate",
+        "demo": "simulate.demo:demo",
         "data": "verbs:_data",
-        "pack": "pack:pack",
+        "pack": "simulate.pack:pack",
         "reproduce": "verbs:_reproduce",
     },
-    "data": {"put": "data:put", "ls": "data:ls", "rm": "data:rm"},
+    "data": {"put": "data.data:put", "ls": "data.data:ls", "rm": "data.data:rm"},
     "reproduce": {
-        "flow": "reproduce:flow",
-        "histories": "reproduce_histories:histories",
-        "closed-partition": "reproduce_closed_partition:closed_partition",
-        "packing": "reproduce_packing:packing",
-        "spillover": "reproduce_spillover:spillover",
+        "flow": "reproduce.flow:flow",
+        "histories": "reproduce.histories:histories",
+        "closed-partition": "reproduce.closed_partition:closed_partition",
+        "packing": "reproduce.packing:packing",
+        "spillover": "reproduce.spillover:spillover",
     },
 }
 """By group and name, the module and the function of each verb."""
@@ -128,7 +128,8 @@ def _short_help(place: str) -> str:
     module, _, attribute = place.partition(":")
     if module == "verbs":
         return str(globals()[attribute].info.help)
-    tree = ast.parse(Path(__file__).with_name(f"{module}.py").read_text(encoding="utf-8"))
+    source = Path(__file__).parent / f"{module.replace('.', '/')}.py"
+    tree = ast.parse(source.read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == attribute:
             text = " ".join((ast.get_docstring(node) or "").partition("\n\n")[0].split())

@@ -28,7 +28,7 @@ from typing import Self
 
 import psutil
 
-from headgate.live.ray_nodes import (
+from headgate.live.cluster.ray_nodes import (
     HEAD,
     LocalCluster,
     Seat,

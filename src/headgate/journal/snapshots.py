@@ -89,6 +89,7 @@ _LATER = {
     "tasks.target": "tasks.grant",
     "grants.purpose": "grants.task",
     "jobs.migrations": "jobs.number",
+    "nodes.down_since": "nodes.rack",
     "nodes.draining": "nodes.rack",
     "nodes.idle_since": "nodes.rack",
     "nodes.speed": "nodes.alive",

@@ -14,7 +14,7 @@ from headgate.base.errors import InvariantBroken
 _LOCAL = re.compile(r"(\.|-e|--editable|-c|--constraint|-f|--find)|.*(/|\.whl$|\.gz$|\.zip$)")
 
 SLOT = "headgate.live.item_worker:serve"
-"""What the slots of a lease run."""
+"""What the slots of a lease run; journals have this name."""
 
 
 class ProgramType(StrEnum):

@@ -14,7 +14,7 @@ WIDTH = 900
 """The width of charts that scroll on narrow screens, in SVG units."""
 
 _NARROW = 560
-"""The width of charts of bars, which shrink with the screen: all ends of bars stay in sight."""
+"""The width of charts of bars, which shrink with the screen while their words stay legible."""
 
 LEFT, RIGHT = 78, 12
 """The margins for labels, in SVG units."""

@@ -194,7 +194,7 @@ class State(View):
         self.nodes.alive[row], self.nodes.speed[row] = 1, node.speed
         self.nodes.rack[row] = self._rack(node.rack)
         self.ledger.add_node(row, node)
-        self.nodes.idle_since[row] = self.now
+        self.nodes.idle_since[row], self.nodes.down_since[row] = self.now, math.nan
         self.log.append((self.now, "node", row, "down", "up"))
         for shard in self.shards.away.having(row).tolist():
             self.remove_replica(shard, row)
@@ -219,7 +219,7 @@ class State(View):
             raise self.broken(str(error), "node", row) from error
         self.nodes.alive[row] = 0
         self.nodes.actual[row], self.nodes.reported_at[row] = (), math.nan
-        self.nodes.idle_since[row] = math.nan
+        self.nodes.idle_since[row], self.nodes.down_since[row] = math.nan, self.now
         self.log.append((self.now, "node", row, "up", "down"))
         held: list[int] = self.shards.replicas.having(row).tolist()
         for shard in held:

@@ -114,6 +114,7 @@ class NodeTable(Generic[C, V]):
     draining: C  # u1: 1 while no run may start there
     idle_since: C  # when the last grant on it was released, or it joined; NaN with one, or down
     speed: C  # seconds of computing at speed 1 that take one second; see `Node`
+    down_since: C  # when it was last lost; NaN while it is up, and where earlier releases lost it
 
 
 @dataclass(slots=True)
@@ -195,7 +196,7 @@ FOR_RUN, FOR_MOVE = 0, 1
 _DTYPES: dict[str, str] = {
     "purpose": "u1",
     "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1", "withheld": "u1",
-    "draining": "u1", "idle_since": "f8",
+    "draining": "u1", "idle_since": "f8", "down_since": "f8",
     "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "actual_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
@@ -228,7 +229,8 @@ _BLANKS: dict[str, Any] = {
     "compute_s": math.nan, "held_s": math.nan, "estimated_s": math.nan, "time_limit_s": math.nan,
     "parent": -1, "speed": 1.0,
     "node": -1, "grant": -1, "target": -1, "task": GPU_FREE, "next_attempt": 1,
-    "reported_at": math.nan, "idle_since": math.nan, "actual_bytes": -1, "utilisation_milli": -1,
+    "reported_at": math.nan, "idle_since": math.nan, "down_since": math.nan,
+    "actual_bytes": -1, "utilisation_milli": -1,
     "message": None, "spec": None, "kept": None, "exit_status": NO_EXIT,
 }  # fmt: skip
 """Values of new rows, where not 0."""

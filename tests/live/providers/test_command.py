@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.live.providers import ProviderError
-from headgate.live.providers.command import CommandHook
+from headgate.live.cluster.providers import ProviderError
+from headgate.live.cluster.providers.command import CommandHook
 from headgate.model import Gpu
 from headgate.model.scaling import Shape
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headgate.base.rng import stream
-from headgate.live.ordering import Orders
-from headgate.live.providers import ProviderError
+from headgate.live.cluster.ordering import Orders
+from headgate.live.cluster.providers import ProviderError
 from headgate.model.scaling import Shape
 from headgate.protocol import Event, NodeRemoved, OrderFailed
 from headgate.state import State

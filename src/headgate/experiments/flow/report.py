@@ -125,7 +125,7 @@ def _table(table: Table, results: Results) -> str:
 
 def _row(policy: str, own: Figures, published: Published) -> tuple[str, ...]:
     low, high = own.makespan_range_s
-    spread = "" if low == high else f'<br><span class="aside">{low:.0f} to {high:.0f}</span>'
+    spread = "" if low == high else f'<span class="aside">{low:.0f} to {high:.0f}</span>'
     return (
         f"<b>{escape(policy)}</b>",
         _beside(published.makespan_s, f"{own.makespan_s:.1f} s", "{:.1f} s") + spread,

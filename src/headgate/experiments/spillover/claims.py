@@ -27,7 +27,7 @@ Check = Callable[[Results], tuple[bool, Numbers]]
 def _over_random(
     results: Results, experiment: str, cluster: str, balancer: str, counts: list[int]
 ) -> dict[str, float]:
-    """Return a balancer's rate as a multiple of that of `random`, by count."""
+    """Return a balancer's rate as a multiple of that of random, by count."""
     return {
         f"at {count:,}": results.rate(experiment, cluster, count, balancer)
         / results.rate(experiment, cluster, count, "random")
@@ -186,7 +186,7 @@ def _goal_gap(results: Results) -> tuple[bool, Numbers]:
     }
 
 
-_TO_RANDOM = "Rates as multiples of that of `random`, which places as Ray did; means over seeds."
+_TO_RANDOM = "Rates as multiples of that of random, which places as Ray did; means over seeds."
 
 _CLUSTERS = ((IDENTICAL, "identical nodes"), (UNLIKE, "unlike nodes"))
 
@@ -208,7 +208,7 @@ CLAIMS: tuple[Claim[Results], ...] = (
     Claim(
         id="sync-close",
         text="With one task in flight no balancer is slower than Ray, and none 13 % faster",
-        reading=f"Identical nodes. {_TO_RANDOM} The rate of `random` is calibrated.",
+        reading=f"Identical nodes. {_TO_RANDOM} The rate of random is calibrated.",
         unit="ratio",
         check=_sync_close,
         published={n: r / PUBLISHED_SYNC["random"] for n, r in PUBLISHED_SYNC.items()},
@@ -258,7 +258,7 @@ CLAIMS: tuple[Claim[Results], ...] = (
         id="pick-kx-below-random",
         text="pick-kx is at times below random",
         reading="Tiny and mixed tasks on both clusters: its mean rate is lower than that of "
-        "`random` by 0.5 % at some number in flight, and higher by as much at another.",
+        "random by 0.5 % at some number in flight, and higher by as much at another.",
         unit="ratio",
         check=_unstable,
     ),
@@ -275,7 +275,7 @@ CLAIMS: tuple[Claim[Results], ...] = (
             id=f"{experiment}-order-{cluster}",
             text=f"A {experiment} takes longest with random, less with resource-pick-kx, and "
             f"least with swrr, on {nodes}",
-            reading="Mean time over sizes and seeds, as a multiple of that of `random`; the "
+            reading="Mean time over sizes and seeds, as a multiple of that of random; the "
             "published order is in words only.",
             unit="ratio",
             check=_order(experiment, cluster),

@@ -1,0 +1,1 @@
+"""Headgate on this machine, and its nodes: the verbs that start, stop, show and change them."""

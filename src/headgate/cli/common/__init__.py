@@ -1,0 +1,1 @@
+"""What verbs share: settings, output, tables, times, and errors with their exit codes."""

@@ -1,0 +1,1 @@
+"""Datasets, and the files and results of jobs: put, listed, fetched, removed."""

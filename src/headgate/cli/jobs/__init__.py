@@ -1,0 +1,1 @@
+"""Jobs: submitted, shown, explained, stopped and moved."""

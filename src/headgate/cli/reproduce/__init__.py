@@ -1,0 +1,1 @@
+"""`headgate reproduce`: published experiments, simulated and on test beds."""

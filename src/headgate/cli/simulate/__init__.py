@@ -1,0 +1,1 @@
+"""The simulator, the demo, and packing: the same scheduler without Ray."""

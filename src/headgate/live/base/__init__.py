@@ -1,0 +1,1 @@
+"""What all parts of the live world use: accounts, files, messages, limits and supervision."""

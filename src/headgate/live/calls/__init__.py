@@ -1,0 +1,1 @@
+"""Small calls: an owner sends items to slots."""

@@ -1,0 +1,1 @@
+"""The Ray cluster: its nodes are started, joined, watched and ordered, its actors named."""

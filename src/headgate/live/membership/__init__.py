@@ -1,0 +1,1 @@
+"""The nodes of the cluster as the controller knows them: reports, use and bandwidth."""

@@ -1,0 +1,1 @@
+"""What a node has: shards, results, files of runs, caches, and reports of its state."""
