@@ -74,14 +74,13 @@ class _ByChooser:
 
     def place(self, unit: Unit, run_s: float) -> list[int] | None:
         """Place the tasks of a unit; return the rows of their GPUs, or None if one does not fit."""
-        rows: list[int] = []
-        used: set[int] = set()
-        first = self._table.scratch.snapshot.nodes.first_gpu
-        for demand, tasks in unit.by_demand(self._table.scratch.snapshot):
-            before = len(self._table.scratch.starts)
+        rows, used, scratch = list[int](), set[int](), self._table.scratch
+        first = scratch.snapshot.nodes.first_gpu
+        for demand, tasks in unit.by_demand(scratch.snapshot):
+            before = len(scratch.starts)
             if not self._chooser.place(demand, tasks, run_s, used, distinct=unit.distinct_nodes):
                 return None
-            for _, node, gpus in self._table.scratch.starts[before:]:
+            for _, node, gpus in scratch.starts[before:]:
                 rows += [first[node] + gpu for gpu in gpus]
                 if unit.distinct_nodes:
                     used.add(node)
@@ -92,15 +91,18 @@ class _ByChooser:
 
         So one that fits the idle cluster, as the submission check tests, starts there.
         """
-        before = len(self._table.scratch.starts)
-        if self._table.among is not None or not FirstFit(self._table.scratch).place(unit):
+        table, scratch = self._table, self._table.scratch
+        if table.among is not None or not self._chooser.takes_first_fit:
             return None
-        first, rows = self._table.scratch.snapshot.nodes.first_gpu, list[int]()
-        for start in self._table.scratch.starts[before:]:
+        before = len(scratch.starts)
+        if not FirstFit(scratch).place(unit):
+            return None
+        first, rows = scratch.snapshot.nodes.first_gpu, list[int]()
+        for start in scratch.starts[before:]:
             rows += [first[start.node] + gpu for gpu in start.gpus]
-        holder = self._table.scratch.snapshot.gpus.task.array()  # before they were placed
-        usable = self._table.are_usable(np.array(rows, np.int64), holder, run_s)
-        return rows if usable and not self._table.kept_only else None
+        holder = scratch.snapshot.gpus.task.array()  # before they were placed
+        usable = table.are_usable(np.array(rows, np.int64), holder, run_s)
+        return rows if usable and not table.kept_only else None
 
     def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
         """Return the reservation with which a unit starts earliest, None if it never fits."""
