@@ -32,7 +32,7 @@ from headgate.app import POLICIES
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Task
 from headgate.planning.packing.cluster import ClusterPacking
 from headgate.planning.packing.future import Future
-from headgate.planning.place.choose.packed_timetable import PackedTimetable
+from headgate.planning.place.choose.packed import Packed
 from headgate.ports import make_policy
 from headgate.sim.run import Simulation, run
 from headgate.spec import Links
@@ -129,7 +129,7 @@ def choice(name: str) -> Iterator[None]:
     with (
         patch.object(Future, "worth_of", left_over),
         patch.object(ClusterPacking, "in_use", 1.0),
-        patch.object(PackedTimetable, "_freed_in", lambda self, run_s: []),
+        patch.object(Packed, "_freed_in", lambda self, run_s: []),
     ):
         yield
 

@@ -13,7 +13,9 @@ from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
 from headgate.model import WHOLE, Bandwidth, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.packing.cluster import ClusterPacking, Sizes, mix_of
-from headgate.planning.place.choose.packed_timetable import PackedTimetable
+from headgate.planning.place.choose.compact import Compact
+from headgate.planning.place.choose.packed import Packed
+from headgate.planning.place.placing import Placing
 from headgate.planning.place.timetable import Timetable
 from headgate.planning.units.unit import waiting_units
 from headgate.ports import make_policy
@@ -151,9 +153,10 @@ def _random_state(rng: Random) -> State:
     for job in range(6):
         scratch = Scratch(state.freeze())
         table = Timetable(scratch, _never)
+        placing = Placing(table, Compact(table))
         for units in waiting_units(state.freeze(), job):
             for unit in units:
-                if table.start(unit, math.inf):
+                if placing.start(unit, math.inf):
                     break
         for start in scratch.starts:
             state.launch(start.task, start.node, start.gpus, attempt=1)
@@ -181,9 +184,11 @@ def test_unit_starts_wherever_it_starts_by_first_fit(seed: int) -> None:
     for job in range(len(snapshot.jobs.state)):
         for units in waiting_units(snapshot, job):
             unit = next(iter(units))
-            by_first_fit = Timetable(Scratch(snapshot), _never).start(unit, math.inf)
+            table = Timetable(Scratch(snapshot), _never)
+            by_first_fit = Placing(table, Compact(table)).start(unit, math.inf)
             for run_s in (math.inf, 50.0):
-                starts = PackedTimetable(Scratch(snapshot), _never).start(unit, run_s)
+                table = Timetable(Scratch(snapshot), _never)
+                starts = Placing(table, Packed(table)).start(unit, run_s)
                 assert starts or not by_first_fit
 
 

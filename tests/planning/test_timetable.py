@@ -10,8 +10,10 @@ import pytest
 
 from headgate.base.rng import Random
 from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.planning.place.choose.compact import Compact, most_room_first
+from headgate.planning.place.placing import Placing
 from headgate.planning.place.soonest import Soonest
-from headgate.planning.place.timetable import Timetable, _compact, gpus_free_at
+from headgate.planning.place.timetable import Timetable, gpus_free_at
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.state import JobState, Scratch, State, TaskState, moves
 
@@ -41,6 +43,11 @@ def _unit(state: State, job: int) -> Unit:
     (units,) = waiting_units(state.freeze(), job)
     (unit,) = units
     return unit
+
+
+def _units(table: Timetable) -> Placing:
+    """Return what places units on a timetable, on the roomiest nodes."""
+    return Placing(table, Compact(table))
 
 
 def _timetable(state: State, ends: dict[int, float]) -> Timetable:
@@ -79,7 +86,7 @@ def test_reservations_are_at_the_earliest_time_at_which_a_unit_fits(seed: int) -
         expected = min(
             (t for t in sorted(times) if _fits_at(table, nodes, unit, gpus, t, run_s)), default=None
         )
-        found = table.reserve(unit, run_s)
+        found = _units(table).reserve(unit, run_s)
         assert (found and found.at) == expected
         if found is not None:
             assert len(set(found.gpus.tolist())) == gpus * len(unit.tasks)
@@ -91,31 +98,31 @@ def test_reservations_are_at_the_earliest_time_at_which_a_unit_fits(seed: int) -
 def test_reservation_takes_what_becomes_free_last_so_that_the_rest_stays_usable() -> None:
     state = _state([6], [(1, 4), (1, 2)])
     table = _timetable(state, dict.fromkeys(range(2, 6), 10.0))
-    found = table.reserve(_unit(state, 0), 100.0)
+    found = _units(table).reserve(_unit(state, 0), 100.0)
     assert found is not None
     assert found.at == 10.0
     assert found.gpus.tolist() == [2, 3, 4, 5]
-    assert table.start(_unit(state, 1), _NEVER)  # on what the reservation does not need
+    assert _units(table).start(_unit(state, 1), _NEVER)  # on what the reservation does not need
 
 
 def test_unit_starts_on_reserved_gpus_only_if_it_ends_in_time() -> None:
     state = _state([4], [(1, 4), (1, 2), (1, 2)])
     table = _timetable(state, {2: 10.0, 3: 10.0})
-    reserved = table.reserve(_unit(state, 0), 5.0)
+    reserved = _units(table).reserve(_unit(state, 0), 5.0)
     assert reserved is not None
     assert reserved.at == 10.0
-    assert not table.start(_unit(state, 1), 11.0)
-    assert table.start(_unit(state, 1), 10.0)
-    assert not table.start(_unit(state, 2), 1.0)
+    assert not _units(table).start(_unit(state, 1), 11.0)
+    assert _units(table).start(_unit(state, 1), 10.0)
+    assert not _units(table).start(_unit(state, 2), 1.0)
 
 
 def test_claimed_gpus_are_not_given_to_units() -> None:
     state = _state([4], [(1, 3), (1, 2)])
     table = _timetable(state, {})
-    table.claim(0, np.full(2, 7.0))
-    assert not table.start(_unit(state, 0), 1.0)
-    assert table.start(_unit(state, 1), 1.0)
-    reserved = table.earliest(_unit(state, 0), 1.0)
+    _units(table).claim(0, np.full(2, 7.0))
+    assert not _units(table).start(_unit(state, 0), 1.0)
+    assert _units(table).start(_unit(state, 1), 1.0)
+    reserved = _units(table).earliest(_unit(state, 0), 1.0)
     assert reserved is not None
     assert reserved.at == 7.0
 
@@ -130,10 +137,10 @@ def test_start_places_a_unit_if_and_only_if_it_fits_now(seed: int) -> None:
     table = Timetable(scratch, lambda tasks: np.zeros(len(tasks)))
     for job in range(len(demands)):
         unit = _unit(state, job)
-        earliest = table.earliest(unit, 1.0)
+        earliest = _units(table).earliest(unit, 1.0)
         fits = earliest is not None and earliest.at == 0.0
         before = len(scratch.starts)
-        assert table.start(unit, 1.0) == fits
+        assert _units(table).start(unit, 1.0) == fits
         started = scratch.starts[before:]
         assert len(started) == (len(unit.tasks) if fits else 0)
         assert not unit.distinct_nodes or len({s.node for s in started}) == len(started)
@@ -152,7 +159,7 @@ def test_members_of_unequal_demand_on_distinct_nodes_wait_for_another_node() -> 
         state.move_task(task, TaskState.WAITING)
     table = _timetable(state, {3: 5.0})
     unit, soonest = _unit(state, row), Soonest(state.freeze(), table)
-    for found in (table.earliest(unit, 1.0), soonest.reservation(unit)):
+    for found in (_units(table).earliest(unit, 1.0), soonest.reservation(unit)):
         assert found is not None
         assert found.at == 5.0
         assert max(found.gpus.tolist()) == 3
@@ -166,7 +173,7 @@ def test_soonest_start_is_the_earliest_one_on_gpus_that_become_free_first(seed: 
     state = _state(sizes, [(rng.randint(1, 3), rng.randint(1, 3))], distinct=rng.random() < 0.3)
     ends = {row: rng.choice((0.0, 3.0, 5.0, 9.0, _NEVER)) for row in range(sum(sizes))}
     table, unit = _timetable(state, ends), _unit(state, 0)
-    earliest = table.earliest(unit, 1.0)
+    earliest = _units(table).earliest(unit, 1.0)
     soonest = Soonest(state.freeze(), table).reservation(unit)
     assert (earliest and earliest.at) == (soonest and soonest.at)
     if earliest is not None and soonest is not None:
@@ -252,7 +259,7 @@ def test_tasks_go_to_the_roomiest_nodes_and_the_last_ones_where_they_just_fit(se
     rng = Random(seed)
     room = [rng.randint(0, 6) for _ in range(rng.randint(1, 8))]
     count = rng.randint(1, 15)
-    assert _compact(np.array(room), count) == _compact_one_by_one(room, count)
+    assert most_room_first(np.array(room), count) == _compact_one_by_one(room, count)
 
 
 def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None:
@@ -266,7 +273,7 @@ def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None
     for task in state.tasks_of(row):
         state.move_task(task, TaskState.WAITING)
     table = _timetable(state, {0: 3.0, 1: 9.0, 2: 5.0})
-    found = table.earliest(_unit(state, 1), 1.0)
+    found = _units(table).earliest(_unit(state, 1), 1.0)
     assert found is not None
     assert (found.at, sorted(found.gpus.tolist())) == (5.0, [0, 2, 3])
 
@@ -274,9 +281,9 @@ def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None
 def test_gpu_claimed_for_after_its_reservation_stays_kept_until_then() -> None:
     state = _state([4], [(1, 3)])
     table = _timetable(state, {2: 10.0})
-    reserved = table.reserve(_unit(state, 0), 5.0)
+    reserved = _units(table).reserve(_unit(state, 0), 5.0)
     assert reserved is not None
-    table.claim(0, np.array([1.0, 1.0]))
+    _units(table).claim(0, np.array([1.0, 1.0]))
     open_gpu = {0, 1, 2, 3} - set(reserved.gpus.tolist())
     assert np.flatnonzero(~table.is_kept(np.arange(4))).tolist() == sorted(open_gpu)
     assert not table.has_open(), "the one that is not reserved is claimed from now on"

@@ -11,6 +11,8 @@ import pytest
 
 from headgate.base.rng import Random, stream
 from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.planning.place.choose.compact import Compact
+from headgate.planning.place.placing import Placing
 from headgate.planning.place.timetable import Timetable
 from headgate.planning.place.why import WhyWaits, being_stopped
 from headgate.planning.times.reservations import Reservation
@@ -73,6 +75,11 @@ def _run(state: State, name: str, node: int, gpus: Sequence[Sequence[int]]) -> N
         state.launch(task, node, tuple(each), attempt=1)
 
 
+def _units(table: Timetable) -> Placing:
+    """Return what places units on a timetable, on the roomiest nodes."""
+    return Placing(table, Compact(table))
+
+
 def _timetable(state: State, ends: dict[str, float]) -> Timetable:
     """Return the timetable of a state in which runs of jobs end at these times."""
 
@@ -83,7 +90,7 @@ def _timetable(state: State, ends: dict[str, float]) -> Timetable:
 
 
 def _why(state: State, name: str, table: Timetable | None = None, **keywords: object) -> object:
-    scratch = Scratch(state.freeze()) if table is None else table._scratch
+    scratch = Scratch(state.freeze()) if table is None else table.scratch
     return WhyWaits(scratch, table).reason(_unit(state, name), **keywords)
 
 
@@ -135,7 +142,7 @@ def test_reason_agrees_with_placement_by_trial(seed: int) -> None:
     ]
     ahead = Reservation(unit=_unit(state, "next"), at=3.0, gpus=np.zeros(0, np.int64))
     run_s = rng.choice((2.0, 4.0, _NEVER))
-    reason = WhyWaits(table._scratch, table, [ahead]).reason(_unit(state, "gang"), run_s)
+    reason = WhyWaits(table.scratch, table, [ahead]).reason(_unit(state, "gang"), run_s)
     fit, free = _places(windows, cpus, unit, 0.0), sum(map(len, windows))
     if _places(windows, cpus, unit, run_s) == count:
         assert reason is None
@@ -273,9 +280,9 @@ def test_reservation_names_the_jobs_whose_runs_end_before_it() -> None:
         _run(state, name, 0, [(gpu,)])
     ends = dict(zip(names, (50.0, 10.0, 40.0, 20.0, 30.0), strict=True))
     table, unit = _timetable(state, ends), _unit(state, "gang")
-    reservation = table.reserve(unit, 5.0)
+    reservation = _units(table).reserve(unit, 5.0)
     assert reservation is not None
-    reason = WhyWaits(table._scratch, table, [reservation]).reason(unit, 5.0)
+    reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, GangShort)
     assert reason.detail() == (
         "1 of 6 needed GPUs are free; reserved for 00:00:50 UTC when runs of e, c, a and 2 other "
@@ -290,10 +297,10 @@ def test_later_reservation_names_the_unit_before_it_on_the_same_gpus() -> None:
     state = _state([_node("n", 1, 1)], jobs)
     _run(state, "run", 0, [(0, 1)])
     table = _timetable(state, {"run": 10.0})
-    made = [table.reserve(_unit(state, name), 5.0) for name in ("one", "two")]
+    made = [_units(table).reserve(_unit(state, name), 5.0) for name in ("one", "two")]
     reservations = [each for each in made if each is not None]
     assert [each.at for each in reservations] == [10.0, 15.0]
-    reason = WhyWaits(table._scratch, table, reservations).reason(_unit(state, "two"), 5.0)
+    reason = WhyWaits(table.scratch, table, reservations).reason(_unit(state, "two"), 5.0)
     assert isinstance(reason, NoFreeGpu)
     assert reason.reserved is not None
     assert reason.reserved.after == ("run", "one")
@@ -304,27 +311,27 @@ def test_unit_that_would_run_into_a_reservation_names_its_job_and_the_hole() -> 
     state = _state([_node("n", 1, 1, 1, 1)], jobs)
     _run(state, "run", 0, [(0, 1)])
     table = _timetable(state, {"run": 2400.0})
-    reservation = table.reserve(_unit(state, "wide"), 60.0)
+    reservation = _units(table).reserve(_unit(state, "wide"), 60.0)
     assert reservation is not None
     late = _unit(state, "late")
-    why = WhyWaits(table._scratch, table, [reservation])
+    why = WhyWaits(table.scratch, table, [reservation])
     reason = why.reason(late, 7200.0)
     assert str(reason) == (
         "BackfillTooLong(needs 2 h, GPUs are free for 40 min; starts after wide, for which they "
         "are reserved)"
     )
-    assert not table.start(late, 7200.0)
+    assert not _units(table).start(late, 7200.0)
     assert why.reason(late, 2400.0) is None
-    assert table.start(late, 2400.0)
+    assert _units(table).start(late, 2400.0)
 
 
 def test_reservation_without_a_known_end_gives_no_time() -> None:
     state = _state([_node("n", 1)], [_job("run", Task()), _job("j", Task())])
     _run(state, "run", 0, [(0,)])
     table, unit = _timetable(state, {"run": 1e300}), _unit(state, "j")
-    reservation = table.reserve(unit, 5.0)
+    reservation = _units(table).reserve(unit, 5.0)
     assert reservation is not None
-    reason = WhyWaits(table._scratch, table, [reservation]).reason(unit, 5.0)
+    reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, NoFreeGpu)
     assert reason.way_out() == "GPUs are reserved, it starts when runs of run have ended"
 
@@ -335,9 +342,9 @@ def test_runs_on_parts_of_a_reserved_gpu_are_named() -> None:
     for name in ("p1", "p2"):
         _run(state, name, 0, [(0,)])
     table, unit = _timetable(state, {"p1": 5.0, "p2": 9.0}), _unit(state, "j")
-    reservation = table.reserve(unit, 5.0)
+    reservation = _units(table).reserve(unit, 5.0)
     assert reservation is not None
-    reason = WhyWaits(table._scratch, table, [reservation]).reason(unit, 5.0)
+    reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, NoFreeGpu)
     assert reason.reserved is not None
     assert set(reason.reserved.after) == {"p1", "p2"}
@@ -362,7 +369,7 @@ def test_units_of_one_shape_are_explained_by_their_own_run_times() -> None:
     table = _timetable(state, {})
     table.reserved_from[:] = (10.0, 20.0)
     ahead = Reservation(unit=_unit(state, "wide"), at=20.0, gpus=np.array([1]))
-    why = WhyWaits(table._scratch, table, [ahead])
+    why = WhyWaits(table.scratch, table, [ahead])
     assert why.reason(_unit(state, "a"), 15.0) is None
     assert why.reason(_unit(state, "b"), 30.0) == BackfillTooLong(
         needs_s=30.0, hole_s=20.0, ahead="wide"

@@ -14,7 +14,7 @@ from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.model.topology import Tree
 from headgate.planning.balancers import BALANCERS
 from headgate.planning.place.choose.balanced import Balanced
-from headgate.planning.place.choose.balanced_timetable import node_speeds
+from headgate.planning.place.choose.balancing import node_speeds
 from headgate.planning.place.choose.setting import placer_of
 from headgate.planning.place.placement import fit
 from headgate.planning.topology import Request, layout_of

@@ -19,10 +19,9 @@ from headgate.model.topology import (
     NodeShape,
 )
 from headgate.planning.place.choose import BestFitSubtree, ClosedMinimum, Cyclic, Placer, Sequential
-from headgate.planning.place.choose.placed_timetable import PlacedTimetable
 from headgate.planning.place.choose.setting import placer_of
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
-from headgate.planning.place.placement import fit, timetable
+from headgate.planning.place.placement import fit, placing
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.protocol import TopologyChanged
 from headgate.state import JobState, Scratch, Snapshot, State, TaskState
@@ -224,9 +223,7 @@ def test_gangs_without_gpus_get_idle_nodes() -> None:
     assert found == [{0, 1, 2, 3, 4, 5}, {8, 9}, {16}]
 
 
-def test_parts_and_cpus_are_not_confused_with_whole_gpus() -> None:
-    assert isinstance(timetable(Scratch(cluster(1)), never, WAIT), PlacedTimetable)
-    assert type(timetable(Scratch(cluster(1)), never, None)).__name__ == "Timetable"
+def test_without_a_setting_there_is_no_placer() -> None:
     assert placer_of() is None
 
 
@@ -239,9 +236,9 @@ def test_reservation_is_at_the_earliest_time_at_which_the_placer_finds_a_set(see
     placer = rng.choice((WAIT, ClosedMinimum(otherwise="enlarge"), ClosedMinimum(), Cyclic()))
     ends = [rng.choice((0.0, 0.0, 3.0, 5.0, 9.0)) for _ in range(8)]
     for job in range(3):
-        table = PlacedTimetable(Scratch(snapshot), never, placer)
-        table.free_at[:] = ends
-        found = table.earliest(unit_of(snapshot, job), 10.0)
+        units = placing(Scratch(snapshot), never, placer)
+        units.table.free_at[:] = ends
+        found = units.earliest(unit_of(snapshot, job), 10.0)
         assert found is not None
         expected = next(at for at in sorted({*ends, 0.0}) if _fits(snapshot, job, ends, at, placer))
         assert found.at == expected
@@ -251,17 +248,17 @@ def test_reservation_is_at_the_earliest_time_at_which_the_placer_finds_a_set(see
 
 def _fits(snapshot: Snapshot, job: int, ends: list[float], at: float, placer: Placer) -> bool:
     """Return whether a gang starts if all that has ended by a time is free, and the rest is not."""
-    table = PlacedTimetable(Scratch(snapshot), never, placer)
-    table.free_at[:] = [0.0 if end <= at else end for end in ends]
-    return table.start(unit_of(snapshot, job), 10.0)
+    units = placing(Scratch(snapshot), never, placer)
+    units.table.free_at[:] = [0.0 if end <= at else end for end in ends]
+    return units.start(unit_of(snapshot, job), 10.0)
 
 
 def test_gang_waits_for_a_rack_and_others_use_it_until_then() -> None:
     snapshot = cluster(8, (1,) * 4, (1,), (1,))
-    table = PlacedTimetable(Scratch(snapshot), never, WAIT)
-    table.free_at[:] = [5.0, 5.0, 0.0, 0.0, 3.0, 9.0, 0.0, 0.0]
-    reserved = table.reserve(unit_of(snapshot, 0), 10.0)
+    units = placing(Scratch(snapshot), never, WAIT)
+    units.table.free_at[:] = [5.0, 5.0, 0.0, 0.0, 3.0, 9.0, 0.0, 0.0]
+    reserved = units.reserve(unit_of(snapshot, 0), 10.0)
     assert reserved is not None
     assert (reserved.at, sorted(reserved.gpus.tolist())) == (5.0, [0, 1, 2, 3])
-    assert table.start(unit_of(snapshot, 1), 100.0)
-    assert table.start(unit_of(snapshot, 2), 100.0)
+    assert units.start(unit_of(snapshot, 1), 100.0)
+    assert units.start(unit_of(snapshot, 2), 100.0)

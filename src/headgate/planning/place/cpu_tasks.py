@@ -15,7 +15,7 @@ from headgate.planning.links.job_traffic import communicates
 from headgate.planning.packing.cluster import ClusterPacking
 from headgate.planning.place.choose import ByLinks, Placer
 from headgate.planning.place.choose.balanced import Balanced
-from headgate.planning.place.choose.balanced_timetable import Balancing
+from headgate.planning.place.choose.balancing import Balancing
 from headgate.planning.place.placement import PlacedFit
 from headgate.planning.place.why import being_stopped
 from headgate.planning.units.fit import no_room

@@ -11,24 +11,27 @@ import numpy as np
 from headgate.base.arrays import Floats, Ints
 from headgate.planning.place.choose import ByLinks, Placer
 from headgate.planning.place.choose.balanced import Balanced
-from headgate.planning.place.choose.balanced_timetable import BalancedTimetable
-from headgate.planning.place.choose.linked_timetable import LinkedTimetable
+from headgate.planning.place.choose.balancing import ByBalancer
+from headgate.planning.place.choose.compact import Compact
+from headgate.planning.place.choose.links import tight_sets
 from headgate.planning.place.choose.on_cluster import ClusterPlacer
-from headgate.planning.place.choose.placed_timetable import PlacedTimetable
+from headgate.planning.place.choose.sets import Sets
+from headgate.planning.place.placing import Placing
 from headgate.planning.place.timetable import EndAt, Timetable
 from headgate.planning.units.unit import FirstFit, Unit
 from headgate.state import Scratch
 
 
-def timetable(scratch: Scratch, end_at: EndAt, placer: Placer | None) -> Timetable:
-    """Return a timetable for a placer, or one that places units on the roomiest nodes."""
+def placing(scratch: Scratch, end_at: EndAt, placer: Placer | None) -> Placing:
+    """Return what places units on a timetable: by a placer, or on the roomiest nodes."""
+    table = Timetable(scratch, end_at)
     if placer is None:
-        return Timetable(scratch, end_at)
+        return Placing(table, Compact(table))
     if isinstance(placer, ByLinks):
-        return LinkedTimetable(scratch, end_at, placer)
+        return Placing(table, tight_sets(table, placer), weighs_links=True)
     if isinstance(placer, Balanced):
-        return BalancedTimetable(scratch, end_at, placer)
-    return PlacedTimetable(scratch, end_at, placer)
+        return Placing(table, ByBalancer(table, placer))
+    return Placing(table, Sets(table, placer))
 
 
 class PlacedFit:
@@ -37,7 +40,7 @@ class PlacedFit:
     def __init__(self, scratch: Scratch, placer: Placer) -> None:
         """Place on a scratch."""
         self._scratch, self._placer = scratch, placer
-        self._table: Timetable | None = None
+        self._placing: Placing | None = None
         self._first_fit = FirstFit(scratch)
 
     def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
@@ -47,9 +50,9 @@ class PlacedFit:
         """
         if _is_in_part(self._scratch, unit) and not self._placer.places_parts:
             return self._first_fit.place(unit, among)
-        if self._table is None:
-            self._table = timetable(self._scratch, _never, self._placer)
-        return self._table.start_among(unit, among)
+        if self._placing is None:
+            self._placing = placing(self._scratch, _never, self._placer)
+        return self._placing.start_among(unit, among)
 
     def most(self, unit: Unit) -> int:
         """Return how many tasks of a unit fit together; nothing is placed."""

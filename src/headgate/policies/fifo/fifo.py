@@ -18,7 +18,7 @@ from headgate.planning.moves.migration import WHEN_CHEAPER, Migration, defragmen
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.balanced import Balanced
 from headgate.planning.place.choose.setting import PlacingPolicy
-from headgate.planning.place.placement import Fit, fit, timetable
+from headgate.planning.place.placement import Fit, fit, placing
 from headgate.planning.place.why import WhyWaits, being_stopped
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.unit import Unit
@@ -87,8 +87,8 @@ class _Round:
         if self._head is None or not self._head.gpus_milli(self.snapshot):
             return Migration()
         estimates = Estimates(self.snapshot)
-        table = timetable(self.scratch, estimates.end_at, self.placer)
-        first = table.earliest(self._head, math.inf)
+        units = placing(self.scratch, estimates.end_at, self.placer)
+        first = units.earliest(self._head, math.inf)
         wait_s = math.inf if first is None else first.at - self.snapshot.now
         return defragment(self.scratch, self._head, wait_s=wait_s)
 

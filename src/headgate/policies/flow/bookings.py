@@ -4,7 +4,7 @@ In that order every job books GPUs in the timetable of the round. A job with tas
 claims the GPUs of its entitlement, those that are free soonest. A wide unit starts if it fits now
 on GPUs that nothing before it needs; otherwise the first ones get reservations, at the earliest
 time at which their GPUs are expected to be free. So does a unit that communicates and would end
-sooner on other GPUs, with faster links (`planning.place.choose.linked_timetable`). What comes later
+sooner on other GPUs, with faster links (`planning.place.choose.links`). What comes later
 only backfills: it starts if it ends before the reservations begin with a probability of at least
 `BACKFILL_P`. For tasks of the flow, reserved GPUs are slots until then (`windows`); what the flow
 leaves, they get by first fit.
@@ -25,9 +25,9 @@ from headgate.model import WHOLE
 from headgate.planning.links.job_traffic import communicates
 from headgate.planning.moves.migration import Migration, defragment
 from headgate.planning.place.choose import Placer
-from headgate.planning.place.placement import timetable
+from headgate.planning.place.placement import placing
+from headgate.planning.place.placing import Placing
 from headgate.planning.place.room_freed import RoomFreed
-from headgate.planning.place.timetable import Timetable
 from headgate.planning.place.why import WhyWaits
 from headgate.planning.place.wide import free_milli, unit_refusals
 from headgate.planning.shares.debts import FairFinish
@@ -75,9 +75,9 @@ class Bookings:
         return True
 
     @cached_property
-    def _table(self) -> Timetable:
-        """The timetable, made when it is first needed: in `book`, if any GPU is free."""
-        return timetable(self._scratch, self._times.end_at, self._placer)
+    def _placing(self) -> Placing:
+        """What places units, made when it is first needed: in `book`, if any GPU is free."""
+        return placing(self._scratch, self._times.end_at, self._placer)
 
     @cached_property
     def _sought(self) -> Ints | None:
@@ -119,7 +119,7 @@ class Bookings:
             return
         last = 0
         for place in np.flatnonzero(is_wide[order]).tolist():
-            if len(self.reservations) >= self._most or not self._table.has_open():
+            if len(self.reservations) >= self._most or not self._placing.table.has_open():
                 break
             self._claim(order[last:place], flow)
             last, job = place, int(order[place])
@@ -131,14 +131,14 @@ class Bookings:
         """Count the GPUs that flow tasks of these jobs are entitled to as used."""
         count = flow[jobs]
         jobs, count = jobs[count > 0], count[count > 0]
-        if not len(jobs) or not self._table.has_open():
+        if not len(jobs) or not self._placing.table.has_open():
             return
         now = self._now
         task = now.task[np.searchsorted(now.task_job, jobs)]
         run_s = np.repeat(self._times.run_s[jobs], count)
         memory = np.repeat(now.snapshot.tasks.memory_bytes.take(task), count)
         for size in np.unique(memory)[::-1].tolist():
-            self._table.claim(int(size), run_s[memory == size], self._sought)
+            self._placing.claim(int(size), run_s[memory == size], self._sought)
 
     def _book_job(self, job: int, limit_milli: int) -> None:
         """Start units of a job within its limit, and reserve the first that does not fit."""
@@ -163,7 +163,7 @@ class Bookings:
 
     def _better(self, job: int, unit: Unit) -> Reservation | None:
         wide = self._wide
-        return self._table.better(unit, float(wide.high_s[job]), float(wide.run_s[job]))
+        return self._placing.better(unit, float(wide.high_s[job]), float(wide.run_s[job]))
 
     def _units(self, job: int) -> Iterator[Unit]:
         """Yield the units of a job that have not started."""
@@ -182,7 +182,7 @@ class Bookings:
         run_s = float(self._wide.high_s[job])
         if self._is_too_long(unit.shape, run_s):
             return False
-        if not self._table.start(unit, run_s):
+        if not self._placing.start(unit, run_s):
             if not communicates(self._scratch.snapshot.job(unit.job)):  # else it takes longer
                 self._too_long[unit.shape] = run_s
             return False
@@ -196,18 +196,18 @@ class Bookings:
         Then the ledger denies what the timetable, which books GPUs alone, would allow: GPUs that
         are kept free for it would not help.
         """
-        found = self._table.earliest(unit, float(self._wide.run_s[job]))
-        if found is not None and found.at > self._table.now:
+        found = self._placing.earliest(unit, float(self._wide.run_s[job]))
+        if found is not None and found.at > self._placing.table.now:
             self._keep(job, found, milli)
 
     def _keep(self, job: int, found: Reservation, milli: int) -> None:
-        self._table.keep(found, self._run_s_on(job, found))
+        self._placing.table.keep(found, self._run_s_on(job, found))
         queue = int(self._now.queue[job])
         self._booked_milli[queue] = self._booked_milli.get(queue, 0) + milli
         self.reservations.append(found)
 
     def _run_s_on(self, job: int, found: Reservation) -> float:
-        return self._table.run_s_on(found, float(self._wide.run_s[job]))
+        return self._placing.run_s_on(found, float(self._wide.run_s[job]))
 
     def preempt(self, ahead: InFlight, bargain: Bargain) -> None:
         """Preempt units for those of the first jobs in order that wait, where that is worth it.
@@ -225,8 +225,8 @@ class Bookings:
             run_s, gpus = float(self._times.run_s[job]), -(-milli // WHOLE)
             if not self._has_room(job, milli):
                 continue
-            if preempted.for_unit(self._table, job, unit, gpus, run_s):
-                self._table.free_soon(ahead.all_runs.gpu[preempted.freed])
+            if preempted.for_unit(self._placing, job, unit, gpus, run_s):
+                self._placing.table.free_soon(ahead.all_runs.gpu[preempted.freed])
                 self._reserve(job, unit, milli)
         self.preempted = preempted
 
@@ -237,7 +237,7 @@ class Bookings:
 
         None without data: all GPUs are equal then, and tasks backfill in the order of jobs alone.
         """
-        now, runs, table = self._now, ahead.runs, self._table
+        now, runs, table = self._now, ahead.runs, self._placing.table
         if not self.reservations or not len(now.snapshot.shards.size_bytes):
             return
         free = standing_less(now, self._scratch).free_gpu
@@ -259,9 +259,9 @@ class Bookings:
 
     def _windows_of(self, gpus: Ints, free_at: Floats) -> Ints:
         """Return the windows of GPUs (rows) that are free at some times; -1 without."""
-        windows, kept = np.full(len(gpus), -1), np.flatnonzero(self._table.is_kept(gpus))
-        free_at = np.maximum(free_at[kept], self._table.free_at[gpus[kept]])
-        windows[kept] = windows_of(self._table.reserved_from[gpus[kept]] - free_at)
+        windows, kept = np.full(len(gpus), -1), np.flatnonzero(self._placing.table.is_kept(gpus))
+        free_at = np.maximum(free_at[kept], self._placing.table.free_at[gpus[kept]])
+        windows[kept] = windows_of(self._placing.table.reserved_from[gpus[kept]] - free_at)
         return windows
 
     def start_in_windows(self, placed: Placed) -> tuple[Bools, Bools]:
@@ -281,14 +281,14 @@ class Bookings:
         some = np.flatnonzero(known & (free.free_cell.take(at, mode="clip") == cell))
         waits[some] = False
         gpus, rows = free.free_gpu[at[some]], now.task[placed.task[some]]
-        ends_at = self._table.now + self._times.surely_s_of(rows)
-        in_time = ends_at <= self._table.reserved_from[gpus] + SAME_INSTANT_S
+        ends_at = self._placing.table.now + self._times.surely_s_of(rows)
+        in_time = ends_at <= self._placing.table.reserved_from[gpus] + SAME_INSTANT_S
         first = now.snapshot.nodes.first_gpu
         for n in np.flatnonzero(in_time).tolist():
             node, gpu = int(placed.node[some[n]]), int(gpus[n])
             if self._scratch.place(int(rows[n]), node, (gpu - first[node],)):
                 starts[some[n]] = True
-                self._table.hold(gpus[n : n + 1], float(ends_at[n]))
+                self._placing.table.hold(gpus[n : n + 1], float(ends_at[n]))
         return starts, waits
 
     # --- backfill ------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class Bookings:
         """Start units on what the flow has left, in the order of jobs, beyond entitlements."""
         if len(self._order) and free_milli(self._scratch):
             self._too_long.clear()
-            if self._table.unclaim():
+            if self._placing.table.unclaim():
                 self._start_reserved()
             self._fill(None)
 
@@ -347,10 +347,10 @@ class Bookings:
 
     def _rebook(self, reservations: list[Reservation]) -> None:
         """Keep the GPUs of these reservations free, and no others."""
-        self._table.release()
+        self._placing.table.release()
         for each in reservations:
             job = self._job_of(each.unit)
-            self._table.keep(each, self._run_s_on(job, each))
+            self._placing.table.keep(each, self._run_s_on(job, each))
 
     def backfill(self, tasks: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
         """Start tasks of the flow on GPUs that are free until reservations begin, in this order.
@@ -361,7 +361,7 @@ class Bookings:
         now, found = self._now, list[int]()
         room = self._queue_room(starts)
         too_long: dict[int, float] = {}  # by demand
-        if self.reservations and self._table.has_kept():
+        if self.reservations and self._placing.table.has_kept():
             rows = now.task[tasks]
             high_s = self._times.surely_s_of(rows)
             demands = now.snapshot.tasks.demand.take(rows)
@@ -374,7 +374,7 @@ class Bookings:
                 queue = int(now.queue[job])
                 if room[queue] < WHOLE:
                     continue
-                if not self._table.start(unit, run_s, kept=True):
+                if not self._placing.start(unit, run_s, kept=True):
                     too_long[demand] = run_s
                     continue
                 room[queue] -= WHOLE
@@ -408,14 +408,14 @@ class Bookings:
         left = standing_less(self._now, self._scratch)
         if not self.reservations:
             return left
-        kept = self._table.is_kept(left.free_gpu)
+        kept = self._placing.table.is_kept(left.free_gpu)
         return left.without_free(kept) if kept.any() else left
 
     def is_slot(self, gpus: Ints) -> Bools:
         """Return which of these held GPUs (rows) are not reserved for when they become free."""
         if not self.reservations:
             return np.ones(len(gpus), bool)
-        return ~self._table.is_kept(gpus)
+        return ~self._placing.table.is_kept(gpus)
 
     def migration(self) -> Migration:
         """Return the moves that make room for the unit reserved first, where they pay.
@@ -426,7 +426,7 @@ class Bookings:
         if not self._migrates or not self.reservations or preempts:
             return Migration()
         first = self.reservations[0]
-        return defragment(self._scratch, first.unit, wait_s=first.at - self._table.now)
+        return defragment(self._scratch, first.unit, wait_s=first.at - self._placing.table.now)
 
     def memo(self) -> Memo:
         """Return the times of reservations of jobs that had none before."""
@@ -439,7 +439,7 @@ class Bookings:
             unit = next(self._units(job), None)
             if unit is not None or not self._won_milli[job]:
                 left.append((int(self._now.jobs[job]), unit))
-        why = WhyWaits(self._scratch, self._table, self._all_reservations, self._placer)
+        why = WhyWaits(self._scratch, self._placing.table, self._all_reservations, self._placer)
         yield from unit_refusals(self._scratch, left, why, self._unit_s)
 
     @cached_property
@@ -491,11 +491,11 @@ def start_only_unit(
     (unit,) = found[0]
     if not scratch.has_room(int(now.queue[job]), unit.gpus_milli(now.snapshot)):
         return False
-    table = timetable(scratch, times.end_at, placer)
+    units = placing(scratch, times.end_at, placer)
     if communicates(now.snapshot.job(unit.job)):
         high_s, run_s = float(times.surely_s[job]), float(times.run_s[job])
-        return table.better(unit, high_s, run_s) is None and table.start(unit, high_s)
-    return table.start(unit, math.inf)
+        return units.better(unit, high_s, run_s) is None and units.start(unit, high_s)
+    return units.start(unit, math.inf)
 
 
 class _WideJobs:

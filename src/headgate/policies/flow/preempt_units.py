@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
+from headgate.planning.place.placing import Placing
 from headgate.planning.place.room_freed import RoomFreed
-from headgate.planning.place.timetable import Timetable
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.unit import Unit
 from headgate.policies.flow.in_flight import InFlight
@@ -121,7 +121,7 @@ class UnitPreemptions:
         freed: Bools = np.isin(gpus, self._ahead.all_runs.gpu[self.freed])
         return freed
 
-    def for_unit(self, table: Timetable, job: int, unit: Unit, gpus: int, run_s: float) -> bool:
+    def for_unit(self, placing: Placing, job: int, unit: Unit, gpus: int, run_s: float) -> bool:
         """Preempt units for one that waits, if that is worth its price; return whether it is.
 
         The price, in GPU seconds, must be less than the unit would wait otherwise, on all its GPUs,
@@ -135,15 +135,15 @@ class UnitPreemptions:
         may = self._may_lose(job, most)
         if not may.any():
             return False
-        price = table.price_of_open()
+        price = placing.table.price_of_open()
         price[self._ahead.all_runs.gpu[may]] = (self.running.price / self.running.gpus)[may]
-        chosen = table.cheapest(unit, price)
+        chosen = placing.cheapest(unit, price)
         if chosen is None:
             return False
         victims = self._victims(chosen, may)
         total = sum(float(self.running.price[first]) for first in victims)
-        soonest = table.earliest(unit, run_s)
-        wait_s = math.inf if soonest is None else soonest.at - table.now
+        soonest = placing.earliest(unit, run_s)
+        wait_s = math.inf if soonest is None else soonest.at - placing.table.now
         if not victims or total >= min(most, gpus * wait_s) or not self._affordable(victims):
             return False
         rank = bargain.rank_of(job, total)

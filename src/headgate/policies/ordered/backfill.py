@@ -18,8 +18,8 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
 from headgate.planning.place.choose import Placer
-from headgate.planning.place.placement import fit, timetable
-from headgate.planning.place.timetable import Timetable
+from headgate.planning.place.placement import fit, placing
+from headgate.planning.place.placing import Placing
 from headgate.planning.place.wide import free_milli, parts_milli
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.times.reservations import (
@@ -65,9 +65,9 @@ class Backfill:
         self.reservations: list[Reservation] = []
 
     @cached_property
-    def table(self) -> Timetable:
-        """The timetable, made when no unit is placed by first fit any more."""
-        return timetable(self._scratch, self._end_at, self._placer)
+    def placing(self) -> Placing:
+        """What places units on a timetable, made when none is placed by first fit any more."""
+        return placing(self._scratch, self._end_at, self._placer)
 
     def _end_at(self, tasks: Ints) -> Floats:
         return np.minimum(self._estimates.end_at(tasks), UNKNOWN_AT)
@@ -102,7 +102,7 @@ class Backfill:
             return self.reservations[0]
         units = (unit for job in jobs.tolist() for unit in self._units(job) if self._has_room(unit))
         unit = None if self._most else next(units, None)
-        return None if unit is None else self.table.earliest(unit, math.inf)
+        return None if unit is None else self.placing.earliest(unit, math.inf)
 
     def _has_no_time(self, job: int) -> bool:
         return self._reserved_at is None or math.isnan(self._reserved_at[job])
@@ -111,7 +111,7 @@ class Backfill:
 
     def _in_order(self, jobs: Ints) -> int:
         """Start units by first fit up to the first that does not fit; return its job's index."""
-        placing = fit(self._scratch, self._placer)
+        first_fit = fit(self._scratch, self._placer)
         for index in range(len(jobs)):
             job = int(jobs[index])
             if self._is_too_large(job):
@@ -119,7 +119,7 @@ class Backfill:
             for unit in self._units(job):
                 if not self._has_room(unit):
                     break
-                if not placing.place(unit):
+                if not first_fit.place(unit):
                     return index
                 self._done.add(unit.tasks[0])
         return len(jobs)
@@ -169,7 +169,7 @@ class Backfill:
                     return
 
     def _reserve(self, unit: Unit, run_s: float) -> None:
-        found = self.table.reserve(unit, run_s)
+        found = self.placing.reserve(unit, run_s)
         if found is not None:
             queue = self._snapshot.jobs.queue[unit.job]
             booked = self._booked_milli.get(queue, 0)
@@ -189,7 +189,7 @@ class Backfill:
         if run_s > self._too_long.get(unit.shape, math.inf):
             return False
         wide = unit.gpus_milli(self._snapshot) > self._open_milli(run_s)
-        if not wide and self.table.start(unit, run_s):
+        if not wide and self.placing.start(unit, run_s):
             self._done.add(unit.tasks[0])
             return True
         self._too_long[unit.shape] = self._next_shorter(run_s)
@@ -210,7 +210,7 @@ class Backfill:
         """Return the longest runs that each of the free GPUs may be used for, ascending."""
         seen = len(self._scratch.starts), len(self.reservations)
         if self._seen != seen:
-            self._seen, self._longest_s = seen, self.table.windows_now() + SAME_INSTANT_S
+            self._seen, self._longest_s = seen, self.placing.table.windows_now() + SAME_INSTANT_S
             self._parts_milli = parts_milli(self._scratch)
         return self._longest_s
 

@@ -16,7 +16,7 @@ import numpy as np
 from headgate.base.arrays import Floats, Ints
 from headgate.model import WHOLE
 from headgate.planning.place.choose import Placer
-from headgate.planning.place.placement import timetable
+from headgate.planning.place.placement import placing
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.soonest import Soonest
 from headgate.planning.times.reservations import Reservation
@@ -54,7 +54,8 @@ class Preempting:
 
     def serve(self) -> None:
         """Start what fits, stop what gives way."""
-        self._table = timetable(self._scratch, self._cost_of, self._placer)
+        self._units = placing(self._scratch, self._cost_of, self._placer)
+        self._table = self._units.table
         self._soonest = Soonest(self._snapshot, self._table)
         self._room = RoomFreed(self._scratch)
         rows = self._snapshot.jobs
@@ -153,14 +154,14 @@ class Preempting:
     def _cheapest(self, unit: Unit) -> Reservation | None:
         """Return the GPUs that a unit gets where it costs least, None if it never fits."""
         if self._placer is not None:
-            return self._table.earliest(unit, math.inf)
+            return self._units.earliest(unit, math.inf)
         return self._soonest.reservation(unit)
 
     def _start(self, unit: Unit) -> bool:
         """Start a unit if it fits on free GPUs, which only become fewer."""
         if unit.shape in self._none_free:
             return False
-        starts = self._table.start(unit, math.inf)
+        starts = self._units.start(unit, math.inf)
         if starts:
             self._count_gpus()
         elif len(set(unit.demands)) == 1:

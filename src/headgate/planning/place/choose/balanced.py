@@ -16,7 +16,7 @@ from headgate.planning.topology.layout import Layout, Places, Request
 class Balanced(Placer):
     """The node that a balancer picks, task by task, of those with room.
 
-    On a cluster, `headgate.planning.place.choose.balanced_timetable` scores nodes by their
+    On a cluster, `headgate.planning.place.choose.balancing` scores nodes by their
     resources. Sites alone are scored by the number of tasks that fit there.
     """
 

@@ -123,7 +123,7 @@ class ByLinks(Placer):
     """The set on which a job that communicates ends soonest; for others, the tightest one.
 
     On a cluster, times and neighbours are weighed by
-    `headgate.planning.place.choose.linked_timetable`; sites alone are chosen for the least
+    `headgate.planning.place.choose.links`; sites alone are chosen for the least
     diameter.
     """
 

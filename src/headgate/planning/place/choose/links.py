@@ -1,4 +1,4 @@
-"""A timetable whose units get the sets of nodes on which they end soonest, by their links.
+"""The sets of nodes on which units end soonest, by their links.
 
 A unit that communicates costs its wait plus its run time x the slowdown of a set, and the time that
 its neighbours lose there (`headgate.planning.links.costs`). Sets are the smallest parts of the
@@ -13,20 +13,38 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
 from headgate.base.arrays import Bools, Ints
 from headgate.base.units import SAME_INSTANT_S
 from headgate.planning.links.costs import NO_SLOWER, LinkCost, LinkCosts
-from headgate.planning.place.choose import ByLinks
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.choose.compact import most_room_first, tightest_gpus
 from headgate.planning.place.choose.on_cluster import ClusterPlacer, Layouts, Room, layouts_of
-from headgate.planning.place.choose.packed_timetable import PackedTimetable
-from headgate.planning.place.timetable import EndAt
+from headgate.planning.place.choose.packed import Packed
+from headgate.planning.place.timetable import Timetable
 from headgate.planning.times.reservations import Reservation
 from headgate.planning.topology.layout import Request
 from headgate.planning.units.unit import Unit
-from headgate.state import Scratch
+
+
+class UnitPlacing(Protocol):
+    """What places and reserves whole units by a chooser."""
+
+    def start(self, unit: Unit, run_s: float) -> bool:
+        """Place a unit now, if it fits."""
+        ...
+
+    def place(self, unit: Unit, run_s: float) -> list[int] | None:
+        """Place the tasks of a unit; return the rows of their GPUs, or None."""
+        ...
+
+    def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
+        """Return the reservation with which a unit starts earliest."""
+        ...
+
 
 _SETS = 6  # of nodes, tried at each time
 _TIMES = 24  # at which runs end, tried for sets that are not free now
@@ -42,35 +60,36 @@ class _Choice:
     cost: LinkCost
 
 
-class LinkedTimetable(PackedTimetable):
-    """See above; for a unit that communicates, a query is as many as sets and times are tried."""
+class LinkWeigher:
+    """Weighs sets of nodes for units that communicate; as many queries as sets and times are tried.
 
-    def __init__(self, scratch: Scratch, end_at: EndAt, placer: ByLinks) -> None:
-        """Start as any timetable."""
-        super().__init__(scratch, end_at)
-        self._placer = placer
-        self._links = LinkCosts(scratch, end_at)
+    All other units start and are reserved by the chooser alone.
+    """
+
+    def __init__(self, table: Timetable, units: UnitPlacing) -> None:
+        """Place units by `units`, each among the nodes of a set."""
+        self._table, self._units = table, units
+        self._links = LinkCosts(table.scratch, table.end_at)
         self._found: tuple[Unit, _Choice] | None = None  # for the unit that was weighed last
 
     @cached_property
     def _layouts(self) -> Layouts:
-        return layouts_of(self._scratch.snapshot)
+        return layouts_of(self._table.scratch.snapshot)
 
-    # --- starts --------------------------------------------------------------------------------
+    def matters(self, unit: Unit) -> bool:
+        """Return whether links matter to a unit, which may use any node now."""
+        return self._table.among is None and self._links.matter(unit)
 
-    def start(self, unit: Unit, run_s: float, *, kept: bool = False) -> bool:
-        """Place a unit now, on the set on which it ends soonest, if it fits; see `Timetable`."""
-        if kept or self._among is not None or not self._links.matter(unit):
-            return super().start(unit, run_s, kept=kept)
-        self._kept = False
+    def start(self, unit: Unit, run_s: float) -> bool:
+        """Place a unit to which links matter on the set, free now, on which it ends first."""
         found, self._found = self._found, None
         best = found[1] if found is not None and found[0] is unit else None
         if best is None:
             best = self._best_now(unit, run_s, run_s)
         if best is None:  # tasks of several demands may fit on all nodes
-            return len(set(unit.demands)) > 1 and super().start(unit, run_s)
-        with self.only(best.nodes):
-            started = super().start(unit, run_s * best.cost.slowdown)
+            return len(set(unit.demands)) > 1 and self._units.start(unit, run_s)
+        with self._table.only(best.nodes):
+            started = self._units.start(unit, run_s * best.cost.slowdown)
         if started:
             self._links.add(unit, best.leaves, best.cost.ends_at)
         return started
@@ -82,7 +101,7 @@ class LinkedTimetable(PackedTimetable):
         """
         if not math.isfinite(expected_s) or not self._links.matter(unit):
             return None
-        self._kept = False
+        self._table.kept_only = False
         now = self._best_now(unit, run_s, expected_s)
         if now is None:
             return None
@@ -102,15 +121,15 @@ class LinkedTimetable(PackedTimetable):
         leaves = self._links.leaves(found.gpus)
         return self._links.cost(found.unit, leaves, found.at, run_s).ends_at - found.at
 
-    def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
-        """Return the reservation with which a unit ends soonest, or if unknown, starts so."""
-        first = super().earliest(unit, run_s)
-        if first is None or self._among is not None or not self._links.matter(unit):
-            return first
-        work_s = run_s if math.isfinite(run_s) else 0.0
+    def sooner(self, first: Reservation, run_s: float) -> Reservation:
+        """Return the reservation with which a unit ends soonest, or if unknown, starts so.
+
+        `first` is the one with which it starts soonest.
+        """
+        unit, work_s = first.unit, run_s if math.isfinite(run_s) else 0.0
         leaves = self._links.leaves(first.gpus)
         cost = self._links.cost(unit, leaves, first.at, work_s)
-        if first.at <= self.now or cost.is_least:
+        if first.at <= self._table.now or cost.is_least:
             return first
         before = cost.paid_at if work_s else first.at + 2 * SAME_INSTANT_S
         later = self._best_later(unit, run_s, before)
@@ -122,9 +141,9 @@ class LinkedTimetable(PackedTimetable):
 
     def _best_now(self, unit: Unit, run_s: float, expected_s: float) -> _Choice | None:
         """Return the set of those free now on which a unit ends soonest."""
-        demand, tasks = unit.by_demand(self._scratch.snapshot)[0]
+        demand, tasks = unit.by_demand(self._table.scratch.snapshot)[0]
         distinct, work_s = unit.distinct_nodes, expected_s if math.isfinite(expected_s) else 0.0
-        room = self._room_now(demand, len(tasks), run_s, set(), distinct=distinct)
+        room = self._table.room_now(demand, len(tasks), run_s, set(), distinct=distinct)
         best: _Choice | None = None
         for nodes in self._sets(room, len(tasks)):
             choice = self._tried(unit, run_s, work_s, nodes)
@@ -143,22 +162,23 @@ class LinkedTimetable(PackedTimetable):
         return best
 
     def _ends_in_time(self, choice: _Choice, run_s: float) -> bool:
-        return bool(self._in_time(choice.gpus, self.now, run_s).all())
+        return bool(self._table.in_time(choice.gpus, self._table.now, run_s).all())
 
     def _tried(self, unit: Unit, run_s: float, work_s: float, nodes: Bools) -> _Choice | None:
         """Return the choice of a unit that starts now on some nodes, if it fits."""
-        with self.only(nodes), self._scratch.trial():
-            before = len(self._scratch.starts)
-            rows = self._place(unit, run_s)
-            leaves = self._links.leaves_of(self._scratch.starts[before:])
+        scratch = self._table.scratch
+        with self._table.only(nodes), scratch.trial():
+            before = len(scratch.starts)
+            rows = self._units.place(unit, run_s)
+            leaves = self._links.leaves_of(scratch.starts[before:])
         if rows is None:
             return None
-        cost = self._links.cost(unit, leaves, self.now, work_s)
+        cost = self._links.cost(unit, leaves, self._table.now, work_s)
         return _Choice(nodes=nodes, gpus=np.array(rows, np.int64), leaves=leaves, cost=cost)
 
     def _best_later(self, unit: Unit, run_s: float, before: float) -> _Choice | None:
         """Return the set, free later, on which a unit ends soonest, if it ends `before` a time."""
-        demand, tasks = unit.by_demand(self._scratch.snapshot)[0]
+        demand, tasks = unit.by_demand(self._table.scratch.snapshot)[0]
         best: _Choice | None = None
         work_s = run_s if math.isfinite(run_s) else 0.0
         known = set[bytes]()
@@ -170,7 +190,7 @@ class LinkedTimetable(PackedTimetable):
                     continue
                 known.add(nodes.tobytes())
                 found = self._earliest_on(unit, run_s, nodes)
-                if found is None or found.at <= self.now or found.at + work_s >= before:
+                if found is None or found.at <= self._table.now or found.at + work_s >= before:
                     continue
                 leaves = self._links.leaves(found.gpus)
                 cost = self._links.cost(unit, leaves, found.at, work_s)
@@ -180,19 +200,20 @@ class LinkedTimetable(PackedTimetable):
         return best
 
     def _earliest_on(self, unit: Unit, run_s: float, nodes: Bools) -> Reservation | None:
-        with self.only(nodes):
-            return super().earliest(unit, run_s)
+        with self._table.only(nodes):
+            return self._units.earliest(unit, run_s)
 
     def _rooms(
         self, unit: Unit, demand: int, count: int, run_s: float, before: float
     ) -> Iterator[tuple[float, Ints]]:
         """Yield times after now and before one at which GPUs become free, and the room then."""
-        alive = len(self._scratch.snapshot.nodes.alive)
-        available = self._available(self._every, self.now, run_s)
-        available = np.where(self.suits(demand)[self._every], available, math.inf)
-        node, free_at = self._places(demand, available, 1 if unit.distinct_nodes else count)
+        alive = len(self._table.scratch.snapshot.nodes.alive)
+        table = self._table
+        available = table.available(table.every, table.now, run_s)
+        available = np.where(table.suits(demand)[table.every], available, math.inf)
+        node, free_at = table.places(demand, available, 1 if unit.distinct_nodes else count)
         times = np.unique(free_at)
-        times = times[(times > self.now) & (times < before)]
+        times = times[(times > self._table.now) & (times < before)]
         if len(times) > _TIMES:  # what is free at a time left out is found from a later one
             times = times[np.linspace(0, len(times) - 1, _TIMES).astype(np.int64)]
         for at in times.tolist():
@@ -215,42 +236,50 @@ class LinkedTimetable(PackedTimetable):
             found.append(np.ones(len(room), bool))
         return found
 
-    # --- tight sets ----------------------------------------------------------------------------
 
-    def _pick(self, room: Ints, count: int) -> list[int]:
+class _TightSets:
+    """Nodes of least diameter where one does not suffice, and GPUs of a node that are close."""
+
+    def __init__(self, table: Timetable, placer: Placer) -> None:
+        self._table, self._placer = table, placer
+
+    @cached_property
+    def _layouts(self) -> Layouts:
+        return layouts_of(self._table.scratch.snapshot)
+
+    def pick(self, room: Ints, count: int) -> list[int]:
         """Return the nodes of `count` tasks: one if they fit, else those of least diameter."""
         if room.max(initial=0) >= count or self._layouts.of_nodes.is_flat:
-            return super()._pick(room, count)
+            return most_room_first(room, count)
         nodes = self._layouts.node
-        if len(room) < len(self._scratch.snapshot.nodes.alive):
-            room = np.pad(room, (0, len(self._scratch.snapshot.nodes.alive) - len(room)))
+        if len(room) < len(self._table.scratch.snapshot.nodes.alive):
+            room = np.pad(room, (0, len(self._table.scratch.snapshot.nodes.alive) - len(room)))
         here = room[nodes]
         request = Request(count=count, room=here, idle=here > 0, capacity=here)
         sites = self._layouts.of_nodes.compact(request) if here.sum() >= count else None
         if sites is None:
-            return super()._pick(room, count)
+            return most_room_first(room, count)
         chosen: list[int] = nodes[sites].tolist()
         return chosen
 
-    def _gpus_now(
-        self, demand: int, node: int, run_s: float, places: int
-    ) -> Iterator[tuple[int, ...]]:
+    def gpus(self, demand: int, node: int, run_s: float, places: int) -> Iterator[tuple[int, ...]]:
         """Yield GPUs of a node for one task, and for the next: those that are close together."""
-        spec, first = self._demands[demand], self._scratch.snapshot.nodes.first_gpu[node]
+        table, spec = self._table, self._table.demands[demand]
+        first = table.scratch.snapshot.nodes.first_gpu[node]
         if not spec.gpus or spec.in_part or self._layouts.of_gpus is None:
-            yield from super()._gpus_now(demand, node, run_s, places)
+            yield from tightest_gpus(table, demand, node, run_s, places)
             return
-        low, high = np.searchsorted(self._node, (node, node + 1))
-        rows = self._row[low:high]
-        usable = np.zeros(len(self._free_at), bool)
-        usable[rows] = self._usable_now(demand, rows, run_s)
+        low, high = np.searchsorted(table.node, (node, node + 1))
+        rows = table.row[low:high]
+        usable = np.zeros(len(table.reserved_from), bool)
+        usable[rows] = table.usable_now(demand, rows, run_s)
         most = min(places, int(usable[rows].sum()) // spec.gpus)
         free = Room(
             room=np.zeros(0, np.int64),
             usable=usable,
             held=~usable,
             kept=np.zeros(0, bool),
-            rank=self.reserved_from,
+            rank=table.reserved_from,
         )
         chosen = self._gpu_choice.gpus_on(node, most * spec.gpus, free) if most else []
         for end in range(spec.gpus, len(chosen) + 1, spec.gpus):
@@ -258,4 +287,10 @@ class LinkedTimetable(PackedTimetable):
 
     @cached_property
     def _gpu_choice(self) -> ClusterPlacer:
-        return ClusterPlacer(self._scratch.snapshot, self._placer)
+        return ClusterPlacer(self._table.scratch.snapshot, self._placer)
+
+
+def tight_sets(table: Timetable, placer: Placer) -> Packed:
+    """Return the chooser of the tightest set, of least diameter, where a unit fits no one node."""
+    tight = _TightSets(table, placer)
+    return Packed(table, tight.pick, tight.gpus)

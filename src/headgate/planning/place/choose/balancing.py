@@ -17,7 +17,8 @@ from headgate.base.rng import Random, stream
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE
 from headgate.planning.balancers import WITH_GPUS, WITHOUT_GPUS, Scores, Speeds
 from headgate.planning.place.choose.balanced import Balanced
-from headgate.planning.place.timetable import EndAt, Timetable
+from headgate.planning.place.choose.compact import Compact, Demands, soonest_first
+from headgate.planning.place.timetable import Timetable
 from headgate.state import Scratch, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE
 
@@ -110,34 +111,49 @@ def node_speeds(snapshot: Snapshot, classes: Sequence[tuple[int, int]]) -> Speed
     return speeds
 
 
-class BalancedTimetable(Timetable):
-    """A timetable whose units start, task by task, on the nodes that a balancer picks.
+class ByBalancer:
+    """Each task starts on the node that a balancer picks of those with room.
 
-    Reservations are those of any timetable. A start costs O(GPUs) for each task.
+    Reservations are those of `Compact`. A start costs O(GPUs) for each task.
     """
 
-    def __init__(self, scratch: Scratch, end_at: EndAt, placer: Balanced) -> None:
-        """Start as any timetable."""
-        super().__init__(scratch, end_at)
-        self._balancing = Balancing(scratch, placer)
+    claim_order = staticmethod(soonest_first)
+    takes_first_fit = True
 
-    def _place_tasks(
+    def __init__(self, table: Timetable, placer: Balanced) -> None:
+        """Pick by the balancer of a placer."""
+        self._table, self._compact = table, Compact(table)
+        self._balancing = Balancing(table.scratch, placer)
+
+    def place(
         self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool
     ) -> bool:
         """Place tasks of one demand; return whether all are placed."""
-        used = set(used)
+        used, table = set(used), self._table
         for task in tasks:
-            room = self._room_now(demand, 1, run_s, used, distinct=distinct)
-            if self._demands[demand].in_part:
-                candidates = np.array(self._nodes_for_parts(demand, run_s, room), np.int64)
+            room = table.room_now(demand, 1, run_s, used, distinct=distinct)
+            if table.demands[demand].in_part:
+                candidates = np.array(self._compact.nodes_for_parts(demand, run_s, room), np.int64)
             else:
                 candidates = np.flatnonzero(room)
             if not len(candidates):
                 return False
             node = self._balancing.pick(task, candidates)
-            gpus = next(self._gpus_now(demand, node, run_s, 1))
-            placed = self._scratch.place(task, node, gpus)
+            gpus = next(self._compact.gpus(demand, node, run_s, 1))
+            placed = table.scratch.place(task, node, gpus)
             assert placed, "a candidate has room"
             if distinct:
                 used.add(node)
         return True
+
+    def gpus_at(
+        self,
+        demands: Demands,
+        at: float,
+        run_s: float,
+        *,
+        distinct: bool,
+        price: Floats | None = None,
+    ) -> tuple[Ints, float]:
+        """Return GPUs (rows) for tasks by demand, and when they are free; see `Compact`."""
+        return self._compact.gpus_at(demands, at, run_s, distinct=distinct, price=price)

@@ -1,7 +1,7 @@
-"""A timetable whose units are placed by a placer, in place of the roomiest nodes.
+"""Sets of sites that a placer chooses, in place of the roomiest nodes.
 
 Of a unit of several demands, the tasks with most GPUs are placed so, the others near them; parts
-of GPUs as in any timetable. A reservation begins at the earliest time at which the placer finds a
+of GPUs as by `Compact`. A reservation begins at the earliest time at which the placer finds a
 set among the GPUs that are expected to be free by then. What has been found for some GPUs is found
 for more, so that time is found by halving.
 """
@@ -16,44 +16,47 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.place.choose import Placer
+from headgate.planning.place.choose.compact import Compact, Demands, soonest_first
 from headgate.planning.place.choose.on_cluster import ClusterPlacer, Room
-from headgate.planning.place.timetable import EndAt, Timetable
+from headgate.planning.place.timetable import Timetable
 from headgate.planning.times.reservations import UNKNOWN_AT
-from headgate.planning.units.unit import Unit
-from headgate.state import Scratch
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
 
-class PlacedTimetable(Timetable):
+class Sets:
     """See above; a query costs O(GPUs x log), and that of a search for each halving."""
 
-    def __init__(self, scratch: Scratch, end_at: EndAt, placer: Placer) -> None:
-        """Start as any timetable."""
-        super().__init__(scratch, end_at)
-        self._placer = ClusterPlacer(scratch.snapshot, placer)
+    claim_order = staticmethod(soonest_first)
 
-    def _place_by_first_fit(self, unit: Unit, run_s: float) -> list[int] | None:
-        """Place a unit of several demands by first fit; not if it waits for a better set."""
+    def __init__(self, table: Timetable, placer: Placer) -> None:
+        """Choose by a placer."""
+        self._table, self._scratch, self._compact = table, table.scratch, Compact(table)
+        self._placer = ClusterPlacer(table.scratch.snapshot, placer)
+
+    @property
+    def takes_first_fit(self) -> bool:
+        """Whether a unit of several demands may start by first fit.
+
+        Not if it waits for a better set.
+        """
         nothing_runs = not (self._scratch.snapshot.gpus.task.array() >= 0).any()
-        if self._among is not None or (self._placer.placer.may_wait and not nothing_runs):
-            return None
-        return super()._place_by_first_fit(unit, run_s)
+        return nothing_runs or not self._placer.placer.may_wait
 
-    def _place_tasks(
+    def place(
         self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool
     ) -> bool:
         """Place tasks of one demand as the placer says, or near those placed before."""
-        spec = self._demands[demand]
+        table, spec = self._table, self._table.demands[demand]
         if spec.in_part:
-            return super()._place_tasks(demand, tasks, run_s, used, distinct=distinct)
-        room = self._room_now(demand, len(tasks), run_s, used, distinct=distinct)
+            return self._compact.place(demand, tasks, run_s, used, distinct=distinct)
+        room = table.room_now(demand, len(tasks), run_s, used, distinct=distinct)
         if room.sum() < len(tasks):
             return False
-        usable = np.zeros(len(self._free_at), bool)
-        usable[self._row] = self._usable_now(demand, self._row, run_s)
+        usable = np.zeros(len(table.reserved_from), bool)
+        usable[table.row] = table.usable_now(demand, table.row, run_s)
         held = self._scratch.ledger.gpus.task.array() != GPU_FREE
-        held |= self._free_at > self.now
-        now = self._room(room, usable, held, self.now, self.reserved_from)
+        held |= ~table.is_unclaimed
+        now = self._room(room, usable, held, table.now, table.reserved_from)
         if not spec.gpus:
             now = replace(now, busy=self._busy_nodes())
         spots = self._placer.spots(
@@ -98,13 +101,13 @@ class PlacedTimetable(Timetable):
         job = np.where(
             holder >= 0, self._scratch.snapshot.tasks.job.take(np.maximum(holder, 0)), -1
         )
-        if at <= self.now and not self._has_ends:
+        if at <= self._table.now and not self._table.has_ends:
             return self._placer.kept_until(job, np.full(len(job), math.inf))
-        return self._placer.kept_until(job, self.free_at)
+        return self._placer.kept_until(job, self._table.free_at)
 
-    def _chosen(
+    def gpus_at(
         self,
-        demands: Sequence[tuple[int, list[int]]],
+        demands: Demands,
         at: float,
         run_s: float,
         *,
@@ -112,11 +115,12 @@ class PlacedTimetable(Timetable):
         price: Floats | None = None,
     ) -> tuple[Ints, float]:
         """Return GPUs for tasks by demand, and when all of them are free, inf if they never are."""
-        chosen, soonest = super()._chosen(demands, at, run_s, distinct=distinct, price=price)
+        table = self._table
+        chosen, soonest = self._compact.gpus_at(demands, at, run_s, distinct=distinct, price=price)
         if math.isinf(soonest):
             return chosen, soonest
-        available = self._available(self._every, at, run_s) if price is None else price
-        on_gpus = [(demand, len(tasks)) for demand, tasks in demands if self._demands[demand].gpus]
+        available = table.available(table.every, at, run_s) if price is None else price
+        on_gpus = [(demand, len(tasks)) for demand, tasks in demands if table.demands[demand].gpus]
 
         def found_at(time: float) -> Ints | None:
             ends = time if price is None else math.inf  # prices: no closed set outlasts them
@@ -139,7 +143,9 @@ class PlacedTimetable(Timetable):
 
     def _times(self, demands: Sequence[tuple[int, int]], available: Floats, after: float) -> Floats:
         """Return the times after one at which more becomes available, ascending."""
-        places = [self._places(demand, available.copy(), count)[1] for demand, count in demands]
+        places = [
+            self._table.places(demand, available.copy(), count)[1] for demand, count in demands
+        ]
         times: Floats = np.unique(np.concatenate([available, *places]))
         return times[(times > after) & np.isfinite(times)]
 
@@ -157,18 +163,19 @@ class PlacedTimetable(Timetable):
         Closed sets of runs that last until `ends` are free.
         """
         available, chosen, anchors = available.copy(), list[int](), list[int]()
-        held = np.ones(len(self._free_at), bool)
-        held[self._row] = available > at
+        table = self._table
+        held = np.ones(len(table.reserved_from), bool)
+        held[table.row] = available > at
         latest = np.zeros(len(held))
-        latest[self._row] = np.where(available < UNKNOWN_AT, -available, -UNKNOWN_AT)
+        latest[table.row] = np.where(available < UNKNOWN_AT, -available, -UNKNOWN_AT)
         for demand, count in demands:
-            fits = np.where(self.suits(demand)[self._row], available, math.inf)
+            fits = np.where(table.suits(demand)[table.row], available, math.inf)
             if distinct and anchors:
-                fits[np.isin(self._node, anchors)] = math.inf
-            node, free_at = self._places(demand, fits, 1 if distinct else count)
+                fits[np.isin(table.node, anchors)] = math.inf
+            node, free_at = table.places(demand, fits, 1 if distinct else count)
             nodes = len(self._scratch.snapshot.nodes.alive)
             usable = np.zeros(len(held), bool)
-            usable[self._row] = fits <= at
+            usable[table.row] = fits <= at
             room = np.bincount(node[free_at <= at], minlength=nodes)
             now = self._room(room, usable, held, ends, latest)
             near = np.array(anchors, np.int64)
@@ -178,5 +185,5 @@ class PlacedTimetable(Timetable):
             anchors += [node for node, _ in spots]
             rows = [gpu for _, gpus in spots for gpu in gpus]
             chosen += rows
-            available[np.isin(self._row, rows)] = math.inf
+            available[np.isin(table.row, rows)] = math.inf
         return np.array(chosen, np.int64)

@@ -1,4 +1,4 @@
-"""A timetable in which what fits one node gets the node that others miss least.
+"""What fits one node gets the node that others miss least.
 
 A task on parts of GPUs, a task, and a gang that fits one node choose among the nodes that have room
 by their price: the seconds that one task reads there, and the wait that others are expected to have
@@ -15,6 +15,7 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.packing.cluster import ClusterPacking, Ends, Freed
+from headgate.planning.place.choose.compact import Compact, Demands, Pick, TaskGpus, most_room_first
 from headgate.planning.place.timetable import Timetable
 from headgate.planning.units.reading import read_s_by_node
 from headgate.state.tables import GPU_IN_PART
@@ -23,39 +24,61 @@ _TIMES = 3  # in the course of a run, at which nodes are compared
 _NODES = 64  # compared, at most: those of least reading, then with least room
 
 
-class PackedTimetable(Timetable):
+class Packed:
     """See above; a choice costs O(nodes with room x their GPUs x demands in flight)."""
+
+    takes_first_fit = True
+
+    def __init__(
+        self, table: Timetable, pick: Pick = most_room_first, gpus: TaskGpus | None = None
+    ) -> None:
+        """Choose several nodes by `pick`, and GPUs of a node by `gpus`."""
+        self._table, self._scratch = table, table.scratch
+        self._compact = Compact(table, pick, gpus)
 
     @cached_property
     def _packing(self) -> ClusterPacking:
         return ClusterPacking(self._scratch)
 
-    def _place_tasks(
+    def place(
         self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool
     ) -> bool:
         """Place tasks of one demand, none on nodes `used`; return whether all are placed."""
-        spec = self._demands[demand]
+        table = self._table
+        spec = self._table.demands[demand]
         if spec.in_part:
             with self._scratch.trial() as trial:
                 if self._place_parts(demand, tasks, run_s, used, distinct=distinct):
                     trial.keep()
                     return True
-            return super()._place_tasks(demand, tasks, run_s, used, distinct=distinct)
-        room = self._room_now(demand, len(tasks), run_s, used, distinct=distinct)
+            return self._compact.place(demand, tasks, run_s, used, distinct=distinct)
+        room = self._table.room_now(demand, len(tasks), run_s, used, distinct=distinct)
         nodes = np.flatnonzero(room >= len(tasks))
         if len(nodes) > 1 and (not distinct or len(tasks) == 1):
-            is_open = np.zeros(len(self._free_at), bool)
-            is_open[self._row] = self._usable_now(demand, self._row, run_s)
+            is_open = np.zeros(len(table.reserved_from), bool)
+            is_open[table.row] = table.usable_now(demand, table.row, run_s)
             best = self._best(demand, tasks, nodes, is_open, run_s)
             if best is not None:
-                return self._place_on([best[0]] * len(tasks), demand, tasks, run_s)
-        return self._place_on(self._pick(room, len(tasks)), demand, tasks, run_s)
+                return self._compact.place_on([best[0]] * len(tasks), demand, tasks, run_s)
+        return self._compact.place_on(self._compact.pick(room, len(tasks)), demand, tasks, run_s)
 
-    def _claimed_first(self, rows: Ints, at: Floats) -> Ints:
+    def claim_order(self, rows: Ints, at: Floats) -> Ints:
         """Return the order in which GPUs are claimed: of equal times, where fewest are free."""
         node = self._scratch.snapshot.gpus.node.take(rows).astype(np.int64)
-        free = np.bincount(node[at <= self.now], minlength=int(node.max(initial=0)) + 1)
+        free = np.bincount(node[at <= self._table.now], minlength=int(node.max(initial=0)) + 1)
         return np.lexsort((free[node], at))
+
+    def gpus_at(
+        self,
+        demands: Demands,
+        at: float,
+        run_s: float,
+        *,
+        distinct: bool,
+        price: Floats | None = None,
+    ) -> tuple[Ints, float]:
+        """Return GPUs (rows) for tasks by demand, and when they are free; see `Compact`."""
+        return self._compact.gpus_at(demands, at, run_s, distinct=distinct, price=price)
 
     def _place_parts(
         self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool
@@ -63,7 +86,7 @@ class PackedTimetable(Timetable):
         """Place tasks on parts of GPUs, one after the other; return whether all are placed."""
         is_open, used = self._parts_open(run_s), set(used)
         for task in tasks:
-            room = self._room_now(demand, 1, run_s, used, distinct=distinct)
+            room = self._table.room_now(demand, 1, run_s, used, distinct=distinct)
             best = self._best(demand, [task], np.flatnonzero(room), is_open, run_s)
             if best is None:
                 return False
@@ -77,9 +100,9 @@ class PackedTimetable(Timetable):
     def _parts_open(self, run_s: float) -> Bools:
         """Return which GPUs have parts that may be used for `run_s` seconds, `[GPU rows]`."""
         holder = self._scratch.ledger.gpus.task.array()
-        unclaimed = (holder == GPU_IN_PART) | (self._free_at <= self.now)
+        unclaimed = (holder == GPU_IN_PART) | self._table.is_unclaimed
         is_open: Bools = self._scratch.ledger.open_gpus() & unclaimed
-        return is_open & self._in_time(slice(None), self.now, run_s)
+        return is_open & self._table.in_time(slice(None), self._table.now, run_s)
 
     def _best(
         self, demand: int, tasks: list[int], nodes: Ints, is_open: Bools, run_s: float
@@ -97,7 +120,7 @@ class PackedTimetable(Timetable):
             return None
         price = read_s[some]
         if math.isfinite(run_s):
-            own = self._demands[demand].gpus_milli * len(tasks)
+            own = self._table.demands[demand].gpus_milli * len(tasks)
             price = price + self._packing.price_s(loss[some], own, run_s)
         best = some[np.lexsort((loss[some], price))[0]]
         return int(nodes[best]), int(gpu[best])
@@ -106,12 +129,12 @@ class PackedTimetable(Timetable):
         """Return what is freed in the course of a run of `run_s` seconds, nothing if unknown."""
         if not math.isfinite(run_s):
             return []
-        at = [self.now + run_s * part / _TIMES for part in range(1, _TIMES)]
+        at = [self._table.now + run_s * part / _TIMES for part in range(1, _TIMES)]
         return [self._ends.freed(by) for by in at] if self._ends.first <= at[-1] else []
 
     @cached_property
     def _ends(self) -> Ends:
-        return Ends(self._scratch.snapshot, self._end_at)
+        return Ends(self._scratch.snapshot, self._table.end_at)
 
     def _read_s(self, tasks: list[int], nodes: Ints) -> Floats:
         """Return the seconds that one task reads on nodes; 0 for several, or without inputs."""

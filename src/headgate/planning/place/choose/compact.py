@@ -1,0 +1,177 @@
+"""The nodes with most room first: where tasks start unless a policy says otherwise.
+
+So a unit is on few nodes, and the last of them is the one with the least room that suffices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+
+import numpy as np
+
+from headgate.base.arrays import Floats, Ints
+from headgate.planning.place.timetable import Timetable
+
+Pick = Callable[[Ints, int], list[int]]
+"""The nodes of so many tasks, given how many fit each; fewer if too few fit."""
+
+TaskGpus = Callable[[int, int, float, int], Iterator[tuple[int, ...]]]
+"""See `tightest_gpus`."""
+
+Demands = Sequence[tuple[int, list[int]]]
+"""Tasks (rows) by demand, as in `Unit.by_demand`."""
+
+
+def most_room_first(room: Ints, count: int) -> list[int]:
+    """Return the nodes of `count` tasks on few nodes, given how many fit each; fewer if too few.
+
+    The roomiest nodes first; the last one is that with the least room that suffices.
+    """
+    some = (room > 0).nonzero()[0]
+    order = some[np.argsort(-room[some], kind="stable")]
+    most = np.minimum(room[order], count)
+    missing = count - (np.cumsum(most) - most)  # when it is the turn of each
+    enough = (room[order] >= missing).nonzero()[0]
+    if not len(enough):
+        return np.repeat(order, most).tolist()
+    turn = enough[0]
+    left = int(missing[turn])
+    last = order[turn:][room[order[turn:]] >= left]
+    node = int(last[room[last].argmin()])
+    return [*np.repeat(order[:turn], most[:turn]).tolist(), *[node] * left]
+
+
+def soonest_first(rows: Ints, at: Floats) -> Ints:
+    """Return the order in which GPUs (rows), available at some times, are claimed (indices)."""
+    del rows
+    return np.argsort(at, kind="stable")
+
+
+def tightest_gpus(
+    table: Timetable, demand: int, node: int, run_s: float, places: int
+) -> Iterator[tuple[int, ...]]:
+    """Yield the best GPUs of a node for one task, and for the next once that is placed.
+
+    For so many tasks, or as many as fit. Of whole GPUs the smallest, then those with the tightest
+    window.
+    """
+    spec, ledger = table.demands[demand], table.scratch.ledger
+    first = table.scratch.snapshot.nodes.first_gpu[node]
+    if not spec.gpus:
+        yield from repeat((), places)
+    elif spec.in_part:
+        for _ in range(places):
+            gpus = ledger.best_gpus(demand, node)
+            rows = first + np.array(gpus or (), np.int64)
+            if gpus is None or not table.are_usable(rows, ledger.gpus.task.array(), run_s):
+                return
+            yield gpus
+    else:
+        low, high = np.searchsorted(table.node, (node, node + 1))
+        rows, memory = table.row[low:high], table.memory[low:high]
+        usable = np.flatnonzero(table.usable_now(demand, rows, run_s))
+        order = np.lexsort((rows[usable], table.reserved_from[rows[usable]], memory[usable]))
+        chosen = (rows[usable[order]] - first).tolist()
+        for end in range(spec.gpus, min(len(chosen), places * spec.gpus) + 1, spec.gpus):
+            yield tuple(chosen[end - spec.gpus : end])
+
+
+class Compact:
+    """The default chooser; others use it for what they do not choose themselves.
+
+    A choice costs O(GPUs x log).
+    """
+
+    claim_order = staticmethod(soonest_first)
+    takes_first_fit = True
+
+    def __init__(
+        self, table: Timetable, pick: Pick = most_room_first, gpus: TaskGpus | None = None
+    ) -> None:
+        """Choose nodes by `pick`, and GPUs of a node by `gpus`."""
+        self._table, self.pick = table, pick
+        self.gpus = gpus or self._tightest
+
+    def _tightest(
+        self, demand: int, node: int, run_s: float, places: int
+    ) -> Iterator[tuple[int, ...]]:
+        return tightest_gpus(self._table, demand, node, run_s, places)
+
+    def place(
+        self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool
+    ) -> bool:
+        """Place tasks of one demand, none on nodes `used`; return whether all are placed.
+
+        Each on another node, if they are to be `distinct`.
+        """
+        table = self._table
+        room = table.room_now(demand, len(tasks), run_s, used, distinct=distinct)
+        if table.demands[demand].in_part:
+            nodes = self.nodes_for_parts(demand, run_s, room)
+        else:
+            nodes = self.pick(room, len(tasks))
+        return self.place_on(nodes, demand, tasks, run_s)
+
+    def place_on(self, nodes: list[int], demand: int, tasks: list[int], run_s: float) -> bool:
+        """Place tasks on nodes, one entry per task; return whether all are placed."""
+        if len(nodes) < len(tasks):
+            return False
+        left = iter(tasks)
+        for node, places in Counter(nodes[: len(tasks)]).items():
+            for gpus in self.gpus(demand, node, run_s, places):
+                if not self._table.scratch.place(next(left), node, gpus):
+                    return False
+        return next(left, None) is None
+
+    def nodes_for_parts(self, demand: int, run_s: float, room: Ints) -> list[int]:
+        """Return nodes for parts of GPUs, as many as fit each; O(nodes)."""
+        return [
+            node
+            for node in np.flatnonzero(room > 0).tolist()
+            if next(self.gpus(demand, node, run_s, 1), None) is not None
+            for _ in range(int(room[node]))
+        ]
+
+    def gpus_at(
+        self,
+        demands: Demands,
+        at: float,
+        run_s: float,
+        *,
+        distinct: bool,
+        price: Floats | None = None,
+    ) -> tuple[Ints, float]:
+        """Return GPUs (rows) for tasks by demand, and when all of them are free, inf if never.
+
+        If that is after `at` and there are reservations, which may then be in the way, there is no
+        choice. With a `price` for each GPU, in the order of `Timetable.row`, that is used in place
+        of times, and the cheapest are chosen.
+        """
+        table = self._table
+        available = table.available(table.every, at, run_s) if price is None else price.copy()
+        if table.among is not None:
+            available = np.where(table.among[table.node], available, math.inf)
+        void = table.has_reservations and price is None
+        chosen, soonest = [np.zeros(0, np.int64)], at
+        on_gpus = [(demand, len(tasks)) for demand, tasks in demands if table.demands[demand].gpus]
+        for left, (demand, count) in zip(range(len(on_gpus))[::-1], on_gpus, strict=True):
+            spec = table.demands[demand]
+            fits = available
+            if not (suits := table.suits(demand)[table.every]).all():
+                fits = np.where(suits, available, math.inf)
+            if distinct and len(chosen) > 1:
+                fits = fits.copy()
+                fits[np.isin(table.node, table.node[np.concatenate(chosen)])] = math.inf
+            node, free_at = table.places(demand, fits, 1 if distinct else count)
+            if len(free_at) < count:
+                return chosen[0], math.inf
+            soonest = max(soonest, float(np.partition(free_at, count - 1)[count - 1]))
+            if math.isinf(soonest) or (void and soonest > at and not left):
+                return chosen[0], soonest
+            nodes = self.pick(np.bincount(node[free_at <= soonest]), count)
+            chosen.append(table.latest(nodes, fits, soonest, spec.gpus, first=price is not None))
+            available[chosen[-1]] = math.inf
+        return table.row[np.concatenate(chosen)], soonest
