@@ -27,7 +27,7 @@ from headgate.engine import Engine, drive
 from headgate.journal import Journal
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import (
     Event,
     JobCancelled,

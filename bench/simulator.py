@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.sim import run as sim
 from headgate.traces import Trace
 

@@ -21,7 +21,7 @@ from headgate.base.rng import Random, stream
 from headgate.engine import Engine
 from headgate.machine import CRASHES_MOST
 from headgate.model import SHARED, WHOLE, Bandwidth, Dataset, Gpu, Node, Queue, RunId, Shard
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import (
     BandwidthMeasured,
     Command,

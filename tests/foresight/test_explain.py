@@ -13,7 +13,7 @@ from headgate.engine import Engine
 from headgate.foresight.explain import explain
 from headgate.foresight.outlook import outlook
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import JobCancelled, JobSubmitted, Plan, QueueChanged, Reason, Refusal
 from headgate.protocol.order_reasons import WaitsForTasks
 from headgate.protocol.reasons import (

@@ -10,7 +10,7 @@ from headgate.foresight.explain import ExplanationContext, explain
 from headgate.foresight.forecast import forecast
 from headgate.foresight.why import why
 from headgate.model import Task
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol.order_reasons import MaxRunning, WaitsForJobs
 from headgate.protocol.reasons import JobsInFlightLimit, Undecided
 from headgate.state import TaskState

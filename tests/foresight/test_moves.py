@@ -8,7 +8,7 @@ from tests.engine.conftest import Bench
 from headgate.foresight.forecast import forecast
 from headgate.foresight.whatif import WhatIf
 from headgate.model import Task
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import Admitted, Moved, MoveRequested
 from headgate.state import TaskState, check
 from headgate.state.tables import GPU_FREE

@@ -12,8 +12,8 @@ from headgate.engine import Engine
 from headgate.foresight.whatif import WhatIf, thaw
 from headgate.machine import apply
 from headgate.model import Gpu, Job, Node, Queue, RunId, Task
-from headgate.policies.fifo import FirstInFirstOut
 from headgate.policies.flow import PreemptiveFlowSharing, TimelyFlow
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import (
     Command,
     Decide,

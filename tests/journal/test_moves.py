@@ -7,7 +7,7 @@ from tests.sim.weather import LateStops, ride
 from headgate.engine import Engine
 from headgate.journal.codec import decode, encode
 from headgate.journal.snapshots import decode_snapshot, encode_snapshot
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.state import thaw
 from headgate.state.moves import moving_tasks
 from headgate.testing.digest import digest

@@ -13,7 +13,7 @@ import pytest
 from headgate.engine import Engine
 from headgate.live.controller.policy_thread import MOST_HANGS, PolicyThread
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.ports import Policy
 from headgate.protocol import (
     Command,

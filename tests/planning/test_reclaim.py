@@ -17,7 +17,7 @@ from headgate.machine.admission import admit
 from headgate.model import Gpu, Items, Job, Node, Queue, Task
 from headgate.planning.rounds.reclaim import PENDING, with_reclaimed
 from headgate.planning.shares.owners import Owners
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.ports import Policy, make_policy
 from headgate.protocol import (
     Event,

@@ -13,7 +13,7 @@ from headgate.app import POLICIES
 from headgate.base.errors import SpecError
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.place.submission_check import check_submission, exceeds_queue, fits_no_node
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.ports import Parameter, PolicyInfo, make_policy
 from headgate.protocol import Reason
 from headgate.protocol.reasons import NothingFits, PolicyRefuses, QueueTooSmall

@@ -7,7 +7,7 @@ import pytest
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
-from headgate.policies.greedy import GreedyDelay
+from headgate.policies.offers.greedy import GreedyDelay
 from headgate.ports import make_policy
 from headgate.protocol import Plan
 from headgate.protocol.reasons import Shortage

@@ -13,7 +13,7 @@ from tests.sim.weather import Watch, ends_all, named, ride
 
 from headgate.app import POLICIES
 from headgate.policies.flow import PreemptiveFlowSharing, TimelyFlow
-from headgate.policies.greedy import GreedyDelay, GreedyPreemption
+from headgate.policies.offers.greedy import GreedyDelay, GreedyPreemption
 from headgate.ports import Policy, make_policy
 from headgate.state import JobState
 

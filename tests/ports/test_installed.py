@@ -16,7 +16,7 @@ from headgate.ports.installed import GROUP, installed_policies
 FIFO = {"fifo": OWN["fifo"]}
 MODULE = """
 from headgate.ports import PolicyInfo
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 def info(name):
     return PolicyInfo(name=name, idea="i", source="s", parameters=(), make=FirstInFirstOut)
 GOOD, OTHER, NUMBER = info("good"), info("another"), 7

@@ -11,7 +11,7 @@ from headgate.engine import Engine, drive
 from headgate.metrics.busy import launches_in
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
 from headgate.planning.links.fluid_network import FluidNetwork
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from headgate.base.errors import InvariantBroken
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import Plan, Start, Steps
 from headgate.sim import run as sim
 from headgate.state import Snapshot

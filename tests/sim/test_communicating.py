@@ -16,7 +16,7 @@ from headgate.engine import Engine, drive
 from headgate.model import Bandwidth, Communication, Gpu, Job, Node, Pattern, Queue, Task
 from headgate.model.topology import ClusterTree
 from headgate.planning.links.fluid_network import FluidNetwork
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import (
     BandwidthMeasured,
     Event,

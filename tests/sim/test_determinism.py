@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 STORMS = """
 import hashlib
 from headgate.engine import Engine, drive
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.sim.world import SimulatedWorld
 from headgate.testing.digest import digest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.model import Gpu, Job, Node, Queue, Task
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.sim.run import Simulation, run
 from headgate.spec import Links
 

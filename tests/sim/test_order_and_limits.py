@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.app import POLICIES
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.ports import make_policy
 from headgate.sim import run as sim_run
 from headgate.sim.report import Launches

@@ -9,8 +9,8 @@ import pytest
 from tests.sim.weather import ride
 
 from headgate.model import RunId
-from headgate.policies.fifo import FirstInFirstOut
 from headgate.policies.flow import FlowSharing
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import FailureKind, TaskFailed, TaskFinished, TaskStarted, TaskStopped
 from headgate.state import JobState
 

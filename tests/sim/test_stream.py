@@ -13,7 +13,7 @@ from headgate.engine import Engine, drive
 from headgate.metrics.records import JobRecorder, JobRecords
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.ports import make_policy
 from headgate.protocol import Command, Event, JobSubmitted, NodeJoined, QueueChanged
 from headgate.sim.world import SimulatedWorld

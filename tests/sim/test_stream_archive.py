@@ -20,7 +20,7 @@ from headgate.machine import archiving
 from headgate.metrics.records import RECORD_BYTES, JobRecorder, JobRecords
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.ports import Policy, make_policy
 from headgate.protocol import NodeJoined, Plan, QueueChanged, Reason
 from headgate.sim import run as sim

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from headgate.model import Communication, Gpu, Job, Node, Pattern, Queue
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import Plan, Start, Steps, Stop
 from headgate.sim import run as sim
 from headgate.sim.estimated import Estimated

@@ -117,7 +117,7 @@ def _ordered(
 ) -> PolicyInfo:
     """Return the description of an order; without a kind of backfill, it preempts."""
     return _policy(
-        "ordered:preempting" if backfill is None else "ordered:backfilling",
+        "ordered.policy:preempting" if backfill is None else "ordered.policy:backfilling",
         name,
         idea,
         source,
@@ -167,7 +167,7 @@ _ALL = (
         place="headgate",
     ),
     _policy(
-        "fifo:FirstInFirstOut",
+        "ordered.fifo:FirstInFirstOut",
         "fifo",
         "strict order of arrival; the first job that does not fit blocks all later ones",
         "the simplest baseline of every batch system",
@@ -266,14 +266,14 @@ _ALL = (
         *_DISTANCE,
     ),
     _policy(
-        "greedy:GreedySharing",
+        "offers.greedy:GreedySharing",
         "gs",
         "each free GPU to the job that has the fewest; for its cheapest task",
         _FLOW_PAPER,
         *_DISTANCE,
     ),
     _policy(
-        "greedy:GreedyPreemption",
+        "offers.greedy:GreedyPreemption",
         "gsp",
         "gs with preemption; runs of jobs far above their share, for jobs below theirs",
         _FLOW_PAPER,
@@ -281,7 +281,7 @@ _ALL = (
         _SLACK,
     ),
     _policy(
-        "greedy:GreedyDelay",
+        "offers.greedy:GreedyDelay",
         "gsd",
         "gs with delay; a job below its share declines GPUs far from its data for some rounds",
         _FLOW_PAPER,
@@ -303,13 +303,13 @@ _ALL = (
         check=_thresholds_in_order,
     ),
     _policy(
-        "yarn:Capacity",
+        "offers.yarn:Capacity",
         "capacity",
         "equal shares for users, order of arrival in each; near the data where free",
         "Apache Hadoop YARN: Capacity Scheduler",
     ),
     _policy(
-        "yarn:Fair",
+        "offers.yarn:Fair",
         "fair",
         "equal shares for users, then for their jobs; near the data where free",
         "Apache Hadoop YARN: Fair Scheduler",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
-from tests.policies.greedy.test_contention import Watch, contention, run_storm
+from tests.policies.offers.test_greedy_contention import Watch, contention, run_storm
 
 from headgate.engine import drive
 from headgate.planning.links.fluid_network import FluidNetwork

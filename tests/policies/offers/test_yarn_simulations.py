@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.engine import Engine, drive
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
-from headgate.policies.yarn import Capacity, Fair
+from headgate.policies.offers.yarn import Capacity, Fair
 from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
 from headgate.sim import run as sim
 from headgate.sim.report import Launches

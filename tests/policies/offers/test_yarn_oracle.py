@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from headgate.policies.yarn import Capacity, Fair
+from headgate.policies.offers.yarn import Capacity, Fair
 from headgate.state import Snapshot, TaskState
 from headgate.state.life import HOLDING
 from headgate.testing.random_worlds import is_narrow, random_state

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headgate.engine import Engine, drive
 from headgate.model import WHOLE, Gpu, Job, Node, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
 from headgate.sim import run as sim
 from headgate.sim.report import Launches

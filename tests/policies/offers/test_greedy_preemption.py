@@ -6,7 +6,7 @@ import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
 
 from headgate.model import Gpu, Node, Task
-from headgate.policies.greedy import GreedyPreemption
+from headgate.policies.offers.greedy import GreedyPreemption
 from headgate.protocol import NodeJoined
 
 LICENSED = Task(custom=(("license", 1000),))

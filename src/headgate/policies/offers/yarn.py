@@ -28,8 +28,8 @@ from headgate.planning.place.line import Line
 from headgate.planning.place.wide import WideUnits
 from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.shares.standing import Standing, standing
-from headgate.policies.yarn.places import FreeGpus, places_of
-from headgate.policies.yarn.refusals import UserQueue, refusals
+from headgate.policies.offers.places import FreeGpus, places_of
+from headgate.policies.offers.yarn_refusals import UserQueue, refusals
 from headgate.protocol import NO_STEPS, Plan, Refusal, Start, Steps
 from headgate.state import Scratch, Snapshot
 

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
-from headgate.policies.yarn import Capacity, Fair
+from headgate.policies.offers.yarn import Capacity, Fair
 from headgate.ports import Policy, make_policy
 from headgate.protocol import Reason
 from headgate.protocol.reasons import (

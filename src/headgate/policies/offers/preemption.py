@@ -18,7 +18,7 @@ from headgate.base.arrays import Ints
 from headgate.model import WHOLE
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.units.unit import one_task
-from headgate.policies.greedy.greedy_round import GreedyRound
+from headgate.policies.offers.greedy_round import GreedyRound
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import PreemptedFor
 from headgate.state import Snapshot, TaskState

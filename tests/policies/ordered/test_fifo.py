@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.model import Gpu, Job, Node, Queue, Task
 from headgate.planning.place.submission_check import fits_no_node
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import Plan, Reason
 from headgate.protocol.reasons import (
     GPU_SHARE,

@@ -8,7 +8,7 @@ from headgate.app import POLICIES
 from headgate.base.errors import SpecError
 from headgate.base.rng import stream
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
-from headgate.policies.greedy import (
+from headgate.policies.offers.greedy import (
     GreedyDelay,
     GreedyPreemption,
     GreedySharing,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.model import Job
-from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
+from headgate.policies.offers.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.ports import Policy
 from headgate.protocol.reasons import PolicyRefuses, Reason
 from headgate.testing.policy_laws import PolicyLaws

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from headgate.planning.units.fit import no_such_gpu
-from headgate.policies.greedy.candidates import ANY, Candidate
-from headgate.policies.greedy.delay import SkipCounters
-from headgate.policies.greedy.greedy_round import GreedyRound
+from headgate.policies.offers.candidates import ANY, Candidate
+from headgate.policies.offers.delay import SkipCounters
+from headgate.policies.offers.greedy_round import GreedyRound
 from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import (
     BelowShare,

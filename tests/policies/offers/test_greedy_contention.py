@@ -14,7 +14,7 @@ from tests.sim.weather import world_of
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.model import Bandwidth, Gpu, Job, Node, Shard, Task
-from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
+from headgate.policies.offers.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.ports import Policy
 from headgate.protocol import (
     BandwidthMeasured,

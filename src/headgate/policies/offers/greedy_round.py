@@ -18,8 +18,8 @@ from headgate.planning.place.line import Line
 from headgate.planning.place.wide import WideUnits
 from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.shares.standing import Standing
-from headgate.policies.greedy.candidates import ANY, Candidate, Candidates, FreeGpus
-from headgate.policies.greedy.delay import SkipCounters
+from headgate.policies.offers.candidates import ANY, Candidate, Candidates, FreeGpus
+from headgate.policies.offers.delay import SkipCounters
 from headgate.protocol import Refusal
 from headgate.state import Scratch
 

@@ -6,11 +6,11 @@ from headgate.base.rng import Random
 from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares.standing import Standing, standing
-from headgate.policies.greedy.candidates import FreeGpus
-from headgate.policies.greedy.delay import SkipCounters
-from headgate.policies.greedy.greedy_round import GreedyRound
-from headgate.policies.greedy.preemption import victims
-from headgate.policies.greedy.refusals import refusals
+from headgate.policies.offers.candidates import FreeGpus
+from headgate.policies.offers.delay import SkipCounters
+from headgate.policies.offers.greedy_refusals import refusals
+from headgate.policies.offers.greedy_round import GreedyRound
+from headgate.policies.offers.preemption import victims
 from headgate.protocol import NO_STEPS, Plan, Steps
 from headgate.state import Scratch, Snapshot
 

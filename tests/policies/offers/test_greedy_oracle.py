@@ -15,7 +15,7 @@ from headgate.base.rng import stream
 from headgate.model import Bandwidth, Job, Task
 from headgate.planning.shares.fair_shares import fair_shares
 from headgate.planning.shares.standing import standing
-from headgate.policies.greedy import GreedyDelay, GreedyPreemption, GreedySharing
+from headgate.policies.offers.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.protocol import Plan, Start
 from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.testing.policy_laws import IndependentLedger

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.planning.shares.standing import Standing
-from headgate.policies.greedy.candidates import ANY, CHEAPEST, SECOND
+from headgate.policies.offers.candidates import ANY, CHEAPEST, SECOND
 from headgate.protocol import Memo
 from headgate.state import Snapshot
 

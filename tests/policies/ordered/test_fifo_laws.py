@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.policies.fifo import FirstInFirstOut
+from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.ports import Policy
 from headgate.testing.policy_laws import PolicyLaws
 
