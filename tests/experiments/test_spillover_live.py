@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.experiments import claims
+from headgate.experiments.frame import claims
 from headgate.experiments.spillover import live, live_page
 from headgate.experiments.spillover.live import SIDES, LiveOptions, LiveResults, Rows
 from headgate.experiments.spillover.live_claims import CLAIMS

@@ -1,4 +1,4 @@
-"""What the verbs that write reports have in common: options and their checks, progress."""
+"""The verbs that make experiments: their common options and checks, and what each of them does."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from headgate.base.errors import Problem, SpecError
 from headgate.cli import output
+from headgate.cli.errors import OUTSIDE
+from headgate.cli.settings import Format, settle
+
+if TYPE_CHECKING:
+    from headgate.experiments.frame.experiment import Experiment
+    from headgate.experiments.frame.report import Paper, Report
+
+F = TypeVar("F")
 
 Wrong = tuple[str, str, str]
 """An option, what is wrong with its value, and a hint."""
@@ -22,11 +30,85 @@ WorkersOption = Annotated[
     int | None, typer.Option(metavar="N", help="Processes.", show_default="one for each CPU")
 ]
 SeedsOption = Annotated[int, typer.Option(metavar="N", help="How many seeds: 1 to N.")]
+PoliciesOption = Annotated[
+    str | None,
+    typer.Option(metavar="A,B,...", help="Which policies.", show_default="those of the paper"),
+]
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Exit with 1 when a claim does not hold.")
 ]
 
 _MOST_SEEDS = 20
+
+
+def reproduce(
+    paper: Paper,
+    prepare: Callable[[], Experiment[F]],
+    *,
+    out: Path,
+    fmt: Format | None,
+    workers: int | None = None,
+    strict: bool = False,
+    wrong: Sequence[Wrong] = (),
+) -> None:
+    """Make the experiment that `prepare` returns, write its report to `out`, and print it.
+
+    Raises SpecError `usage` with all invalid options, those in `wrong` first; then what `prepare`
+    raises; then WorldError `cannot_write`, before the runs. Ends the program with 1 when it is
+    `strict` and a claim does not hold.
+    """
+    from headgate.experiments.frame.experiment import Runner
+    from headgate.experiments.frame.report import write
+
+    as_json = settle(None, fmt).as_json
+    of_out = invalid_directory(out, paper.pages, paper.command)
+    reject([*wrong, *invalid_workers(workers), *of_out])
+    experiment = prepare()
+    make(out)
+    with counting(experiment.doing, len(experiment.plan), as_json=as_json) as advance:
+        note: Callable[[str], None] = (lambda _: None) if as_json else output.print_note
+        runner = Runner(workers=workers or cpus(), advance=advance, note=note)
+        report = experiment.report(experiment.measure(runner))
+    with writing(out):
+        page = write(out, report)
+    if as_json:
+        output.print_json({**report.as_json(), "report": str(page)})
+    else:
+        _show(report)
+        output.print_text("", f"{report.called}: {page}")
+    if strict and report.fails:
+        raise typer.Exit(OUTSIDE)
+
+
+def names(text: str | None) -> list[str] | None:
+    """Return the names in a value such as `A, B`."""
+    return None if text is None else [name.strip() for name in text.split(",")]
+
+
+def _show(report: Report) -> None:
+    """Print the tables, then the claims and how many hold."""
+    from headgate.experiments.frame.claims import summary
+    from headgate.experiments.frame.report import Table
+
+    for part in report.shown:
+        if isinstance(part, Table):
+            if part.title:
+                output.print_text("", part.title)
+            head = part.brief or [name.upper() for name in part.head]
+            output.print_table(head, part.rows)
+        else:
+            output.print_text(*part)
+    if report.claims is None:
+        return
+    output.print_text("", report.claims.title)
+    for row in report.claims.rows:
+        numbers = {"published": row.published, report.claims.ours: row.ours}
+        output.print_wrapped(output.verdict(row.holds, row.claim, **numbers))
+    if report.claims.counted:
+        output.print_text("", summary(report.claims.rows))
+
+
+# --- options -------------------------------------------------------------------------------------
 
 
 def invalid_seeds(seeds: int) -> list[Wrong]:
@@ -81,14 +163,21 @@ def writing(out: Path) -> Iterator[None]:
 
 @contextmanager
 def counting(what: str, total: int, *, as_json: bool) -> Iterator[Callable[[str], None]]:
-    """Yield what is called, with a description, after each of `total` steps; shows progress."""
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    """Yield what is called, with a description, after each of `total` steps; shows progress.
 
+    Nothing is shown where there are no steps.
+    """
+    from rich import progress
+
+    if not total:
+        yield lambda description: None
+        return
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
     )
     with output.progress(*columns, as_json=as_json) as bar:
         task = bar.add_task(what, total=total)

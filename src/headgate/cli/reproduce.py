@@ -15,8 +15,8 @@ from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
 
 if TYPE_CHECKING:
-    from headgate.experiments.claims import Verdict
     from headgate.experiments.flow.tables import Figures, Results
+    from headgate.experiments.frame.claims import Verdict
 
 
 def flow(
@@ -41,9 +41,9 @@ def flow(
     Writes a report on its claims. With --live, runs a smaller comparison on real nodes with shaped
     links, and reports the error of the simulator.
     """
-    from headgate.experiments import claims
     from headgate.experiments.flow import report, runs, tables
     from headgate.experiments.flow.claims import CLAIMS
+    from headgate.experiments.frame import claims
 
     as_json = settle(None, fmt).as_json
     _check(seeds, parallel, workers, out)
@@ -126,7 +126,7 @@ def _run(
     from headgate.experiments.flow.overhead import overhead
     from headgate.experiments.flow.runs import Run, measure_run, plan
     from headgate.experiments.flow.tables import gather
-    from headgate.experiments.pool import run_all
+    from headgate.experiments.frame.pool import run_all
 
     runs = plan(chosen, seeds, parallel)
     columns = (
@@ -151,8 +151,8 @@ def _run(
 
 
 def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
-    from headgate.experiments.claims import numbers_text, summary
     from headgate.experiments.flow.tables import TABLES
+    from headgate.experiments.frame.claims import numbers_text, summary
 
     head = (
         "POLICY", "MAKESPAN", "PAPER", "FAIRNESS", "ALONE", "LOCAL", "RACK", "CROSS", "LOST",

@@ -14,8 +14,8 @@ from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
 
 if TYPE_CHECKING:
-    from headgate.experiments.claims import Verdict
     from headgate.experiments.closed_partition.tables import Results
+    from headgate.experiments.frame.claims import Verdict
 
 
 def closed_partition(
@@ -64,9 +64,9 @@ def closed_partition(
 
 
 def _published(seeds: Sequence[int], workers: int, out: Path, *, as_json: bool) -> dict[str, Any]:
-    from headgate.experiments import claims
     from headgate.experiments.closed_partition import report, tables
     from headgate.experiments.closed_partition.claims import CLAIMS
+    from headgate.experiments.frame import claims
 
     report_options.make(out)
     results = _run(seeds, workers, as_json=as_json)
@@ -106,9 +106,9 @@ def _live(mpi_python: Path | None, out: Path, *, as_json: bool) -> dict[str, Any
 
 
 def _large(workers: int, out: Path, *, as_json: bool) -> dict[str, Any]:
-    from headgate.experiments import claims
     from headgate.experiments.closed_partition import large, pages
-    from headgate.experiments.pool import run_all
+    from headgate.experiments.frame import claims
+    from headgate.experiments.frame.pool import run_all
 
     report_options.make(out)
     runs = large.plan()
@@ -131,9 +131,9 @@ def _large(workers: int, out: Path, *, as_json: bool) -> dict[str, Any]:
 
 def _traces(directory: Path, workers: int, out: Path, *, as_json: bool) -> dict[str, Any]:
     from headgate.app import POLICIES
-    from headgate.experiments import claims
     from headgate.experiments.closed_partition import pages, traces
-    from headgate.experiments.pool import run_all
+    from headgate.experiments.frame import claims
+    from headgate.experiments.frame.pool import run_all
 
     runs = traces.plan(directory)
     report_options.make(out)
@@ -208,7 +208,7 @@ def _run(seeds: Sequence[int], workers: int, *, as_json: bool) -> Results:
     from headgate.experiments.closed_partition import runs
     from headgate.experiments.closed_partition.tables import gather
     from headgate.experiments.closed_partition.training import trainings
-    from headgate.experiments.pool import run_all
+    from headgate.experiments.frame.pool import run_all
 
     planned = runs.plan(seeds)
     with report_options.counting(
@@ -258,7 +258,7 @@ def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
 
 def show_verdicts(verdicts: Sequence[Verdict[Results]]) -> None:
     """Print the claims and how many hold."""
-    from headgate.experiments.claims import numbers_text, summary
+    from headgate.experiments.frame.claims import numbers_text, summary
 
     output.print_text("", "Claims")
     for v in verdicts:

@@ -143,8 +143,8 @@ def _run(
     runs: Sequence[Run], read: Sequence[History], workers: int, as_json: bool
 ) -> dict[Run, Row]:
     """Return the row of each run, in order; those of long histories are started first."""
+    from headgate.experiments.frame.pool import run_all
     from headgate.experiments.histories.runs import measure
-    from headgate.experiments.pool import run_all
 
     jobs = {history.source: len(history) for history in read}
     with report_options.counting("Simulating", len(runs), as_json=as_json) as advance:
@@ -166,7 +166,7 @@ _HEAD = (
 
 
 def _show(results: Results) -> None:
-    from headgate.experiments.claims import numbers_text, summary
+    from headgate.experiments.frame.claims import numbers_text, summary
 
     for history in results.histories:
         for gpus, rows in results.on(history).items():

@@ -14,7 +14,7 @@ from headgate.cli.errors import OUTSIDE
 from headgate.cli.settings import FormatOption, settle
 
 if TYPE_CHECKING:
-    from headgate.experiments.claims import Verdict
+    from headgate.experiments.frame.claims import Verdict
     from headgate.experiments.spillover.results import Results
     from headgate.experiments.spillover.runs import Sizes
 
@@ -39,7 +39,7 @@ def spillover(
 
     The nodes are alike or not. Writes a report on the claims of the paper.
     """
-    from headgate.experiments import claims
+    from headgate.experiments.frame import claims
     from headgate.experiments.spillover import report, results
     from headgate.experiments.spillover.claims import CLAIMS
     from headgate.experiments.spillover.runs import FULL, QUICK
@@ -98,7 +98,7 @@ def _check(seeds: int, workers: int | None, out: Path) -> None:
 
 
 def _run(sizes: Sizes, seeds: Sequence[int], workers: int, *, as_json: bool) -> Results:
-    from headgate.experiments.pool import run_all
+    from headgate.experiments.frame.pool import run_all
     from headgate.experiments.spillover.results import gather
     from headgate.experiments.spillover.runs import Run, measure, plan
     from headgate.experiments.spillover.scaling import measure_scaling
@@ -114,7 +114,7 @@ def _run(sizes: Sizes, seeds: Sequence[int], workers: int, *, as_json: bool) -> 
 
 
 def _show(results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
-    from headgate.experiments.claims import numbers_text, summary
+    from headgate.experiments.frame.claims import numbers_text, summary
     from headgate.experiments.spillover.report import cells, cpu_cells, scaling_cells
     from headgate.experiments.spillover.results import TITLES
     from headgate.experiments.spillover.runs import CLUSTERS

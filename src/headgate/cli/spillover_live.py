@@ -224,7 +224,7 @@ def _mixed(options: LiveOptions) -> list[_Workload]:
 
 def report(options: LiveOptions, out: Path, *, as_json: bool) -> dict[str, Any]:
     """Measure all, write a page to a directory that exists, and return what `-o json` prints."""
-    from headgate.experiments import claims
+    from headgate.experiments.frame import claims
     from headgate.experiments.spillover import live_page
     from headgate.experiments.spillover.live_claims import CLAIMS
 

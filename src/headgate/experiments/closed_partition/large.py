@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headgate.base.rng import stream
-from headgate.experiments.claims import Claim, Numbers
 from headgate.experiments.closed_partition.runs import (
     CLOSED,
     CLOSED_OR_WAIT,
@@ -16,6 +15,7 @@ from headgate.experiments.closed_partition.runs import (
     place_with,
 )
 from headgate.experiments.closed_partition.stream import StreamJob, mean, run_stream
+from headgate.experiments.frame.claims import Claim, Numbers
 from headgate.model import Communication, Pattern
 from headgate.model.topology import Mesh, Topology, Tree
 from headgate.planning.links.traffic import BestSets

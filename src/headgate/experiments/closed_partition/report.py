@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from headgate.experiments.claims import Verdict, numbers_text, summary
 from headgate.experiments.closed_partition import COMMAND
 from headgate.experiments.closed_partition.kernels import KERNELS, SIZES, Size, published_mean_s
 from headgate.experiments.closed_partition.runs import (
@@ -20,6 +19,7 @@ from headgate.experiments.closed_partition.runs import (
     Variant,
 )
 from headgate.experiments.closed_partition.tables import Results, calibration_rows
+from headgate.experiments.frame.claims import Verdict, numbers_text, summary
 from headgate.reports import pages
 from headgate.reports.drawing import bars
 from headgate.reports.pages import grid, legend, mark

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError
-from headgate.experiments.claims import Claim, NotRunError, Numbers
 from headgate.experiments.closed_partition.training import GRADIENT_BYTES
+from headgate.experiments.frame.claims import Claim, NotRunError, Numbers
 from headgate.experiments.histories.histories import Source
 from headgate.experiments.histories.runs import times
 from headgate.metrics.busy import launches_in

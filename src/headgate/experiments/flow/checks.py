@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from headgate.experiments.claims import NotRunError
 from headgate.experiments.flow.tables import PUBLISHED, Figures, Results, Times, job_kinds
+from headgate.experiments.frame.claims import NotRunError
 
 TOTAL = 0.10  # relative tolerance of a published time
 POINTS = 0.05  # absolute tolerance of a published share, fairness or deviation

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from headgate.experiments.claims import Verdict, numbers_text, summary
 from headgate.experiments.flow import COMMAND, charts
 from headgate.experiments.flow.assumptions import ASSUMPTIONS
 from headgate.experiments.flow.jobs import MB, Speeds, nodes
@@ -32,6 +31,7 @@ from headgate.experiments.flow.tables import (
     job_rows,
     run_rows,
 )
+from headgate.experiments.frame.claims import Verdict, numbers_text, summary
 from headgate.reports import pages
 from headgate.reports.drawing import bars, stacked
 from headgate.reports.pages import grid, legend, mark

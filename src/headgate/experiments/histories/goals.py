@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from headgate.experiments.claims import Claim, NotRunError, Numbers, Verdict, judge
-from headgate.experiments.claims import as_json as claims_as_json
+from headgate.experiments.frame.claims import Claim, NotRunError, Numbers, Verdict, judge
+from headgate.experiments.frame.claims import as_json as claims_as_json
 from headgate.experiments.histories.histories import History
 from headgate.experiments.histories.runs import (
     EASY,

@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from headgate.base.units import format_seconds
-from headgate.experiments.claims import Verdict, numbers_text, summary
+from headgate.experiments.frame.claims import Verdict, numbers_text, summary
 from headgate.experiments.histories import COMMAND
 from headgate.experiments.histories.goals import WIDE_GPUS, Goal, Rows
 from headgate.experiments.histories.histories import History

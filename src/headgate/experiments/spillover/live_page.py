@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from headgate.experiments.claims import Verdict, numbers_text
+from headgate.experiments.frame.claims import Verdict, numbers_text
 from headgate.experiments.spillover import COMMAND
 from headgate.experiments.spillover.live import LiveResults
 from headgate.reports import pages

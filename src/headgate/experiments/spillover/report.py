@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.csv
 
-from headgate.experiments.claims import Verdict, numbers_text, summary
+from headgate.experiments.frame.claims import Verdict, numbers_text, summary
 from headgate.experiments.spillover import COMMAND
 from headgate.experiments.spillover.results import TITLES, Results, as_json
 from headgate.experiments.spillover.runs import CLUSTERS, IDENTICAL
