@@ -18,7 +18,8 @@ from headgate.cli.settings import Format, settle
 
 if TYPE_CHECKING:
     from headgate.experiments.frame.experiment import Experiment
-    from headgate.experiments.frame.report import Paper, Report
+    from headgate.experiments.frame.paper import Paper
+    from headgate.experiments.frame.report import Report
 
 F = TypeVar("F")
 

@@ -28,7 +28,7 @@ def packing(
 
     Writes a report of their figures, beside the published ones if the pods and nodes are those.
     """
-    from headgate.experiments.packing import report, runs
+    from headgate.experiments.packing import PAPER, report, runs
     from headgate.experiments.packing.reading import read
 
     where = files(pods, nodes)
@@ -37,7 +37,7 @@ def packing(
         runs.check(name, "--policies")
     wrong = [] if seeds >= 1 else [("--seeds", f"must be 1 or more, not {seeds}", "")]
     report_options.reproduce(
-        report.PAPER,
+        PAPER,
         lambda: report.experiment(chosen, seeds, read(*where), where),
         out=out,
         fmt=fmt,

@@ -16,23 +16,14 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from headgate.experiments.frame.claims import Judged, summary
+from headgate.experiments.frame.paper import PAGE, Paper
 from headgate.reports import pages
-
-PAGE, LIVE = "report.html", "live.html"
 
 Records = Sequence[Mapping[str, Any]]
 """The rows of a table; all have the same columns."""
 
 Columns = Mapping[str, Sequence[Any]]
 """The same by column, which exist without rows, too."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paper:
-    """The command that reproduces a paper, and the pages that it writes, each of an experiment."""
-
-    command: str
-    pages: tuple[str, ...] = (PAGE,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from headgate.experiments.frame.experiment import Experiment, Runner
-from headgate.experiments.frame.report import Paper, Report, Table
+from headgate.experiments.frame.report import Report, Table
+from headgate.experiments.packing import PAPER
 from headgate.experiments.packing.runs import HEADGATE, Outcome, Run, pack_files
 from headgate.experiments.packing.workload import ARRIVED, Workload
 from headgate.reports import pages
 from headgate.reports.drawing import Axis, bars, curves
-
-PAPER = Paper(command="reproduce packing")
 
 PUBLISHED: Mapping[str, tuple[float, float]] = {
     "random": (0.8630, 0.1349),
