@@ -3,4 +3,3 @@
 from headgate.experiments.frame.paper import Paper
 
 PAPER = Paper(command="reproduce histories")
-COMMAND = PAPER.command
