@@ -4,4 +4,3 @@ from headgate.experiments.frame.paper import LIVE, PAGE, Paper
 
 LARGE, TRACES = "large.html", "traces.html"
 PAPER = Paper(command="reproduce closed-partition", pages=(PAGE, LIVE, LARGE, TRACES))
-COMMAND = PAPER.command

@@ -120,8 +120,11 @@ def _claims(claims: Claims) -> str:
     own = [row for row in claims.rows if row.is_goal]
     if not published or not own:
         return _judged(claims.rows, claims.ours)
-    title = "<h3>Headgate's own goals and checks</h3>"
-    return _judged(published, claims.ours) + title + _judged(own, claims.ours)
+    return (
+        f"<p>{summary(claims.rows)}</p>"
+        f"<h3>Published</h3>{_judged(published, claims.ours)}"
+        f"<h3>Headgate's own goals and checks</h3>{_judged(own, claims.ours)}"
+    )
 
 
 def _judged(rows: Sequence[Judged], ours: str) -> str:
