@@ -3,4 +3,3 @@
 from headgate.experiments.frame.paper import LIVE, PAGE, Paper
 
 PAPER = Paper(command="reproduce flow", pages=(PAGE, LIVE))
-COMMAND = PAPER.command

@@ -1,22 +1,19 @@
-"""The report of the flow paper's experiments: a self-contained page, and tables.
+"""The flow paper's experiments in the simulator, and their report.
 
 The page is built as plain text: it has no logic that a template language would simplify.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-
-from headgate.experiments.flow import COMMAND, charts
+from headgate.experiments.flow import PAPER, charts
 from headgate.experiments.flow.assumptions import ASSUMPTIONS
+from headgate.experiments.flow.claims import CLAIMS
 from headgate.experiments.flow.jobs import MB, Speeds, nodes
-from headgate.experiments.flow.runs import NETWORKS, Setup
+from headgate.experiments.flow.overhead import Clock, overhead
+from headgate.experiments.flow.runs import NETWORKS, Policies, Run, Setup, measure_run, plan
 from headgate.experiments.flow.tables import (
     IDEALS,
     PUBLISHED,
@@ -26,82 +23,75 @@ from headgate.experiments.flow.tables import (
     Results,
     Rounds,
     Table,
+    as_json,
     base,
+    gather,
     job_kinds,
     job_rows,
     run_rows,
 )
-from headgate.experiments.frame.claims import Verdict, numbers_text, summary
-from headgate.reports import pages
+from headgate.experiments.frame import report as frame
+from headgate.experiments.frame.claims import judge, judged
+from headgate.experiments.frame.experiment import Experiment, Runner
+from headgate.experiments.frame.report import Claims, Report
 from headgate.reports.drawing import bars, stacked
-from headgate.reports.pages import grid, legend, mark
-
-PAGE = "report.html"
+from headgate.reports.pages import grid, legend
 
 
-def write(directory: Path, results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
-    """Write the page, and the tables of runs, jobs and measured rounds, as CSV and Parquet."""
-    for name, columns in (("runs", run_rows(results)), ("jobs", job_rows(results))):
-        table = pa.table(columns)
-        pa.csv.write_csv(table, directory / f"{name}.csv")
-        pa.parquet.write_table(table, directory / f"{name}.parquet")
-    measured = {n: [getattr(r, n) for r in results.overhead] for n in Rounds.__slots__}
-    pa.csv.write_csv(pa.table(measured), directory / "overhead.csv")
-    (directory / PAGE).write_text(page(results, verdicts), encoding="utf-8")
+def experiment(
+    chosen: Sequence[str], seeds: Sequence[int], parallel: int, known: Policies, clock: Clock
+) -> Experiment[Results]:
+    """Return the simulations under the chosen policies; before them rounds are measured."""
+    runs = plan(chosen, seeds, parallel)
 
+    def words(run: Run) -> str:
+        return f"Simulated {run.setup}, {run.network}, {run.policy}, seed {run.seed}"
 
-def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
-    """Return the whole page."""
-    parts = (
-        ("Claims", _claims(verdicts)),
-        ("Tables", "".join(_table(table, results) for table in TABLES) + _overhead(results)),
-        ("Jobs on GPUs over time", _gantts(results)),
-        ("Time per job against its ideals", _completion(results)),
-        ("Fairness", _fairness(results)),
-        ("Bytes by locality", _bytes(results)),
-        ("Assumptions and calibration", _assumed()),
+    def measured(runner: Runner) -> Results:
+        rounds = overhead(chosen, known, clock, parallel=parallel)
+        return gather(runner.all(runs, measure_run, dict(known), words), seeds, parallel, rounds)
+
+    return Experiment(
+        plan=runs, measure=measured, report=report, doing="Measuring how long rounds take"
     )
+
+
+def report(results: Results) -> Report:
+    """Return the page, and the tables of runs, jobs and measured rounds."""
     seeds = ", ".join(map(str, results.seeds))
-    nav, body = pages.sections(parts)
-    return pages.document(
-        "The flow paper, reproduced",
-        "<h1>The flow paper, reproduced</h1>"
-        "<p>Published figures and claims of Tang, Zhu, Mao, Fu and Li, <cite>Algorithm of "
+    runs, jobs = run_rows(results), job_rows(results)
+    measured = {n: [getattr(r, n) for r in results.overhead] for n in Rounds.__slots__}
+    return Report(
+        paper=PAPER,
+        title="The flow paper, reproduced",
+        words="Published figures and claims of Tang, Zhu, Mao, Fu and Li, <cite>Algorithm of "
         "scheduling for data-intensive computing operations onto GPU cluster</cite> (Journal of "
         "Software 33(12), 2022), beside those of Headgate's simulator. "
         f"Jobs in parallel: {results.parallel}. Seeds: {seeds}; figures are means over them, with "
-        f"the range of the makespan.</p>{nav}{body}",
-        command=COMMAND,
+        "the range of the makespan.",
+        claims=Claims(rows=judged(judge(CLAIMS, results))),
+        sections=(
+            ("Tables", "".join(_table(table, results) for table in TABLES) + _overhead(results)),
+            ("Jobs on GPUs over time", _gantts(results)),
+            ("Time per job against its ideals", _completion(results)),
+            ("Fairness", _fairness(results)),
+            ("Bytes by locality", _bytes(results)),
+            ("Assumptions and calibration", _assumed()),
+        ),
+        files={
+            "runs.csv": runs,
+            "runs.parquet": runs,
+            "jobs.csv": jobs,
+            "jobs.parquet": jobs,
+            "overhead.csv": measured,
+        },
+        shown=[*_briefs(results)],
+        facts={
+            "seeds": list(results.seeds),
+            "parallel": results.parallel,
+            "tables": as_json(results),
+        },
     )
-
-
-# --- claims --------------------------------------------------------------------------------------
-
-
-def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
-    papers = [v for v in verdicts if not v.claim.is_goal]
-    goals = [v for v in verdicts if v.claim.is_goal]
-    return (
-        f"<p>{summary(papers)}</p>{_verdicts(papers)}"
-        f"<h3>Headgate's own goals for the policy <code>headgate</code></h3>"
-        f"<p>{summary(goals)}</p>{_verdicts(goals)}"
-    )
-
-
-def _verdicts(verdicts: Sequence[Verdict[Results]]) -> str:
-    rows = []
-    for v in verdicts:
-        reading = f'<span class="aside">{escape(v.claim.reading)}</span>'
-        rows.append(
-            (
-                mark(v.holds),
-                f"{escape(v.claim.text)}<br>{reading}",
-                escape(numbers_text(v.claim.published, v.claim.unit)) or "-",
-                escape(numbers_text(v.ours, v.claim.unit)) or "-",
-            )
-        )
-    kinds = ("", "long", "numbers theirs", "numbers mine")
-    return f'<div class="claims">{grid(("", "claim", "published", "ours"), rows, kinds)}</div>'
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -174,6 +164,39 @@ def _overhead(results: Results) -> str:
         "<h3>Times of rounds</h3><p>Measured on the machine that wrote this page, not "
         f"simulated. In the large round all GPUs are free.</p>{grid(head, rows)}"
     )
+
+
+def _briefs(results: Results) -> Iterator[frame.Table]:
+    """Yield the tables for a terminal."""
+
+    def row(table: str, policy: str, own: Figures) -> list[object]:
+        published_s = PUBLISHED.get((table, policy), Published()).makespan_s
+        pairs = [own.fairness.get(ideal) for ideal in IDEALS]
+        return [
+            policy,
+            f"{own.makespan_s:.1f} s",
+            None if published_s is None else f"{published_s:.1f} s",
+            *(None if pair is None else f"{pair[0]:.3f} ± {pair[1]:.3f}" for pair in pairs),
+            *(f"{share:.1%}" for share in own.shares),
+            f"{own.lost_gpu_s:.0f} s",
+        ]
+
+    head = (
+        "policy", "makespan", "paper", "fairness", "alone", "local", "rack", "cross", "lost",
+    )  # fmt: skip
+    for table in TABLES:
+        if figures := results.figures[table.name]:
+            rows = [row(table.name, policy, own) for policy, own in figures.items()]
+            yield frame.Table(title=table.title, head=head, rows=rows)
+    if results.overhead:
+        yield frame.Table(
+            title="Rounds, measured on this machine",
+            head=("policy", "where", "mean", "max"),
+            rows=[
+                (r.policy, r.where, f"{1e3 * r.mean_s:.2f} ms", f"{1e3 * r.max_s:.2f} ms")
+                for r in results.overhead
+            ],
+        )
 
 
 # --- charts --------------------------------------------------------------------------------------
