@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -62,15 +62,14 @@ def reproduce(
     from headgate.experiments.frame.report import write
 
     as_json = settle(None, fmt).as_json
-    of_out = invalid_directory(out, paper.pages, paper.command)
-    reject([*wrong, *invalid_workers(workers), *of_out])
+    _reject([*wrong, *_invalid_workers(workers), *_invalid_directory(out, paper)])
     experiment = prepare()
-    make(out)
-    with counting(experiment.doing, len(experiment.plan), as_json=as_json) as advance:
+    _make(out)
+    with _counting(experiment, as_json=as_json) as advance:
         note: Callable[[str], None] = (lambda _: None) if as_json else output.print_note
-        runner = Runner(workers=workers or cpus(), advance=advance, note=note)
+        runner = Runner(workers=workers or len(os.sched_getaffinity(0)), advance=advance, note=note)
         report = experiment.report(experiment.measure(runner))
-    with writing(out):
+    with _writing(out):
         page = write(out, report)
     if as_json:
         output.print_json({**report.as_json(), "report": str(page)})
@@ -95,8 +94,7 @@ def _show(report: Report) -> None:
         if isinstance(part, Table):
             if part.title:
                 output.print_text("", part.title)
-            head = part.brief or [name.upper() for name in part.head]
-            output.print_table(head, part.rows)
+            output.print_table(*part.lines())
         else:
             output.print_text(*part)
     if report.claims is None:
@@ -119,42 +117,43 @@ def invalid_seeds(seeds: int) -> list[Wrong]:
     return [("--seeds", f"must be from 1 to {_MOST_SEEDS}, not {seeds}", "")]
 
 
-def invalid_workers(workers: int | None) -> list[Wrong]:
+def _invalid_workers(workers: int | None) -> list[Wrong]:
     """Return what is wrong with `--workers`."""
     if workers is None or workers >= 1:
         return []
     return [("--workers", f"must be 1 or more, not {workers}", "")]
 
 
-def reject(wrong: Sequence[Wrong]) -> None:
+def _reject(wrong: Sequence[Wrong]) -> None:
     """Raise SpecError `usage` with all invalid options, if there are any."""
     if wrong:
         problems = [Problem(path=path, problem=text, hint=hint) for path, text, hint in wrong]
         raise SpecError(problems, code="usage")
 
 
-def invalid_directory(out: Path, pages: Sequence[str], command: str) -> list[Wrong]:
+def _invalid_directory(out: Path, paper: Paper) -> list[Wrong]:
     """Return what is wrong with `--out`: a file, or a directory of files but no earlier report."""
     from headgate.reports.pages import is_ours
 
     if out.exists() and not out.is_dir():
         return [("--out", f"{out} is not a directory", "name a directory for the report")]
-    if out.is_dir() and any(out.iterdir()) and not any(is_ours(out / p, command) for p in pages):
+    ours = any(is_ours(out / page, paper.command) for page in paper.pages)
+    if out.is_dir() and any(out.iterdir()) and not ours:
         hint = "name a new or empty directory, or that of an earlier report"
         return [("--out", f"{out} contains other files, which could be overwritten", hint)]
     return []
 
 
-def make(out: Path) -> None:
+def _make(out: Path) -> None:
     """Create the directory, or raise WorldError `cannot_write` before the runs."""
-    with writing(out):
+    with _writing(out):
         out.mkdir(parents=True, exist_ok=True)
         if not os.access(out, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 @contextmanager
-def writing(out: Path) -> Iterator[None]:
+def _writing(out: Path) -> Iterator[None]:
     """Raise WorldError `cannot_write` where a report cannot be written."""
     try:
         yield
@@ -163,14 +162,14 @@ def writing(out: Path) -> Iterator[None]:
 
 
 @contextmanager
-def counting(what: str, total: int, *, as_json: bool) -> Iterator[Callable[[str], None]]:
-    """Yield what is called, with a description, after each of `total` steps; shows progress.
+def _counting(experiment: Experiment[Any], *, as_json: bool) -> Iterator[Callable[[str], None]]:
+    """Yield what is called, with a description, after each run; shows progress.
 
-    Nothing is shown where there are no steps.
+    Nothing is shown where no runs are planned.
     """
     from rich import progress
 
-    if not total:
+    if not experiment.plan:
         yield lambda description: None
         return
     columns = (
@@ -181,10 +180,5 @@ def counting(what: str, total: int, *, as_json: bool) -> Iterator[Callable[[str]
         progress.TimeRemainingColumn(),
     )
     with output.progress(*columns, as_json=as_json) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(experiment.doing, total=len(experiment.plan))
         yield lambda description: bar.update(task, advance=1, description=description)
-
-
-def cpus() -> int:
-    """Return the number of processes of a report by default: the CPUs of this one."""
-    return len(os.sched_getaffinity(0))

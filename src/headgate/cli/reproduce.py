@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +14,6 @@ from headgate.cli.settings import FormatOption
 
 if TYPE_CHECKING:
     from headgate.experiments.flow.live import Comparison
-    from headgate.experiments.flow.tables import Results
     from headgate.experiments.frame.experiment import Experiment
 
 
@@ -47,25 +45,17 @@ def flow(
     if not 1 <= parallel <= jobs:
         hint = f"the experiment has {jobs} jobs; the paper runs 6 of them in parallel"
         wrong.append(("--parallel", f"must be from 1 to {jobs}, not {parallel}", hint))
-    reproduce = partial(
-        report_options.reproduce,
-        PAPER,
-        out=out,
-        fmt=fmt,
-        workers=workers,
-        strict=strict,
-        wrong=wrong,
-    )
 
-    def simulated() -> Experiment[Results]:
+    def prepare() -> Experiment[Any]:
+        if live:
+            return _live(names)
         chosen = runs.choose(POLICIES, names)
         every = range(1, seeds + 1)
         return report.experiment(chosen, every, parallel, POLICIES, time.perf_counter)
 
-    if live:
-        reproduce(lambda: _live(names))
-    else:
-        reproduce(simulated)
+    report_options.reproduce(
+        PAPER, prepare, out=out, fmt=fmt, workers=workers, strict=strict, wrong=wrong
+    )
 
 
 def _live(names: list[str] | None) -> Experiment[Comparison]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,23 +52,19 @@ def closed_partition(
     wrong += [(mode, alone, f"run it without {chosen[0]}") for mode in chosen[1:]]
     if mpi_python is not None and not live:
         wrong.append(("--mpi-python", "requires --live", ""))
-    reproduce = partial(
-        report_options.reproduce,
-        PAPER,
-        out=out,
-        fmt=fmt,
-        workers=workers,
-        strict=strict,
-        wrong=wrong,
+
+    def prepare() -> Experiment[Any]:
+        if live:
+            return _live(mpi_python)
+        if large:
+            return machines.experiment()
+        if traces is not None:
+            return recorded.experiment(traces, POLICIES)
+        return report.experiment(range(1, seeds + 1))
+
+    report_options.reproduce(
+        PAPER, prepare, out=out, fmt=fmt, workers=workers, strict=strict, wrong=wrong
     )
-    if live:
-        reproduce(lambda: _live(mpi_python))
-    elif large:
-        reproduce(machines.experiment)
-    elif traces is not None:
-        reproduce(lambda: recorded.experiment(traces, POLICIES))
-    else:
-        reproduce(lambda: report.experiment(range(1, seeds + 1)))
 
 
 def _live(mpi_python: Path | None) -> Experiment[tuple[Pair, ...]]:

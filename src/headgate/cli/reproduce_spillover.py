@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -40,20 +39,15 @@ def spillover(
     from headgate.experiments.spillover import PAPER, report
     from headgate.experiments.spillover.runs import FULL, QUICK
 
-    reproduce = partial(
-        report_options.reproduce,
-        PAPER,
-        out=out,
-        fmt=fmt,
-        workers=workers,
-        strict=strict,
-        wrong=report_options.invalid_seeds(seeds),
+    def prepare() -> Experiment[Any]:
+        if live:
+            return _live(many=many)
+        return report.experiment(QUICK if quick else FULL, range(1, seeds + 1), POLICIES)
+
+    wrong = report_options.invalid_seeds(seeds)
+    report_options.reproduce(
+        PAPER, prepare, out=out, fmt=fmt, workers=workers, strict=strict, wrong=wrong
     )
-    if live:
-        reproduce(lambda: _live(many=many))
-    else:
-        sizes = QUICK if quick else FULL
-        reproduce(lambda: report.experiment(sizes, range(1, seeds + 1), POLICIES))
 
 
 def _live(*, many: bool) -> Experiment[LiveResults]:

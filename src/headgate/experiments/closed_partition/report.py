@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
 
 from headgate.experiments.closed_partition import PAPER, runs
@@ -10,11 +11,9 @@ from headgate.experiments.closed_partition.claims import CLAIMS
 from headgate.experiments.closed_partition.kernels import KERNELS, SIZES, Size, published_mean_s
 from headgate.experiments.closed_partition.runs import (
     CLOSED,
-    DEFAULT,
     PLACERS,
     SEQUENTIAL,
     Run,
-    Variant,
 )
 from headgate.experiments.closed_partition.tables import (
     Results,
@@ -50,6 +49,7 @@ def experiment(seeds: Sequence[int]) -> Experiment[Results]:
 
 def report(results: Results) -> Report:
     """Return the page, and a row for each variant, set and placement."""
+    sets = {size: _set(results, size) for size in SIZES}
     return Report(
         paper=PAPER,
         title="Closed-minimum placement, reproduced",
@@ -60,14 +60,14 @@ def report(results: Results) -> Report:
         f"{', '.join(map(str, results.seeds))}; figures are means over them.",
         claims=Claims(rows=judged(judge(CLAIMS, results))),
         sections=(
-            ("Sets", "".join(_set(results, size) for size in SIZES)),
+            ("Sets", "".join(_with_published(table, size) for size, table in sets.items())),
             ("Part saved by kernel", _gains(results)),
             ("Other assumptions", _variants(results)),
             ("Training", _trainings(results)),
             ("Calibration", _calibration(results)),
         ),
         files={"rows.csv": list(_flat(results))},
-        shown=[_brief(results, size) for size in SIZES],
+        shown=[*sets.values()],
         facts={"seeds": list(results.seeds), "tables": as_json(results)},
         called="The report",
     )
@@ -87,61 +87,46 @@ def _flat(results: Results) -> Iterable[dict[str, object]]:
         }
 
 
-def _brief(results: Results, size: Size) -> Table:
-    """Return the rows of a set for a terminal."""
-    rows = []
-    for placer in PLACERS:
+def _set(results: Results, size: Size) -> Table:
+    """Return a row for each placement of a set."""
+
+    def row(placer: str) -> list[str | None]:
         row = results.row(size, placer)
-        rows.append(
-            [
-                placer,
-                f"{results.mean_s(size, placer):.3f} s",
-                f"{results.gain(size, placer):.1%}",
-                f"{row.wait_s:.1f} s",
-                f"{row.slowdown:.3f}",
-                None if row.diameter is None else f"{row.diameter:.2f}",
-                f"{row.utilisation:.0%}",
-                f"{row.shared_links:.2f}",
-            ]
-        )
+        return [
+            placer,
+            f"{results.mean_s(size, placer):.3f} s",
+            f"{results.gain(size, placer):.1%}",
+            *(f"{row.mean_s[k.name]:.2f}" for k in KERNELS),
+            f"{row.wait_s:.1f} s",
+            f"{row.slowdown:.3f}",
+            None if row.diameter is None else f"{row.diameter:.2f}",
+            None if row.closed is None else f"{row.closed:.0%}",
+            f"{row.utilisation:.0%}",
+            f"{row.shared_links:.2f}",
+        ]
+
     return Table(
         title=f"{size.name}; published, sequential: {published_mean_s(size):.3f} s",
-        head=("placement", "mean", "saved", "wait", "slowdown", "diameter", "used", "shared"),
-        rows=rows,
-    )
-
-
-def _set(results: Results, size: Size) -> str:
-    head = (
-        "placement", "mean", "saved", *(k.name for k in KERNELS), "wait", "slowdown", "diameter",
-        "least", "used", "shared links",
+        head=(
+            "placement", "mean", "saved", *(k.name for k in KERNELS), "wait", "slowdown",
+            "diameter", "least", "used", "shared links",
+        ),
+        brief=(
+            "PLACEMENT", "MEAN", "SAVED", *(None for _ in KERNELS), "WAIT", "SLOWDOWN", "DIAMETER",
+            None, "USED", "SHARED",
+        ),
+        rows=[row(placer) for placer in PLACERS],
     )  # fmt: skip
-    published = (
-        "published, sequential",
-        f"{published_mean_s(size):.2f} s",
-        "",
-        *(f"{k.published_s(size):.2f}" for k in KERNELS),
-        *("",) * 6,
-    )
-    rows = [published, *(_row(results, size, placer, DEFAULT) for placer in PLACERS)]
+
+
+def _with_published(table: Table, size: Size) -> str:
+    """Return the table of a set in HTML, below the published figures."""
+    kernels = [f"{k.published_s(size):.2f}" for k in KERNELS]
+    mean = f"{published_mean_s(size):.3f} s"
+    published = ["published, sequential", mean, None, *kernels, *(None,) * 6]
     nodes = f"{size.nodes} node{'s' * (size.nodes > 1)}"
-    return f"<h3>{size.name}, {nodes} a job</h3>{grid(head, rows)}"
-
-
-def _row(results: Results, size: Size, placer: str, variant: Variant) -> tuple[str, ...]:
-    row = results.row(size, placer, variant)
-    return (
-        f"<b>{escape(placer)}</b>",
-        f"{results.mean_s(size, placer, variant):.2f} s",
-        f"{results.gain(size, placer, variant):.1%}",
-        *(f"{row.mean_s[k.name]:.2f}" for k in KERNELS),
-        f"{row.wait_s:.1f} s",
-        f"{row.slowdown:.3f}",
-        "-" if row.diameter is None else f"{row.diameter:.2f}",
-        "-" if row.closed is None else f"{row.closed:.0%}",
-        f"{row.utilisation:.0%}",
-        f"{row.shared_links:.2f}",
-    )
+    beside = replace(table, rows=[published, *table.rows])
+    return f"<h3>{size.name}, {nodes} a job</h3>{beside.html(titled=False)}"
 
 
 def _gains(results: Results) -> str:

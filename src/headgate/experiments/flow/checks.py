@@ -6,7 +6,7 @@ raises NotRunError if the runs that it needs were not made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import fmean
 
@@ -31,7 +31,6 @@ SIX = ("gs", "gsp", "gsd", "fs", "fsp", "fsu")
 FLOW, COUNT, YARN = ("fs", "fsp"), ("gs", "gsp", "gsd"), ("capacity", "fair")
 BOTH = ("constrained", "unconstrained")
 
-Numbers = Mapping[str, float]
 Found = tuple[bool, dict[str, float]]
 Check = Callable[[Results], Found]
 

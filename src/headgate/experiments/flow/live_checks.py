@@ -7,9 +7,9 @@ from itertools import combinations
 from typing import Any
 
 from headgate.experiments.flow.live import Comparison, Overhead, Pair, Side
+from headgate.experiments.flow.tables import LOCALITIES
 from headgate.experiments.frame.claims import Agreement
 
-LOCALITIES = ("node", "rack", "cluster")
 MAKESPAN_WITHIN = 0.20  # relative to the measured makespan
 BYTES_WITHIN = 0.05  # relative to all bytes read live
 TIED_WITHIN = 0.05  # makespans this close count as equal

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from headgate.experiments.flow import PAPER
 from headgate.experiments.flow.live import Comparison, Pair
-from headgate.experiments.flow.live_checks import LOCALITIES, as_json, by_uplink, cells, judge
+from headgate.experiments.flow.live_checks import as_json, by_uplink, cells, judge
+from headgate.experiments.flow.tables import LOCALITIES
 from headgate.experiments.frame.claims import agreed
 from headgate.experiments.frame.paper import LIVE
 from headgate.experiments.frame.report import Claims, Report, Table

@@ -35,7 +35,7 @@ from headgate.experiments.frame.claims import judge, judged
 from headgate.experiments.frame.experiment import Experiment, Runner
 from headgate.experiments.frame.report import Claims, Report
 from headgate.reports.drawing import bars, stacked
-from headgate.reports.pages import grid, legend
+from headgate.reports.pages import legend
 
 
 def experiment(
@@ -61,6 +61,8 @@ def report(results: Results) -> Report:
     seeds = ", ".join(map(str, results.seeds))
     runs, jobs = run_rows(results), job_rows(results)
     measured = {n: [getattr(r, n) for r in results.overhead] for n in Rounds.__slots__}
+    shown = [*_tables(results), *([_overhead(results)] if results.overhead else [])]
+    tables = "".join(table.html() for table in shown) + (_MEASURED if results.overhead else "")
     return Report(
         paper=PAPER,
         title="The flow paper, reproduced",
@@ -71,7 +73,7 @@ def report(results: Results) -> Report:
         "the range of the makespan.",
         claims=Claims(rows=judged(judge(CLAIMS, results))),
         sections=(
-            ("Tables", "".join(_table(table, results) for table in TABLES) + _overhead(results)),
+            ("Tables", tables),
             ("Jobs on GPUs over time", _gantts(results)),
             ("Time per job against its ideals", _completion(results)),
             ("Fairness", _fairness(results)),
@@ -85,7 +87,7 @@ def report(results: Results) -> Report:
             "jobs.parquet": jobs,
             "overhead.csv": measured,
         },
-        shown=[*_briefs(results)],
+        shown=shown,
         facts={
             "seeds": list(results.seeds),
             "parallel": results.parallel,
@@ -96,107 +98,79 @@ def report(results: Results) -> Report:
 
 # --- tables --------------------------------------------------------------------------------------
 
-_HEAD = (
-    "policy", "makespan", "mean time per job", "fairness (share)", "fairness (alone)",
-    "local", "in rack", "across racks", "lost GPU time", "rounds",
-)  # fmt: skip
 
-
-def _table(table: Table, results: Results) -> str:
-    figures = results.figures[table.name]
-    if not figures:
-        return ""
-    rows = [
-        _row(policy, own, PUBLISHED.get((table.name, policy), Published()))
-        for policy, own in figures.items()
-    ]
-    return f"<h3>{escape(table.title)}</h3>{grid(_HEAD, rows)}"
-
-
-def _row(policy: str, own: Figures, published: Published) -> tuple[str, ...]:
-    low, high = own.makespan_range_s
-    spread = "" if low == high else f'<br><span class="aside">{low:.0f} to {high:.0f}</span>'
-    return (
-        f"<b>{escape(policy)}</b>",
-        _beside(published.makespan_s, f"{own.makespan_s:.1f} s", "{:.1f} s") + spread,
-        f"{own.mean_run_s:.1f} s",
-        _fair(own, "share", published.deviation),
-        _fair(own, "alone", None),
-        f"{own.shares[0]:.1%}",
-        _beside(published.rack_share, f"{own.shares[1]:.1%}", "{:.0%}"),
-        _beside(published.cluster_share, f"{own.shares[2]:.1%}", "{:.0%}"),
-        f"{own.lost_gpu_s:.0f} s",
-        f"{own.rounds:.0f}",
-    )
-
-
-def _beside(published: float | None, ours: str, form: str) -> str:
-    """Return our figure, with the published one beside it if there is one."""
-    if published is None:
-        return ours
-    return f'{ours} <span class="published">{form.format(published)}</span>'
-
-
-def _fair(own: Figures, ideal: str, published: float | None) -> str:
-    if ideal not in own.fairness:
-        return "-"
-    mean, deviation = own.fairness[ideal]
-    return f"{mean:.3f} &plusmn; {_beside(published, f'{deviation:.3f}', '{:.2f}')}"
-
-
-def _overhead(results: Results) -> str:
-    if not results.overhead:
-        return ""
-    published = {"test bed": "mean 5.04 ms, max 10.23 ms", "large": "1 to 2 s"}
-    rows = [
-        (
-            f"<b>{escape(r.policy)}</b>",
-            f"{r.gpus:,} GPUs, {r.jobs} jobs",
-            f"{r.count:,}",
-            f"{1e3 * r.mean_s:.2f} ms",
-            f"{1e3 * r.max_s:.2f} ms",
-            f'<span class="published">{published[r.where]}</span>',
-        )
-        for r in results.overhead
-    ]
-    head = ("policy", "where", "rounds", "mean", "max", "published")
-    return (
-        "<h3>Times of rounds</h3><p>Measured on the machine that wrote this page, not "
-        f"simulated. In the large round all GPUs are free.</p>{grid(head, rows)}"
-    )
-
-
-def _briefs(results: Results) -> Iterator[frame.Table]:
-    """Yield the tables for a terminal."""
-
-    def row(table: str, policy: str, own: Figures) -> list[object]:
-        published_s = PUBLISHED.get((table, policy), Published()).makespan_s
-        pairs = [own.fairness.get(ideal) for ideal in IDEALS]
-        return [
-            policy,
-            f"{own.makespan_s:.1f} s",
-            None if published_s is None else f"{published_s:.1f} s",
-            *(None if pair is None else f"{pair[0]:.3f} ± {pair[1]:.3f}" for pair in pairs),
-            *(f"{share:.1%}" for share in own.shares),
-            f"{own.lost_gpu_s:.0f} s",
-        ]
-
-    head = (
-        "policy", "makespan", "paper", "fairness", "alone", "local", "rack", "cross", "lost",
-    )  # fmt: skip
+def _tables(results: Results) -> Iterator[frame.Table]:
+    """Yield a row per policy for each comparison, with the published figures that exist."""
     for table in TABLES:
         if figures := results.figures[table.name]:
-            rows = [row(table.name, policy, own) for policy, own in figures.items()]
-            yield frame.Table(title=table.title, head=head, rows=rows)
-    if results.overhead:
-        yield frame.Table(
-            title="Rounds, measured on this machine",
-            head=("policy", "where", "mean", "max"),
-            rows=[
-                (r.policy, r.where, f"{1e3 * r.mean_s:.2f} ms", f"{1e3 * r.max_s:.2f} ms")
-                for r in results.overhead
-            ],
-        )
+            yield frame.Table(
+                title=table.title,
+                head=(
+                    "policy", "makespan", "published", "least to most", "mean time per job",
+                    "fairness (share)", "published deviation", "fairness (alone)", "local",
+                    "in rack", "published", "across racks", "published", "lost GPU time", "rounds",
+                ),
+                brief=(
+                    "POLICY", "MAKESPAN", "PAPER", None, None, "FAIRNESS", None, "ALONE", "LOCAL",
+                    "RACK", None, "CROSS", None, "LOST", None,
+                ),
+                rows=[
+                    _row(policy, own, PUBLISHED.get((table.name, policy), Published()))
+                    for policy, own in figures.items()
+                ],
+            )  # fmt: skip
+
+
+def _row(policy: str, own: Figures, published: Published) -> list[str | None]:
+    def figure(value: float | None, form: str) -> str | None:
+        return None if value is None else form.format(value)
+
+    low, high = own.makespan_range_s
+    share, alone = (own.fairness.get(ideal) for ideal in IDEALS)
+    return [
+        policy,
+        f"{own.makespan_s:.1f} s",
+        figure(published.makespan_s, "{:.1f} s"),
+        None if low == high else f"{low:.0f} to {high:.0f}",
+        f"{own.mean_run_s:.1f} s",
+        None if share is None else "{:.3f} ± {:.3f}".format(*share),
+        figure(published.deviation, "{:.2f}"),
+        None if alone is None else "{:.3f} ± {:.3f}".format(*alone),
+        f"{own.shares[0]:.1%}",
+        f"{own.shares[1]:.1%}",
+        figure(published.rack_share, "{:.0%}"),
+        f"{own.shares[2]:.1%}",
+        figure(published.cluster_share, "{:.0%}"),
+        f"{own.lost_gpu_s:.0f} s",
+        f"{own.rounds:.0f}",
+    ]
+
+
+def _overhead(results: Results) -> frame.Table:
+    published = {"test bed": "mean 5.04 ms, max 10.23 ms", "large": "1 to 2 s"}
+    return frame.Table(
+        title="Rounds, measured on this machine",
+        head=("policy", "where", "of", "rounds", "mean", "max", "published"),
+        brief=("POLICY", "WHERE", None, None, "MEAN", "MAX", None),
+        rows=[
+            (
+                r.policy,
+                r.where,
+                f"{r.gpus:,} GPUs, {r.jobs} jobs",
+                f"{r.count:,}",
+                f"{1e3 * r.mean_s:.2f} ms",
+                f"{1e3 * r.max_s:.2f} ms",
+                published[r.where],
+            )
+            for r in results.overhead
+        ],
+    )
+
+
+_MEASURED = (
+    "<p>Rounds were measured on the machine that wrote this page, not simulated. In the large "
+    "round all GPUs are free.</p>"
+)
 
 
 # --- charts --------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ def numbers_text(numbers: Numbers, unit: str) -> str:
     return ", ".join(f"{name} {UNITS[unit].format(value)}" for name, value in numbers.items())
 
 
-# --- as they are shown ---------------------------------------------------------------------------
+# --- rows of a report --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""An experiment: the runs to make, how they are measured, and what is told of their figures."""
+"""An experiment: the runs to make, how they are measured, and what is reported of their figures."""
 
 from __future__ import annotations
 

@@ -28,18 +28,29 @@ Columns = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Cells as text, None for one that is empty; `brief` are the headings in a terminal."""
+    """Cells as text, None for an empty one.
+
+    `brief` are the headings of all columns in a terminal, None for a column that is on the page
+    only; by default those of the page.
+    """
 
     title: str = ""
     head: Sequence[str]
     rows: Sequence[Sequence[object]]
-    brief: Sequence[str] = ()
+    brief: Sequence[str | None] = ()
 
     def html(self, *, titled: bool = True) -> str:
-        """Return the table in HTML, below its title if it has one."""
+        """Return the table in HTML, below its title if it has one; without its empty columns."""
         title = f"<h3>{escape(self.title)}</h3>" if self.title and titled else ""
-        rows = [["-" if cell is None else escape(str(cell)) for cell in row] for row in self.rows]
-        return title + pages.grid([escape(name) for name in self.head], rows)
+        kept = [n for n in range(len(self.head)) if any(row[n] is not None for row in self.rows)]
+        rows = [["-" if row[n] is None else escape(str(row[n])) for n in kept] for row in self.rows]
+        return title + pages.grid([escape(self.head[n]) for n in kept], rows)
+
+    def lines(self) -> tuple[list[str], list[list[object]]]:
+        """Return the headings and the rows for a terminal."""
+        named = enumerate(self.brief or [name.upper() for name in self.head])
+        kept = {n: name for n, name in named if name is not None}
+        return [*kept.values()], [[row[n] for n in kept] for row in self.rows]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +69,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What an experiment tells; its claims come first on the page, then the sections.
+    """What an experiment reports; its claims come first on the page, then the sections.
 
     `words` and the sections, pairs of a title and what is below it, are HTML. `files` are rows or
     columns by file name, whose suffix is .csv or .parquet. `shown` is printed: tables, and lines.

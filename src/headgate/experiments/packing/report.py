@@ -105,36 +105,38 @@ def report(outcomes: Mapping[Run, Outcome], workload: Workload) -> Report:
         words=escape(_words(rows, workload, known=known)),
         claims=None,
         sections=(
-            ("GPUs allocated", _table(rows, known=known).html() + _bars(rows, known=known)),
+            ("GPUs allocated", _table(rows).html() + _bars(rows, known=known)),
             ("Allocated over arrived load", _curves(own)),
         ),
         files={
             "rows.csv": {name: [getattr(o, name) for o in own] for name in figures},
             "curves.csv": dict(zip(names, map(list, zip(*points, strict=True)), strict=True)),
         },
-        shown=(_table(rows, known=True),),
+        shown=(_table(rows),),
         facts={"rows": [asdict(row) for row in rows]},
     )
 
 
-def _table(rows: Sequence[Reached], *, known: bool) -> Table:
-    """Return a row per policy, in percent; with the published figures where they are `known`."""
-    columns = [
-        ("GPUs allocated", "ALLOCATED", "gpu_allocated_ratio"),
-        ("deviation", "DEVIATION", "deviation"),
-        ("published", "PUBLISHED", "published_allocated_ratio"),
-        ("fragmented", "FRAGMENTED", "fragmentation_ratio"),
-        ("published", "PUBLISHED", "published_fragmentation_ratio"),
-    ]
-    kept = [column for column in columns if known or column[0] != "published"]
+def _table(rows: Sequence[Reached]) -> Table:
+    """Return a row per policy, in percent."""
 
-    def cell(value: float | None) -> str:
-        return "-" if value is None else f"{value:.2%}"
+    def percent(value: float | None) -> str | None:
+        return None if value is None else f"{value:.2%}"
 
     return Table(
-        head=("policy", *(name for name, _, _ in kept)),
-        brief=("POLICY", *(brief for _, brief, _ in kept)),
-        rows=[[r.policy, *(cell(getattr(r, name)) for _, _, name in kept)] for r in rows],
+        head=("policy", "GPUs allocated", "deviation", "published", "fragmented", "published"),
+        brief=("POLICY", "ALLOCATED", "DEVIATION", "PUBLISHED", "FRAGMENTED", "PUBLISHED"),
+        rows=[
+            [
+                row.policy,
+                percent(row.gpu_allocated_ratio),
+                percent(row.deviation),
+                percent(row.published_allocated_ratio),
+                percent(row.fragmentation_ratio),
+                percent(row.published_fragmentation_ratio),
+            ]
+            for row in rows
+        ],
     )
 
 
