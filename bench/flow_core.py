@@ -28,10 +28,10 @@ import matplotlib as mpl
 import psutil
 from matplotlib.figure import Figure
 
-from headgate.flow.bench.instances import LOADS, SIZES, generate
-from headgate.flow.bench.problem import Source
-from headgate.flow.bench.report import measure
-from headgate.flow.bench.structure import save
+from flow_bench.instances import LOADS, SIZES, generate
+from flow_bench.problem import Source
+from flow_bench.report import measure
+from flow_bench.structure import save
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "bench"
@@ -39,7 +39,7 @@ PAGE = ROOT / "docs" / "flow-core.md"
 CHART = ROOT / "docs" / "img" / "flow-core.svg"
 
 Row = dict[str, Any]
-"""A report (see `headgate.flow.bench.report`) with its size, load, seed and number of classes."""
+"""A report (see `flow_bench.report`) with its size, load, seed and number of classes."""
 
 
 # ---------------------------------------------------------------- what is measured

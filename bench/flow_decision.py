@@ -14,7 +14,7 @@ Changes are counted in two ways: tasks and GPUs that have changed (`changes`), a
 solver (`updates`): units added, removed or with another cost, and capacities. Updates are more
 numerous: under `headgate`, the cost of a held GPU falls with every second. Cold, the solver's time
 is also measured in two ways: the time of its methods (`solver_ms`), and the time from the arrays of
-a round to its solution, with building places and options, like `cold_ms` of `headgate.flow.bench`
+a round to its solution, with building places and options, like `cold_ms` of `flow_bench.report`
 (`round_ms`).
 """
 
@@ -28,8 +28,8 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from _decided import carry_out, submit
 
+from _decided import carry_out, submit
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.flow import LaminarSolver

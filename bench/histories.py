@@ -22,12 +22,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from simulator import GPUS, SEED, history
-
 from headgate.app import POLICIES
 from headgate.ports import make_policy
 from headgate.sim import run as sim
 from headgate.traces import JobHistory, TraceJob, open_trace
+from simulator import GPUS, SEED, history
 
 BARE = "fifo"
 BOTH = ("headgate", "easy-backfill")

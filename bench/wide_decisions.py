@@ -19,8 +19,8 @@ import time
 from typing import Any
 
 import numpy as np
-from _decided import carry_out, submit
 
+from _decided import carry_out, submit
 from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
 from headgate.model import Gpu, Job, Node, Queue, Task

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headgate.cli.common.output import verdict
-from headgate.experiments.claims import as_json, judge, numbers_text
 from headgate.experiments.flow.claims import CLAIMS
 from headgate.experiments.flow.tables import Figures, Results, Rounds, Times, job_kinds
+from headgate.experiments.frame.claims import as_json, judge, numbers_text
 
 World = dict[tuple[str, str], dict[str, Any]]  # table, policy -> figures
 

@@ -11,8 +11,7 @@ import pytest
 
 from headgate.cli import main
 from headgate.experiments import bed
-from headgate.experiments.flow import COMMAND
-from headgate.experiments.flow import live_page as flow_live_page
+from headgate.experiments.flow import PAPER
 from headgate.experiments.flow.live import (
     Comparison,
     Overhead,
@@ -25,6 +24,9 @@ from headgate.experiments.flow.live import (
     stated_times_s,
 )
 from headgate.experiments.flow.live_checks import as_json, bytes_errors, judge, makespan_error
+from headgate.experiments.flow.live_page import report
+from headgate.experiments.frame.paper import LIVE
+from headgate.experiments.frame.report import write
 from headgate.model import Job, ProgramType, Shard
 from headgate.reports.pages import generator, is_ours
 from headgate.spec import expand, load_job
@@ -98,11 +100,12 @@ def test_wrong_results_are_reported() -> None:
 
 def test_page_and_table_have_both_sides(tmp_path: Path) -> None:
     comparison = Comparison(pairs=(pair("fs", 12.0, 10.0), pair("gs", 9.0, 9.0)), overhead=OVERHEAD)
-    assert not is_ours(tmp_path / flow_live_page.PAGE, COMMAND)
-    flow_live_page.write(tmp_path, comparison)
-    assert is_ours(tmp_path / flow_live_page.PAGE, COMMAND)
-    page = (tmp_path / "live.html").read_text()
-    assert generator(COMMAND) in page
+    assert not is_ours(tmp_path / LIVE, PAPER.command)
+    written = write(tmp_path, report(comparison))
+    assert written == tmp_path / LIVE
+    assert is_ours(written, PAPER.command)
+    page = written.read_text()
+    assert generator(PAPER.command) in page
     assert "12.0 s" in page
     assert "+20.0%" in page
     with (tmp_path / "live.csv").open() as file:

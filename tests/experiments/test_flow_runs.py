@@ -23,7 +23,7 @@ from headgate.experiments.flow.runs import (
     policy_of,
     simulation_of,
 )
-from headgate.experiments.pool import run_all
+from headgate.experiments.frame.pool import run_all
 from headgate.model import Gpu, Job, Node, Queue, Shard, Task
 from headgate.ports import make_policy
 from headgate.sim.run import Simulation

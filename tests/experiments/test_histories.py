@@ -446,7 +446,8 @@ def test_history_without_a_size_has_no_goals() -> None:
 
 
 def test_goals_as_json_name_their_history_and_size() -> None:
-    (first, *_) = goals.as_json(goals.judge_all([WIDE], {WIDE: ONE_SIZE}, rows_of(WIDE, 32)))
+    judged = goals.judge_all([WIDE], {WIDE: ONE_SIZE}, rows_of(WIDE, 32))
+    first = goals.judged(judged)[0].values
 
     assert (first["trace"], first["gpus"], first["holds"], first["goal"]) == (
         "some", 32, True, True

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.experiments import claims
+from headgate.experiments.frame import claims
+from headgate.experiments.frame.report import write
 from headgate.experiments.spillover import live, live_page
 from headgate.experiments.spillover.live import SIDES, LiveOptions, LiveResults, Rows
 from headgate.experiments.spillover.live_claims import CLAIMS
@@ -66,8 +67,7 @@ def test_claims_whose_workload_was_not_measured_have_no_verdict() -> None:
 
 def test_page_names_each_side_and_the_conditions(tmp_path: Path) -> None:
     results = _results()
-    live_page.write(tmp_path / live_page.PAGE, results, claims.judge(CLAIMS, results))
-    page = (tmp_path / live_page.PAGE).read_text()
+    page = write(tmp_path, live_page.report(results)).read_text()
     assert all(side in page for side in SIDES)
     assert "limited to 0.7, 0.4, 0.2 cores" in page
     assert len((tmp_path / "live.csv").read_text().splitlines()) == len(results.rows) + 1

@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headgate.flow.bench import __main__ as command
-from headgate.flow.bench.instances import generate
-from headgate.flow.bench.problem import Source
-from headgate.flow.bench.report import Report, measure
-from headgate.flow.bench.structure import save
+import _flow_instance as command
+from flow_bench.instances import generate
+from flow_bench.problem import Source
+from flow_bench.report import Report, measure
+from flow_bench.structure import save
 
+COMMAND = Path(__file__).parents[2] / "bench" / "_flow_instance.py"
 CONTRACT = {
     "cold_ms", "warm_ms", "warm_recomputed_ms", "build_ms", "ortools_cold_ms", "ortools_solve_ms",
     "lemon_ms", "optimal_cost", "certificate", "peak_rss_mb",
@@ -54,7 +55,7 @@ def test_differing_optima_and_violated_conditions_are_reported(report: Report) -
 def test_the_command_prints_one_json_object() -> None:
     asked = ["--size", "S", "--load", "sat", "--seed", "7", "--lemon-limit-s", "0", "-o", "json"]
     ended = subprocess.run(
-        [sys.executable, "-m", "headgate.flow.bench", *asked],
+        [sys.executable, COMMAND, *asked],
         capture_output=True,
         text=True,
         check=True,

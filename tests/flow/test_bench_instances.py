@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from tests.flow.ortools_oracle import Optimum, OrToolsSolver
 
+from flow_bench.instances import LOADS, SIZES, generate
+from flow_bench.network import arcs
+from flow_bench.problem import Problem, problem_of
+from flow_bench.shares import max_min
+from flow_bench.structure import Structure, Tasks, load, save
 from headgate.base.arrays import Ints
 from headgate.base.errors import SpecError
 from headgate.flow import Network
-from headgate.flow.bench.instances import LOADS, SIZES, generate
-from headgate.flow.bench.network import arcs
-from headgate.flow.bench.problem import Problem, problem_of
-from headgate.flow.bench.shares import max_min
-from headgate.flow.bench.structure import Structure, Tasks, load, save
 
 
 def arrays(structure: Structure) -> dict[str, Ints]:

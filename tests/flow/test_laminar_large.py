@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tests.flow.laminar_oracle import Problem, optimum
 
+from flow_bench import instances
+from flow_bench.laminar import Options
+from flow_bench.problem import problem_of
 from headgate.base.arrays import Ints
 from headgate.flow import LaminarSolver, verify_laminar
-from headgate.flow.bench import instances
-from headgate.flow.bench.laminar import Options
-from headgate.flow.bench.problem import problem_of
 
 
 @pytest.mark.parametrize("classes", [1, 2, 4])

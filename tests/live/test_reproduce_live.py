@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from tests.live.bed import HAS_NETWORK
 
-from headgate.cli.reproduce.flow_live import compare, show
+from headgate.cli.reproduce.flow_live import compare
 from headgate.experiments.flow.live import make_jobs
 from headgate.experiments.flow.live_checks import judge
+from headgate.experiments.flow.live_page import report
+from headgate.experiments.frame.report import Table
 from headgate.workloads.occurrence import count
 from headgate.workloads.task import TaskContext
 
@@ -22,7 +24,7 @@ SHARDS = 4
 
 
 def test_live_and_simulated_figures_are_reported_together(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
 ) -> None:
     lines: list[str] = []
     found = compare(
@@ -38,8 +40,9 @@ def test_live_and_simulated_figures_are_reported_together(
     assert {shape.id for shape in judge(found)} == {
         "results-100", "bytes-100-gs", "makespan-100-gs",
     }  # fmt: skip
-    show(found)
-    assert f"{pair.measured.makespan_s:.1f} s" in capsys.readouterr().out
+    (table, _) = report(found).shown
+    assert isinstance(table, Table)
+    assert f"{pair.measured.makespan_s:.1f} s" in table.rows[0]
     assert any(line.startswith("gs at 100 Mbit/s: ") for line in lines)
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headgate.cli.reproduce.spillover_live import report
+from headgate.cli.reproduce.spillover_live import run_live
+from headgate.experiments.frame.report import write
+from headgate.experiments.spillover import live_page
 from headgate.experiments.spillover.live import RAY, SIDES, LiveNode, LiveOptions
 
 pytestmark = pytest.mark.live
@@ -28,7 +30,9 @@ def test_all_sides_execute_all_workloads_correctly_and_nothing_is_left(tmp_path:
         passes=1,
         rounds=1,
     )
-    found = report(options, tmp_path, as_json=True)
+    report = live_page.report(run_live(options, lambda _: None))
+    write(tmp_path, report)
+    found = report.as_json()
 
     assert json.loads(json.dumps(found)) == found
     (table,) = found["tables"]

@@ -118,11 +118,11 @@ def mark(holds: bool | None) -> str:
 
 _LIGHT = """
 --bg:#ffffff;--fg:#1d2430;--soft:#5b6675;--line:#d7dce3;--idle:#eef1f5;--card:#f6f8fa;
---yes:#116b3a;--no:#a8261c;--none:#5b6675;--pub:#7a4b00;
+--yes:#116b3a;--no:#a8261c;--none:#5b6675;
 """
 _DARK = """
 --bg:#12161c;--fg:#e4e9f0;--soft:#9aa7b6;--line:#333c48;--idle:#1d242d;--card:#1a2028;
---yes:#5fd08c;--no:#ff8a7d;--none:#9aa7b6;--pub:#e6b873;
+--yes:#5fd08c;--no:#ff8a7d;--none:#9aa7b6;
 """
 SCHEMES = (_LIGHT, _DARK)
 """The colours of light and dark pages, as variables of CSS."""
@@ -143,7 +143,7 @@ nav ul,.legend{{list-style:none;margin:.6em 0;padding:0;display:flex;flex-wrap:w
 .legend i,.legend svg{{flex:none;width:13px;height:13px;border-radius:3px;display:inline-block}}
 h1,h2,h3,h4,p,li,td.long,td.numbers{{overflow-wrap:anywhere}}
 .wide,.chart{{overflow-x:auto}} .chart svg{{width:100%;min-width:760px;height:auto;display:block}}
-.chart.fits svg{{min-width:440px;max-width:680px}}
+.chart.fits svg{{min-width:0;max-width:680px}}
 table{{border-collapse:collapse;font-size:.88em;font-variant-numeric:tabular-nums;width:100%}}
 th,td{{text-align:left;vertical-align:top;padding:.35em .7em .35em 0;
 border-bottom:1px solid var(--line)}}
@@ -153,8 +153,7 @@ td.long{{min-width:17em}} td.numbers{{min-width:11em}}
 th.n,td.n{{text-align:right}} .n+:not(.n){{padding-left:1.2em}}
 td.n:last-child,th.n:last-child{{padding-right:0}}
 th{{color:var(--soft);font-weight:600;vertical-align:bottom}}
-.aside{{color:var(--soft);font-size:.92em}} .published{{color:var(--pub)}}
-.published::before{{content:"paper "}} td.n .published,td.n .aside{{display:block}}
+.aside{{color:var(--soft);font-size:.92em}}
 .mark{{font-weight:600;white-space:nowrap}} .mark.yes{{color:var(--yes)}}
 .mark.no{{color:var(--no)}}
 .mark.none{{color:var(--none)}} .mark.yes::before{{content:"\\2713\\a0"}}

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from headgate.api.client import Client
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, WorldError
-from headgate.cli.common import output
 from headgate.cli.reproduce.bed_controller import controller, until
 from headgate.ports import make_policy
 from headgate.state import State
@@ -317,25 +316,3 @@ def _served(client: Client) -> dict[str, int]:
         for kind, count in (node["report"] or {}).get("served_bytes", {}).items():
             total[kind] = total.get(kind, 0) + count
     return total
-
-
-# --- tables --------------------------------------------------------------------------------------
-
-
-def show(comparison: Comparison) -> None:
-    """Print simulated and measured figures per network, then the claims."""
-    from headgate.experiments.flow.live_checks import by_uplink, cells, judge
-
-    head = ("POLICY", "SIMULATED", "MEASURED", "", "ON NODE", "IN RACK", "ACROSS")
-    for uplink, pairs in by_uplink(comparison.pairs).items():
-        output.print_text("", f"Uplinks of {uplink:g} Mbit/s; bytes: simulated | measured, MB")
-        output.print_table(head, map(cells, pairs))
-    given = comparison.overhead
-    output.print_text(
-        "",
-        f"Launch overhead given to the simulator: {given.gpu_s:.2f} s with GPUs, "
-        f"{given.cpu_s:.2f} s without",
-    )
-    output.print_text("", "Shapes")
-    for shape in judge(comparison):
-        output.print_wrapped(output.verdict(shape.holds, shape.claim, measured=shape.ours))

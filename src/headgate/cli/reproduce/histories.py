@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,16 +10,14 @@ import typer
 
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
-from headgate.base.units import format_compact
-from headgate.cli.common import output
-from headgate.cli.common.errors import OUTSIDE
-from headgate.cli.common.settings import FormatOption, settle
+from headgate.cli.common.settings import FormatOption
 from headgate.cli.reproduce import report_options
 
 if TYPE_CHECKING:
+    from headgate.experiments.frame.experiment import Experiment
     from headgate.experiments.histories.histories import History
     from headgate.experiments.histories.report import Results
-    from headgate.experiments.histories.runs import Contender, Row, Run, Which
+    from headgate.experiments.histories.runs import Which
 
 _MOST_GPUS = 1_000_000
 
@@ -54,43 +52,15 @@ def histories(
 
     Writes a report on how Headgate meets its goals.
     """
-    from headgate.experiments.histories import goals, report, runs
-    from headgate.experiments.histories.sizes import find_sizes
+    from headgate.experiments.histories import PAPER, report, runs
 
-    as_json = settle(None, fmt).as_json
-    on = _check(files or [], traces, gpus, workers, out, by_vc=by_vc)
-    names = None if policies is None else [name.strip() for name in policies.split(",")]
-    chosen = runs.choose(POLICIES, names)
-    read = _read(files or [], traces, by_vc=by_vc)
-    report_options.make(out)
-    sizes = {history: find_sizes(history) for history in read}
-    rows = _run(runs.plan(read, sizes, chosen, on), read, workers or report_options.cpus(), as_json)
-    judged = goals.judge_all(read, sizes, rows)
-    results = report.Results(histories=read, sizes=sizes, rows=rows, goals=judged)
-    with report_options.writing(out):
-        report.write(out, results)
-    page = out / report.PAGE
-    if as_json:
-        found = {"rows": [*rows.values()], "goals": goals.as_json(judged)}
-        output.print_json({**found, "report": str(page)})
-    else:
-        _show(results)
-        output.print_text("", f"The report, with charts: {page}")
-    if strict and any(goal.verdict.holds is False for goal in judged):
-        raise typer.Exit(OUTSIDE)
+    on = _sizes(gpus)
 
-
-def _check(
-    files: Sequence[Path],
-    traces: Path | None,
-    gpus: str,
-    workers: int | None,
-    out: Path,
-    *,
-    by_vc: bool,
-) -> Which | Sequence[int]:
-    """Return the sizes; raise SpecError `usage` with all invalid options."""
-    from headgate.experiments.histories import COMMAND, report
+    def prepare() -> Experiment[Results]:
+        assert on is not None, "else it is among what is wrong"
+        chosen = runs.choose(POLICIES, report_options.names(policies))
+        read = _read(files or [], traces, by_vc=by_vc)
+        return report.experiment(read, chosen, on, POLICIES)
 
     wrong: list[report_options.Wrong] = []
     if not files and traces is None:
@@ -98,15 +68,12 @@ def _check(
         wrong.append(("FILE", "give trace files, --traces DIR or HEADGATE_TRACES", hint))
     if by_vc and not files:
         wrong.append(("--by-vc", "requires FILE", "published traces are divided as they need"))
-    wrong += report_options.invalid_workers(workers)
-    on = _sizes(gpus)
     if on is None:
         text = f"must be goal, near, all, or numbers from 1 to {_MOST_GPUS}, not '{gpus}'"
         wrong.append(("--gpus", text, "for example --gpus 64,128"))
-    wrong += report_options.invalid_directory(out, (report.PAGE,), COMMAND)
-    report_options.reject(wrong)
-    assert on is not None
-    return on
+    report_options.reproduce(
+        PAPER, prepare, out=out, fmt=fmt, workers=workers, strict=strict, wrong=wrong
+    )
 
 
 def _sizes(text: str) -> Which | Sequence[int] | None:
@@ -129,7 +96,7 @@ def _read(files: Sequence[Path], traces: Path | None, *, by_vc: bool) -> tuple[H
     if files:
         found = sources.read(files, by_vc=by_vc)
     else:
-        assert traces is not None, "checked by _check"
+        assert traces is not None, "else it is among what is wrong"
         found = sources.published(traces)
     if names := sources.repeated(found):
         hint = "histories are named for their files"
@@ -138,64 +105,3 @@ def _read(files: Sequence[Path], traces: Path | None, *, by_vc: bool) -> tuple[H
         ]
         raise SpecError(problems, code="usage")
     return found
-
-
-def _run(
-    runs: Sequence[Run], read: Sequence[History], workers: int, as_json: bool
-) -> dict[Run, Row]:
-    """Return the row of each run, in order; those of long histories are started first."""
-    from headgate.experiments.histories.runs import measure
-    from headgate.experiments.pool import run_all
-
-    jobs = {history.source: len(history) for history in read}
-    with report_options.counting("Simulating", len(runs), as_json=as_json) as advance:
-
-        def step(run: Run) -> None:
-            where = f"{run.source.name} on {run.gpus} GPUs"
-            advance(f"Simulated {where}, {run.contender.name}")
-
-        ordered = sorted(runs, key=lambda run: -jobs[run.source])
-        found = run_all(ordered, measure, dict(POLICIES), workers=workers, step=step)
-    return {run: found[run] for run in runs}
-
-
-# --- tables --------------------------------------------------------------------------------------
-
-_HEAD = (
-    "POLICY", "MEAN JCT", "MEDIAN", "P99", "WAIT", "WIDE P99", "FAIR P95", "USED", "LOST"
-)  # fmt: skip
-
-
-def _show(results: Results) -> None:
-    from headgate.experiments.claims import numbers_text, summary
-
-    for history in results.histories:
-        for gpus, rows in results.on(history).items():
-            output.print_text("", f"{history.name}, {len(history)} jobs, {gpus} GPUs")
-            output.print_table(_HEAD, _cells(rows))
-    output.print_text("", "Goals")
-    for goal in results.goals:
-        measured = numbers_text(goal.verdict.ours, goal.verdict.claim.unit)
-        text = f"{goal.trace}: {goal.verdict.claim.text}"
-        output.print_wrapped(output.verdict(goal.verdict.holds, text, measured=measured))
-    output.print_text("", summary([goal.verdict for goal in results.goals]))
-
-
-def _cells(rows: Mapping[Contender, Row]) -> list[list[object]]:
-    from headgate.experiments.histories.report import wide_of
-
-    def row_of(contender: Contender, row: Row) -> list[object]:
-        times_s = (
-            row["mean_jct_s"], row["median_jct_s"], row["p99_jct_s"], row["mean_wait_s"],
-            wide_of(row)["p99_wait_s"],
-        )  # fmt: skip
-        p95 = row["finish_time_fairness"]["p95"]
-        return [
-            contender.name,
-            *(None if s is None else format_compact(s) for s in times_s),
-            None if p95 is None else f"{p95:.2f}",
-            f"{row['gpu_utilisation']:.1%}",
-            format_compact(row["lost_gpu_s"]),
-        ]
-
-    return [row_of(contender, row) for contender, row in rows.items()]

@@ -18,8 +18,6 @@ import psutil
 from headgate.api.client import Client
 from headgate.api.executor import Executor
 from headgate.base.errors import WorldError
-from headgate.cli.common import output
-from headgate.cli.reproduce import report_options
 from headgate.cli.reproduce.bed_controller import controller
 from headgate.planning.balancers import BALANCERS
 from headgate.planning.calls.dispatch import Lease, Pick, soonest
@@ -218,38 +216,6 @@ def _mixed(options: LiveOptions) -> list[_Workload]:
 
         some.append(_Workload("arithmetic", count, run, right))
     return some
-
-
-# --- the report ----------------------------------------------------------------------------------
-
-
-def report(options: LiveOptions, out: Path, *, as_json: bool) -> dict[str, Any]:
-    """Measure all, write a page to a directory that exists, and return what `-o json` prints."""
-    from headgate.experiments import claims
-    from headgate.experiments.spillover import live_page
-    from headgate.experiments.spillover.live_claims import CLAIMS
-
-    results = run_live(options, (lambda _: None) if as_json else output.print_note)
-    verdicts = claims.judge(CLAIMS, results)
-    with report_options.writing(out):
-        live_page.write(out / live_page.PAGE, results, verdicts)
-    if not as_json:
-        output.print_text(live_page.conditions(results))
-        for title, head, rows in live_page.tables(results):
-            output.print_text("", title)
-            output.print_table([name.upper() for name in head], rows)
-        output.print_text("", "Claims")
-        for v in verdicts:
-            numbers = claims.numbers_text(v.ours, v.claim.unit)
-            output.print_wrapped(output.verdict(v.holds, v.claim.text, measured=numbers))
-        output.print_text("", claims.summary(verdicts))
-    return {
-        "tables": [{"name": "live", "rows": live_page.records(results)}],
-        "limited": results.limited,
-        "load": list(results.load),
-        "shapes": claims.as_json(verdicts),
-        "report": str(out / live_page.PAGE),
-    }
 
 
 # --- measuring -----------------------------------------------------------------------------------

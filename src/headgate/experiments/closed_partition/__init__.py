@@ -1,4 +1,6 @@
 """Sequential and closed-minimum placement of communicating jobs, as in the published experiment."""
 
-COMMAND = "reproduce closed-partition"
-"""The command that writes its pages."""
+from headgate.experiments.frame.paper import LIVE, PAGE, Paper
+
+LARGE, TRACES = "large.html", "traces.html"
+PAPER = Paper(command="reproduce closed-partition", pages=(PAGE, LIVE, LARGE, TRACES))

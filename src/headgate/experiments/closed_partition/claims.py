@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-from headgate.experiments.claims import Claim, Numbers
 from headgate.experiments.closed_partition.guarantee import guarantee
 from headgate.experiments.closed_partition.kernels import KERNELS, SIZES, published_mean_s
 from headgate.experiments.closed_partition.runs import (
@@ -16,6 +15,7 @@ from headgate.experiments.closed_partition.runs import (
 )
 from headgate.experiments.closed_partition.tables import Results
 from headgate.experiments.closed_partition.training import SERVER_GBIT_PER_S
+from headgate.experiments.frame.claims import Claim, Numbers
 from headgate.model.topology import Mesh, Tree
 
 UNCHANGED = 0.02

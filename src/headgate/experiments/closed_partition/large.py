@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headgate.base.rng import stream
-from headgate.experiments.claims import Claim, Numbers
+from headgate.experiments.closed_partition import LARGE, pages
 from headgate.experiments.closed_partition.runs import (
     CLOSED,
     CLOSED_OR_WAIT,
@@ -16,6 +16,9 @@ from headgate.experiments.closed_partition.runs import (
     place_with,
 )
 from headgate.experiments.closed_partition.stream import StreamJob, mean, run_stream
+from headgate.experiments.frame.claims import Claim, Numbers
+from headgate.experiments.frame.experiment import Experiment, Runner
+from headgate.experiments.frame.report import Report
 from headgate.model import Communication, Pattern
 from headgate.model.topology import Mesh, Topology, Tree
 from headgate.planning.links.traffic import BestSets
@@ -136,6 +139,30 @@ def measure(run: LargeRun, jobs: Mapping[int, int]) -> LargeRow:
 
 
 Rows = Mapping[LargeRun, LargeRow]
+
+
+def experiment() -> Experiment[Rows]:
+    """Return the simulations of all machines."""
+    runs = plan()
+
+    def words(run: LargeRun) -> str:
+        return f"Simulated {run.shape} of {run.nodes:,} nodes, {run.placer}"
+
+    def measured(runner: Runner) -> Rows:
+        return runner.all(runs, measure, JOBS, words)
+
+    return Experiment(plan=runs, measure=measured, report=report)
+
+
+def report(rows: Rows) -> Report:
+    """Return the page, with a table for each machine."""
+    return pages.report(
+        LARGE,
+        "Large machines under load",
+        "Means over the jobs after each machine was filled; times in seconds, diameters in hops.",
+        pages.checked(claims(rows), rows),
+        tables(rows),
+    )
 
 
 def claims(rows: Rows) -> tuple[Claim[Rows], ...]:

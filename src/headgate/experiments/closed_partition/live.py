@@ -16,7 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from headgate.experiments.closed_partition import pages
 from headgate.experiments.closed_partition.runs import CLOSED, PLACERS, SEQUENTIAL, place_with
+from headgate.experiments.frame.claims import Agreement, agreed
+from headgate.experiments.frame.paper import LIVE
+from headgate.experiments.frame.report import Report
 from headgate.model import Communication, Pattern
 from headgate.model.topology import Tree
 from headgate.planning.links.contention import Contention
@@ -147,16 +151,6 @@ def simulated_s(case: Case, beside_s: float) -> float:
 # --- checks --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """A check of the measured runs or of the simulation, and the figures compared."""
-
-    id: str
-    claim: str
-    holds: bool
-    ours: str
-
-
 def judge(found: Sequence[Pair]) -> list[Agreement]:
     """Return all checks."""
     by = {pair.case: pair for pair in found}
@@ -210,3 +204,15 @@ def rows(found: Sequence[Pair]) -> list[dict[str, Any]]:
         }
         for pair in found
     ]
+
+
+def report(found: Sequence[Pair]) -> Report:
+    """Return the page, with a row for each run."""
+    return pages.report(
+        LIVE,
+        "MPI jobs on shaped links, beside the simulator",
+        f"Seconds of a step; racks of four nodes, uplinks of {UPLINK_MBIT_PER_S} Mbit/s. The "
+        "first run of each pattern calibrates what a step takes beside its messages.",
+        agreed(judge(found)),
+        {"live": rows(found)},
+    )

@@ -1,68 +1,64 @@
-"""The pages of `--live`, `--large` and `--traces`: checks, then tables."""
+"""The reports of `--live`, `--large` and `--traces`: checks and tables of records."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
-from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-import pyarrow as pa
-import pyarrow.csv
+from headgate.experiments.closed_partition import PAPER
+from headgate.experiments.frame.claims import Claim, Judged, judge, judged
+from headgate.experiments.frame.report import Claims, Records, Report, Table
 
-from headgate.experiments.closed_partition import COMMAND
-from headgate.reports import pages
-
-LIVE, LARGE, TRACES = "live.html", "large.html", "traces.html"
-
-Record = Mapping[str, Any]
-"""A row of a table; all rows of one have the same columns."""
+R = TypeVar("R")
 
 
-def write(
-    path: Path,
+def report(
+    page: str,
     title: str,
     words: str,
-    checks: Sequence[Record],
-    tables: Mapping[str, Sequence[Record]],
-) -> None:
-    """Write a page, and its rows as CSV beside it; a check has `holds`, `claim` and `ours`."""
-    rows = [{"table": name, **row} for name, some in tables.items() for row in some]
-    pa.csv.write_csv(pa.Table.from_pylist(rows), path.with_suffix(".csv"))
-    shapes = pages.grid(
-        ("", "claim", "ours"),
-        (
-            (pages.mark(check["holds"]), escape(check["claim"]), escape(numbers(check["ours"])))
-            for check in checks
-        ),
-        ("long",) * 3,
-    )
-    body = "".join(f"<h3>{escape(name)}</h3>{_table(some)}" for name, some in tables.items())
-    path.write_text(
-        pages.document(
-            title,
-            f"<h1>{escape(title)}</h1><p>{escape(words)}</p>"
-            f"<h2>Tables</h2>{body}<h2>Checks</h2>{shapes}",
-            command=COMMAND,
-        ),
-        encoding="utf-8",
+    checks: Sequence[Judged],
+    tables: Mapping[str, Records],
+) -> Report:
+    """Return a page with the records of each table, and all of them in a file beside it."""
+    shown = [_table(name, rows) for name, rows in tables.items()]
+    return Report(
+        paper=PAPER,
+        page=page,
+        title=title,
+        words=escape(words),
+        claims=Claims(rows=checks, title="Checks", counted=False),
+        sections=[("Tables", "".join(table.html() for table in shown))],
+        files={
+            page.replace(".html", ".csv"): [
+                {"table": name, **row} for name, rows in tables.items() for row in rows
+            ]
+        },
+        shown=shown,
+        facts={"tables": [{"name": name, "rows": rows} for name, rows in tables.items()]},
+        called="The report",
     )
 
 
-def numbers(ours: object) -> str:
-    """Return the figures of a check as text."""
-    if isinstance(ours, Mapping):
-        return ", ".join(f"{name} {text_of(value)}" for name, value in ours.items())
-    return str(ours)
+def checked(claims: Sequence[Claim[R]], rows: R) -> tuple[Judged, ...]:
+    """Return Headgate's own checks on rows; their figures are written as those of the tables."""
+    verdicts = judge(claims, rows)
+    return tuple(
+        replace(row, ours=", ".join(f"{k} {_text(value)}" for k, value in verdict.ours.items()))
+        for row, verdict in zip(judged(verdicts), verdicts, strict=True)
+    )
 
 
-def text_of(value: object) -> str:
-    """Return a cell of a table as text."""
+def _table(name: str, rows: Records) -> Table:
+    return Table(
+        title=name,
+        head=[column.replace("_", " ") for column in rows[0]],
+        rows=[[_text(value) for value in row.values()] for row in rows],
+    )
+
+
+def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
     return "-" if value is None else str(value)
-
-
-def _table(rows: Sequence[Record]) -> str:
-    head = [escape(name.replace("_", " ")) for name in rows[0]] if rows else []
-    return pages.grid(head, ([escape(text_of(v)) for v in row.values()] for row in rows))

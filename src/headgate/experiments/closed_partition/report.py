@@ -1,133 +1,132 @@
-"""The report of the simulated sets: a self-contained page, and the rows as a table."""
+"""The experiment on the three sets of jobs, and its report."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from html import escape
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.csv
-
-from headgate.experiments.claims import Verdict, numbers_text, summary
-from headgate.experiments.closed_partition import COMMAND
+from headgate.experiments.closed_partition import PAPER, runs
+from headgate.experiments.closed_partition.claims import CLAIMS
 from headgate.experiments.closed_partition.kernels import KERNELS, SIZES, Size, published_mean_s
 from headgate.experiments.closed_partition.runs import (
     CLOSED,
-    DEFAULT,
     PLACERS,
     SEQUENTIAL,
-    Variant,
+    Run,
 )
-from headgate.experiments.closed_partition.tables import Results, calibration_rows
-from headgate.reports import pages
+from headgate.experiments.closed_partition.tables import (
+    Results,
+    as_json,
+    calibration_rows,
+    figures,
+    gather,
+)
+from headgate.experiments.closed_partition.training import trainings
+from headgate.experiments.frame.claims import judge, judged
+from headgate.experiments.frame.experiment import Experiment, Runner
+from headgate.experiments.frame.report import Claims, Report, Table
 from headgate.reports.drawing import bars
-from headgate.reports.pages import grid, legend, mark
-
-PAGE, TABLE = "report.html", "rows.csv"
+from headgate.reports.pages import grid, legend
 
 
-def write(directory: Path, results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
-    """Write the page, and a row for each variant, set and placement."""
-    pa.csv.write_csv(pa.Table.from_pylist(list(_flat(results))), directory / TABLE)
-    (directory / PAGE).write_text(page(results, verdicts), encoding="utf-8")
+def experiment(seeds: Sequence[int]) -> Experiment[Results]:
+    """Return the calibration of each variant, and the simulations."""
+    planned = runs.plan(seeds)
+
+    def words(run: Run) -> str:
+        return f"Simulated {run.size.name}, {run.placer}, seed {run.seed}"
+
+    def measured(runner: Runner) -> Results:
+        splits = runner.all(
+            runs.VARIANTS, runs.calibrate, runs.JOBS, lambda variant: f"Calibrated: {variant.name}"
+        )
+        rows = runner.all(planned, runs.measure, splits, words)
+        return gather(rows, seeds, splits, trainings())
+
+    return Experiment(plan=(*runs.VARIANTS, *planned), measure=measured, report=report)
+
+
+def report(results: Results) -> Report:
+    """Return the page, and a row for each variant, set and placement."""
+    sets = {size: _set(results, size) for size in SIZES}
+    return Report(
+        paper=PAPER,
+        title="Closed-minimum placement, reproduced",
+        words="Published figures and claims of Zhang and Lin, <cite>Multi-job assignment "
+        "optimization approach based on closed minimum graph-partitioning model</cite>, beside "
+        "those of a simulation on the published machine, 32 nodes in a tree, in which jobs slow "
+        "each other down where their messages share links. Seeds: "
+        f"{', '.join(map(str, results.seeds))}; figures are means over them.",
+        claims=Claims(rows=judged(judge(CLAIMS, results))),
+        sections=(
+            ("Sets", "".join(_with_published(table, size) for size, table in sets.items())),
+            ("Part saved by kernel", _gains(results)),
+            ("Other assumptions", _variants(results)),
+            ("Training", _trainings(results)),
+            ("Calibration", _calibration(results)),
+        ),
+        files={"rows.csv": list(_flat(results))},
+        shown=[*sets.values()],
+        facts={"seeds": list(results.seeds), "tables": as_json(results)},
+        called="The report",
+    )
 
 
 def _flat(results: Results) -> Iterable[dict[str, object]]:
-    for (variant, size, placer), row in results.rows.items():
+    for variant, size, placer in results.rows:
+        ours = figures(results, variant, size, placer)
+        kernels_s, mean_s, _ = ours.pop("kernels_s"), ours.pop("mean_s"), ours.pop("gain")
         yield {
             "variant": variant.name,
             "set": size.name,
             "placement": placer,
-            "mean_s": results.mean_s(size, placer, variant),
-            **{f"{k.name}_s": row.mean_s[k.name] for k in KERNELS},
-            "mean_wait_s": row.wait_s,
-            "mean_slowdown": row.slowdown,
-            "mean_diameter": row.diameter,
-            "least_diameter_ratio": row.closed,
-            "utilisation": row.utilisation,
-            "shared_links": row.shared_links,
+            "mean_s": mean_s,
+            **{f"{k.name}_s": kernels_s[k.name] for k in KERNELS},
+            **ours,
         }
 
 
-def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
-    """Return the whole page."""
-    parts = (
-        ("Claims", verdict_tables(verdicts)),
-        ("Sets", "".join(_set(results, size) for size in SIZES)),
-        ("Part saved by kernel", _gains(results)),
-        ("Other assumptions", _variants(results)),
-        ("Training", _trainings(results)),
-        ("Calibration", _calibration(results)),
-    )
-    nav, body = pages.sections(parts)
-    return pages.document(
-        "Closed-minimum placement, reproduced",
-        "<h1>Closed-minimum placement, reproduced</h1>"
-        "<p>Published figures and claims of Zhang and Lin, <cite>Multi-job assignment optimization "
-        "approach based on closed minimum graph-partitioning model</cite>, beside those of a "
-        "simulation on the published machine, 32 nodes in a tree, in which jobs slow each other "
-        "down where their messages share links. Seeds: "
-        f"{', '.join(map(str, results.seeds))}; figures are means over them.</p>{nav}{body}",
-        command=COMMAND,
-    )
+def _set(results: Results, size: Size) -> Table:
+    """Return a row for each placement of a set."""
 
+    def row(placer: str) -> list[str | None]:
+        row = results.row(size, placer)
+        return [
+            placer,
+            f"{results.mean_s(size, placer):.3f} s",
+            f"{results.gain(size, placer):.1%}",
+            *(f"{row.mean_s[k.name]:.2f}" for k in KERNELS),
+            f"{row.wait_s:.1f} s",
+            f"{row.slowdown:.3f}",
+            None if row.diameter is None else f"{row.diameter:.2f}",
+            None if row.closed is None else f"{row.closed:.0%}",
+            f"{row.utilisation:.0%}",
+            f"{row.shared_links:.2f}",
+        ]
 
-def verdict_tables(verdicts: Sequence[Verdict[Results]]) -> str:
-    """Return the published claims and the own goals as HTML."""
-    papers = [v for v in verdicts if not v.claim.is_goal]
-    goals = [v for v in verdicts if v.claim.is_goal]
-    return (
-        f"<p>{summary(papers)}</p>{_verdicts(papers)}"
-        f"<h3>Own checks</h3><p>{summary(goals)}</p>{_verdicts(goals)}"
-    )
-
-
-def _verdicts(verdicts: Sequence[Verdict[Results]]) -> str:
-    rows = [
-        (
-            mark(v.holds),
-            f'{escape(v.claim.text)}<br><span class="aside">{escape(v.claim.reading)}</span>',
-            escape(numbers_text(v.claim.published, v.claim.unit)) or "-",
-            escape(numbers_text(v.ours, v.claim.unit)) or "-",
-        )
-        for v in verdicts
-    ]
-    kinds = ("", "long", "numbers theirs", "numbers mine")
-    return f'<div class="claims">{grid(("", "claim", "published", "ours"), rows, kinds)}</div>'
-
-
-def _set(results: Results, size: Size) -> str:
-    head = (
-        "placement", "mean", "saved", *(k.name for k in KERNELS), "wait", "slowdown", "diameter",
-        "least", "used", "shared links",
+    return Table(
+        title=f"{size.name}; published, sequential: {published_mean_s(size):.3f} s",
+        head=(
+            "placement", "mean", "saved", *(k.name for k in KERNELS), "wait", "slowdown",
+            "diameter", "least", "used", "shared links",
+        ),
+        brief=(
+            "PLACEMENT", "MEAN", "SAVED", *(None for _ in KERNELS), "WAIT", "SLOWDOWN", "DIAMETER",
+            None, "USED", "SHARED",
+        ),
+        rows=[row(placer) for placer in PLACERS],
     )  # fmt: skip
-    published = (
-        "published, sequential",
-        f"{published_mean_s(size):.2f} s",
-        "",
-        *(f"{k.published_s(size):.2f}" for k in KERNELS),
-        *("",) * 6,
-    )
-    rows = [published, *(_row(results, size, placer, DEFAULT) for placer in PLACERS)]
+
+
+def _with_published(table: Table, size: Size) -> str:
+    """Return the table of a set in HTML, below the published figures."""
+    kernels = [f"{k.published_s(size):.2f}" for k in KERNELS]
+    mean = f"{published_mean_s(size):.3f} s"
+    published = ["published, sequential", mean, None, *kernels, *(None,) * 6]
     nodes = f"{size.nodes} node{'s' * (size.nodes > 1)}"
-    return f"<h3>{size.name}, {nodes} a job</h3>{grid(head, rows)}"
-
-
-def _row(results: Results, size: Size, placer: str, variant: Variant) -> tuple[str, ...]:
-    row = results.row(size, placer, variant)
-    return (
-        f"<b>{escape(placer)}</b>",
-        f"{results.mean_s(size, placer, variant):.2f} s",
-        f"{results.gain(size, placer, variant):.1%}",
-        *(f"{row.mean_s[k.name]:.2f}" for k in KERNELS),
-        f"{row.wait_s:.1f} s",
-        f"{row.slowdown:.3f}",
-        "-" if row.diameter is None else f"{row.diameter:.2f}",
-        "-" if row.closed is None else f"{row.closed:.0%}",
-        f"{row.utilisation:.0%}",
-        f"{row.shared_links:.2f}",
-    )
+    beside = replace(table, rows=[published, *table.rows])
+    return f"<h3>{size.name}, {nodes} a job</h3>{beside.html(titled=False)}"
 
 
 def _gains(results: Results) -> str:

@@ -93,7 +93,7 @@ def as_json(results: Results) -> list[dict[str, Any]]:
             "placements": {
                 placer: {
                     "published": _published(size, placer),
-                    "ours": _ours(results, variant, size, placer),
+                    "ours": figures(results, variant, size, placer),
                 }
                 for placer in PLACERS
                 if (variant, size, placer) in results.rows
@@ -145,7 +145,8 @@ def _published(size: Size, placer: str) -> dict[str, Any]:
     return {"mean_s": published_mean_s(size), "kernels_s": kernels_s}
 
 
-def _ours(results: Results, variant: Variant, size: Size, placer: str) -> dict[str, Any]:
+def figures(results: Results, variant: Variant, size: Size, placer: str) -> dict[str, Any]:
+    """Return our figures of a set under a placement."""
     row = results.row(size, placer, variant)
     return {
         "mean_s": results.mean_s(size, placer, variant),

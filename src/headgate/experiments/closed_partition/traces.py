@@ -15,10 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from headgate.base.errors import Problem, SpecError
-from headgate.experiments.claims import Claim, NotRunError, Numbers
+from headgate.experiments.closed_partition import TRACES, pages
 from headgate.experiments.closed_partition.training import GRADIENT_BYTES
-from headgate.experiments.histories.histories import Source
+from headgate.experiments.frame.claims import Claim, NotRunError, Numbers
+from headgate.experiments.frame.experiment import Experiment, Runner
+from headgate.experiments.frame.report import Report
+from headgate.experiments.histories.histories import Source, need
 from headgate.experiments.histories.runs import times
 from headgate.metrics.busy import launches_in
 from headgate.model import Bandwidth, Communication, Gpu, Job, Node, Pattern, RunId
@@ -130,14 +132,8 @@ class TraceRun:
 
 def plan(directory: Path) -> tuple[TraceRun, ...]:
     """Return all runs; raise SpecError `missing_file` for traces that are not in the directory."""
-    missing = sorted({r.file for r in RECORDED if not (directory / r.file).is_file()})
-    if missing:
-        hint = "docs/traces.md names the sources"
-        problems = [
-            Problem(path=str(directory / name), problem="no such file", hint=hint)
-            for name in missing
-        ]
-        raise SpecError(problems, code="missing_file")
+    files = sorted({directory / recorded.file for recorded in RECORDED})
+    need(files, "docs/traces.md names the sources")
     return tuple(
         TraceRun(directory=directory, recorded=recorded, contender=contender)
         for recorded in RECORDED
@@ -234,6 +230,31 @@ def measure(what: TraceRun, known: Mapping[str, PolicyInfo]) -> dict[str, Any]:
 
 
 Rows = Mapping[TraceRun, Mapping[str, Any]]
+
+
+def experiment(directory: Path, known: Mapping[str, PolicyInfo]) -> Experiment[Rows]:
+    """Return the simulations of the jobs in a directory; errors as of `plan`."""
+    runs = plan(directory)
+
+    def words(run: TraceRun) -> str:
+        return f"Simulated {run.recorded.name}: {run.contender.name}"
+
+    def measured(runner: Runner) -> Rows:
+        return runner.all(runs, measure, dict(known), words)
+
+    return Experiment(plan=runs, measure=measured, report=report)
+
+
+def report(rows: Rows) -> Report:
+    """Return the page, with a table for each trace."""
+    return pages.report(
+        TRACES,
+        "Recorded jobs on a tree of GPUs",
+        "Times in seconds, diameters in hops; fragmentation: idle GPUs on nodes partly in use, "
+        "relative to all GPUs, in the mean over time.",
+        pages.checked(claims(rows), rows),
+        tables(rows),
+    )
 
 
 def claims(rows: Rows) -> tuple[Claim[Rows], ...]:

@@ -1,4 +1,5 @@
 """The flow paper's experiments, simulated and live."""
 
-COMMAND = "reproduce flow"
-"""The command that writes their pages."""
+from headgate.experiments.frame.paper import LIVE, PAGE, Paper
+
+PAPER = Paper(command="reproduce flow", pages=(PAGE, LIVE))

@@ -6,12 +6,12 @@ raises NotRunError if the runs that it needs were not made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from headgate.experiments.claims import NotRunError
 from headgate.experiments.flow.tables import PUBLISHED, Figures, Results, Times, job_kinds
+from headgate.experiments.frame.claims import NotRunError
 
 TOTAL = 0.10  # relative tolerance of a published time
 POINTS = 0.05  # absolute tolerance of a published share, fairness or deviation
@@ -31,7 +31,6 @@ SIX = ("gs", "gsp", "gsd", "fs", "fsp", "fsu")
 FLOW, COUNT, YARN = ("fs", "fsp"), ("gs", "gsp", "gsd"), ("capacity", "fair")
 BOTH = ("constrained", "unconstrained")
 
-Numbers = Mapping[str, float]
 Found = tuple[bool, dict[str, float]]
 Check = Callable[[Results], Found]
 

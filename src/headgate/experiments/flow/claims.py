@@ -5,10 +5,10 @@ Fairness is that of the paper's section 5.2 (ideal `share`), except where a clai
 
 from __future__ import annotations
 
-from headgate.experiments.claims import Claim
 from headgate.experiments.flow import checks
 from headgate.experiments.flow.checks import BOTH, COUNT, TURN, YARN
 from headgate.experiments.flow.tables import Results
+from headgate.experiments.frame.claims import Claim
 
 # --- the claims ----------------------------------------------------------------------------------
 

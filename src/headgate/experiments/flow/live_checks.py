@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
 from headgate.experiments.flow.live import Comparison, Overhead, Pair, Side
+from headgate.experiments.flow.tables import LOCALITIES
+from headgate.experiments.frame.claims import Agreement
 
-LOCALITIES = ("node", "rack", "cluster")
 MAKESPAN_WITHIN = 0.20  # relative to the measured makespan
 BYTES_WITHIN = 0.05  # relative to all bytes read live
 TIED_WITHIN = 0.05  # makespans this close count as equal
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement:
-    """A check of the simulation, whether it holds, and the figures compared."""
-
-    id: str
-    claim: str
-    holds: bool
-    ours: str
 
 
 def makespan_error(pair: Pair) -> float:
@@ -123,7 +113,7 @@ def _agreements(uplink: str, pairs: Sequence[Pair]) -> Iterator[Agreement]:
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
-    """Return tables and agreements (`shapes`) as JSON values."""
+    """Return the overhead and the tables as JSON values."""
     tables = [
         {
             "name": f"live-{uplink:g}",
@@ -143,11 +133,7 @@ def as_json(comparison: Comparison) -> dict[str, Any]:
         }
         for uplink, pairs in by_uplink(comparison.pairs).items()
     ]
-    return {
-        "launch_overhead_s": _overhead(comparison.overhead),
-        "tables": tables,
-        "shapes": [asdict(agreement) for agreement in judge(comparison)],
-    }
+    return {"launch_overhead_s": _overhead(comparison.overhead), "tables": tables}
 
 
 def _overhead(overhead: Overhead) -> dict[str, float]:

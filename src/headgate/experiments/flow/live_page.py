@@ -1,69 +1,51 @@
-"""The live comparison as a self-contained page, and as a table in CSV."""
+"""The report of the live comparison: a page, and a row for each policy and network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from html import escape
-from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.csv
-
-from headgate.experiments.flow import COMMAND
+from headgate.experiments.flow import PAPER
 from headgate.experiments.flow.live import Comparison, Pair
-from headgate.experiments.flow.live_checks import LOCALITIES, by_uplink, cells, judge
-from headgate.reports import pages
-
-PAGE, TABLE = "live.html", "live.csv"
-
-
-def write(directory: Path, comparison: Comparison) -> None:
-    """Write the page, and a row for each policy and network."""
-    rows = [_flat(pair) for pair in comparison.pairs]
-    pa.csv.write_csv(pa.Table.from_pylist(rows), directory / TABLE)
-    (directory / PAGE).write_text(page(comparison), encoding="utf-8")
+from headgate.experiments.flow.live_checks import as_json, by_uplink, cells, judge
+from headgate.experiments.flow.tables import LOCALITIES
+from headgate.experiments.frame.claims import agreed
+from headgate.experiments.frame.paper import LIVE
+from headgate.experiments.frame.report import Claims, Report, Table
 
 
-def page(comparison: Comparison) -> str:
-    """Return the whole page."""
+def report(comparison: Comparison) -> Report:
+    """Return the page, and the pairs as CSV."""
     given = comparison.overhead
-    shapes = pages.grid(
-        ("", "claim", "ours"),
-        (
-            (pages.mark(agreement.holds), escape(agreement.claim), escape(agreement.ours))
-            for agreement in judge(comparison)
-        ),
-        ("long",) * 3,
-    )
-    networks = "".join(
-        f"<h3>Uplinks of {uplink:g} Mbit/s</h3>{_pairs(pairs)}"
+    tables = [
+        Table(
+            title=f"Uplinks of {uplink:g} Mbit/s; bytes: simulated | measured, MB",
+            head=(
+                "policy", "simulated", "measured", "error", "on the node", "in the rack",
+                "across racks",
+            ),
+            brief=("POLICY", "SIMULATED", "MEASURED", "", "ON NODE", "IN RACK", "ACROSS"),
+            rows=[cells(pair) for pair in pairs],
+        )
         for uplink, pairs in by_uplink(comparison.pairs).items()
+    ]  # fmt: skip
+    overhead = (
+        f"Launch overhead given to the simulator: {given.gpu_s:.2f} s with GPUs, "
+        f"{given.cpu_s:.2f} s without"
     )
-    return pages.document(
-        "Flow, live",
-        "<h1>The flow policies live, beside the simulator</h1>"
-        "<p>Bytes in MB, simulated | measured. A task computes for a stated duration; the "
+    return Report(
+        paper=PAPER,
+        page=LIVE,
+        title="The flow policies live, beside the simulator",
+        words="A task computes for a stated duration; the "
         f"simulator adds a launch overhead of {given.gpu_s:.2f} s for tasks with GPUs and "
         f"{given.cpu_s:.2f} s for others, in the mean, measured beforehand by jobs without data. "
         "Its figures are means over draws of that overhead for each task; in brackets the minimum "
-        "and the maximum.</p>"
-        f"<h2>Tables</h2>{networks}<h2>Shapes</h2>{shapes}",
-        command=COMMAND,
+        "and the maximum.",
+        claims=Claims(rows=agreed(judge(comparison)), title="Shapes", counted=False),
+        sections=[("Tables", "".join(table.html() for table in tables))],
+        files={"live.csv": [_flat(pair) for pair in comparison.pairs]},
+        shown=[*tables, ("", overhead)],
+        facts=as_json(comparison),
+        called="The same as a page",
     )
-
-
-def _pairs(pairs: Iterable[Pair]) -> str:
-    head = (
-        "policy",
-        "simulated",
-        "measured",
-        "error",
-        "on the node",
-        "in the rack",
-        "across racks",
-    )
-    rows = ([escape(cell) for cell in cells(pair)] for pair in pairs)
-    return pages.grid(head, rows)
 
 
 def _flat(pair: Pair) -> dict[str, object]:

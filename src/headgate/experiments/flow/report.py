@@ -1,23 +1,19 @@
-"""The report of the flow paper's experiments: a self-contained page, and tables.
+"""The flow paper's experiments in the simulator, and their report.
 
 The page is built as plain text: it has no logic that a template language would simplify.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-
-from headgate.experiments.claims import Verdict, numbers_text, summary
-from headgate.experiments.flow import COMMAND, charts
+from headgate.experiments.flow import PAPER, charts
 from headgate.experiments.flow.assumptions import ASSUMPTIONS
+from headgate.experiments.flow.claims import CLAIMS
 from headgate.experiments.flow.jobs import MB, Speeds, nodes
-from headgate.experiments.flow.runs import NETWORKS, Setup
+from headgate.experiments.flow.overhead import Clock, overhead
+from headgate.experiments.flow.runs import NETWORKS, Policies, Run, Setup, measure_run, plan
 from headgate.experiments.flow.tables import (
     IDEALS,
     PUBLISHED,
@@ -27,153 +23,154 @@ from headgate.experiments.flow.tables import (
     Results,
     Rounds,
     Table,
+    as_json,
     base,
+    gather,
     job_kinds,
     job_rows,
     run_rows,
 )
-from headgate.reports import pages
+from headgate.experiments.frame import report as frame
+from headgate.experiments.frame.claims import judge, judged
+from headgate.experiments.frame.experiment import Experiment, Runner
+from headgate.experiments.frame.report import Claims, Report
 from headgate.reports.drawing import bars, stacked
-from headgate.reports.pages import grid, legend, mark
-
-PAGE = "report.html"
+from headgate.reports.pages import legend
 
 
-def write(directory: Path, results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
-    """Write the page, and the tables of runs, jobs and measured rounds, as CSV and Parquet."""
-    for name, columns in (("runs", run_rows(results)), ("jobs", job_rows(results))):
-        table = pa.table(columns)
-        pa.csv.write_csv(table, directory / f"{name}.csv")
-        pa.parquet.write_table(table, directory / f"{name}.parquet")
-    measured = {n: [getattr(r, n) for r in results.overhead] for n in Rounds.__slots__}
-    pa.csv.write_csv(pa.table(measured), directory / "overhead.csv")
-    (directory / PAGE).write_text(page(results, verdicts), encoding="utf-8")
+def experiment(
+    chosen: Sequence[str], seeds: Sequence[int], parallel: int, known: Policies, clock: Clock
+) -> Experiment[Results]:
+    """Return the simulations under the chosen policies; before them rounds are measured."""
+    runs = plan(chosen, seeds, parallel)
 
+    def words(run: Run) -> str:
+        return f"Simulated {run.setup}, {run.network}, {run.policy}, seed {run.seed}"
 
-def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
-    """Return the whole page."""
-    parts = (
-        ("Claims", _claims(verdicts)),
-        ("Tables", "".join(_table(table, results) for table in TABLES) + _overhead(results)),
-        ("Jobs on GPUs over time", _gantts(results)),
-        ("Time per job against its ideals", _completion(results)),
-        ("Fairness", _fairness(results)),
-        ("Bytes by locality", _bytes(results)),
-        ("Assumptions and calibration", _assumed()),
+    def measured(runner: Runner) -> Results:
+        rounds = overhead(chosen, known, clock, parallel=parallel)
+        return gather(runner.all(runs, measure_run, dict(known), words), seeds, parallel, rounds)
+
+    return Experiment(
+        plan=runs, measure=measured, report=report, doing="Measuring how long rounds take"
     )
+
+
+def report(results: Results) -> Report:
+    """Return the page, and the tables of runs, jobs and measured rounds."""
     seeds = ", ".join(map(str, results.seeds))
-    nav, body = pages.sections(parts)
-    return pages.document(
-        "The flow paper, reproduced",
-        "<h1>The flow paper, reproduced</h1>"
-        "<p>Published figures and claims of Tang, Zhu, Mao, Fu and Li, <cite>Algorithm of "
+    runs, jobs = run_rows(results), job_rows(results)
+    measured = {n: [getattr(r, n) for r in results.overhead] for n in Rounds.__slots__}
+    shown = [*_tables(results), *([_overhead(results)] if results.overhead else [])]
+    tables = "".join(table.html() for table in shown) + (_MEASURED if results.overhead else "")
+    return Report(
+        paper=PAPER,
+        title="The flow paper, reproduced",
+        words="Published figures and claims of Tang, Zhu, Mao, Fu and Li, <cite>Algorithm of "
         "scheduling for data-intensive computing operations onto GPU cluster</cite> (Journal of "
         "Software 33(12), 2022), beside those of Headgate's simulator. "
         f"Jobs in parallel: {results.parallel}. Seeds: {seeds}; figures are means over them, with "
-        f"the range of the makespan.</p>{nav}{body}",
-        command=COMMAND,
+        "the range of the makespan.",
+        claims=Claims(rows=judged(judge(CLAIMS, results))),
+        sections=(
+            ("Tables", tables),
+            ("Jobs on GPUs over time", _gantts(results)),
+            ("Time per job against its ideals", _completion(results)),
+            ("Fairness", _fairness(results)),
+            ("Bytes by locality", _bytes(results)),
+            ("Assumptions and calibration", _assumed()),
+        ),
+        files={
+            "runs.csv": runs,
+            "runs.parquet": runs,
+            "jobs.csv": jobs,
+            "jobs.parquet": jobs,
+            "overhead.csv": measured,
+        },
+        shown=shown,
+        facts={
+            "seeds": list(results.seeds),
+            "parallel": results.parallel,
+            "tables": as_json(results),
+        },
     )
-
-
-# --- claims --------------------------------------------------------------------------------------
-
-
-def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
-    papers = [v for v in verdicts if not v.claim.is_goal]
-    goals = [v for v in verdicts if v.claim.is_goal]
-    return (
-        f"<p>{summary(papers)}</p>{_verdicts(papers)}"
-        f"<h3>Headgate's own goals for the policy <code>headgate</code></h3>"
-        f"<p>{summary(goals)}</p>{_verdicts(goals)}"
-    )
-
-
-def _verdicts(verdicts: Sequence[Verdict[Results]]) -> str:
-    rows = []
-    for v in verdicts:
-        reading = f'<span class="aside">{escape(v.claim.reading)}</span>'
-        rows.append(
-            (
-                mark(v.holds),
-                f"{escape(v.claim.text)}<br>{reading}",
-                escape(numbers_text(v.claim.published, v.claim.unit)) or "-",
-                escape(numbers_text(v.ours, v.claim.unit)) or "-",
-            )
-        )
-    kinds = ("", "long", "numbers theirs", "numbers mine")
-    return f'<div class="claims">{grid(("", "claim", "published", "ours"), rows, kinds)}</div>'
 
 
 # --- tables --------------------------------------------------------------------------------------
 
-_HEAD = (
-    "policy", "makespan", "mean time per job", "fairness (share)", "fairness (alone)",
-    "local", "in rack", "across racks", "lost GPU time", "rounds",
-)  # fmt: skip
+
+def _tables(results: Results) -> Iterator[frame.Table]:
+    """Yield a row per policy for each comparison, with the published figures that exist."""
+    for table in TABLES:
+        if figures := results.figures[table.name]:
+            yield frame.Table(
+                title=table.title,
+                head=(
+                    "policy", "makespan", "published", "least to most", "mean time per job",
+                    "fairness (share)", "published deviation", "fairness (alone)", "local",
+                    "in rack", "published", "across racks", "published", "lost GPU time", "rounds",
+                ),
+                brief=(
+                    "POLICY", "MAKESPAN", "PAPER", None, None, "FAIRNESS", None, "ALONE", "LOCAL",
+                    "RACK", None, "CROSS", None, "LOST", None,
+                ),
+                rows=[
+                    _row(policy, own, PUBLISHED.get((table.name, policy), Published()))
+                    for policy, own in figures.items()
+                ],
+            )  # fmt: skip
 
 
-def _table(table: Table, results: Results) -> str:
-    figures = results.figures[table.name]
-    if not figures:
-        return ""
-    rows = [
-        _row(policy, own, PUBLISHED.get((table.name, policy), Published()))
-        for policy, own in figures.items()
-    ]
-    return f"<h3>{escape(table.title)}</h3>{grid(_HEAD, rows)}"
+def _row(policy: str, own: Figures, published: Published) -> list[str | None]:
+    def figure(value: float | None, form: str) -> str | None:
+        return None if value is None else form.format(value)
 
-
-def _row(policy: str, own: Figures, published: Published) -> tuple[str, ...]:
     low, high = own.makespan_range_s
-    spread = "" if low == high else f'<span class="aside">{low:.0f} to {high:.0f}</span>'
-    return (
-        f"<b>{escape(policy)}</b>",
-        _beside(published.makespan_s, f"{own.makespan_s:.1f} s", "{:.1f} s") + spread,
+    share, alone = (own.fairness.get(ideal) for ideal in IDEALS)
+    return [
+        policy,
+        f"{own.makespan_s:.1f} s",
+        figure(published.makespan_s, "{:.1f} s"),
+        None if low == high else f"{low:.0f} to {high:.0f}",
         f"{own.mean_run_s:.1f} s",
-        _fair(own, "share", published.deviation),
-        _fair(own, "alone", None),
+        None if share is None else "{:.3f} ± {:.3f}".format(*share),
+        figure(published.deviation, "{:.2f}"),
+        None if alone is None else "{:.3f} ± {:.3f}".format(*alone),
         f"{own.shares[0]:.1%}",
-        _beside(published.rack_share, f"{own.shares[1]:.1%}", "{:.0%}"),
-        _beside(published.cluster_share, f"{own.shares[2]:.1%}", "{:.0%}"),
+        f"{own.shares[1]:.1%}",
+        figure(published.rack_share, "{:.0%}"),
+        f"{own.shares[2]:.1%}",
+        figure(published.cluster_share, "{:.0%}"),
         f"{own.lost_gpu_s:.0f} s",
         f"{own.rounds:.0f}",
-    )
-
-
-def _beside(published: float | None, ours: str, form: str) -> str:
-    """Return our figure, with the published one beside it if there is one."""
-    if published is None:
-        return ours
-    return f'{ours} <span class="published">{form.format(published)}</span>'
-
-
-def _fair(own: Figures, ideal: str, published: float | None) -> str:
-    if ideal not in own.fairness:
-        return "-"
-    mean, deviation = own.fairness[ideal]
-    return f"{mean:.3f} &plusmn; {_beside(published, f'{deviation:.3f}', '{:.2f}')}"
-
-
-def _overhead(results: Results) -> str:
-    if not results.overhead:
-        return ""
-    published = {"test bed": "mean 5.04 ms, max 10.23 ms", "large": "1 to 2 s"}
-    rows = [
-        (
-            f"<b>{escape(r.policy)}</b>",
-            f"{r.gpus:,} GPUs, {r.jobs} jobs",
-            f"{r.count:,}",
-            f"{1e3 * r.mean_s:.2f} ms",
-            f"{1e3 * r.max_s:.2f} ms",
-            f'<span class="published">{published[r.where]}</span>',
-        )
-        for r in results.overhead
     ]
-    head = ("policy", "where", "rounds", "mean", "max", "published")
-    return (
-        "<h3>Times of rounds</h3><p>Measured on the machine that wrote this page, not "
-        f"simulated. In the large round all GPUs are free.</p>{grid(head, rows)}"
+
+
+def _overhead(results: Results) -> frame.Table:
+    published = {"test bed": "mean 5.04 ms, max 10.23 ms", "large": "1 to 2 s"}
+    return frame.Table(
+        title="Rounds, measured on this machine",
+        head=("policy", "where", "of", "rounds", "mean", "max", "published"),
+        brief=("POLICY", "WHERE", None, None, "MEAN", "MAX", None),
+        rows=[
+            (
+                r.policy,
+                r.where,
+                f"{r.gpus:,} GPUs, {r.jobs} jobs",
+                f"{r.count:,}",
+                f"{1e3 * r.mean_s:.2f} ms",
+                f"{1e3 * r.max_s:.2f} ms",
+                published[r.where],
+            )
+            for r in results.overhead
+        ],
     )
+
+
+_MEASURED = (
+    "<p>Rounds were measured on the machine that wrote this page, not simulated. In the large "
+    "round all GPUs are free.</p>"
+)
 
 
 # --- charts --------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 """Recorded job histories under several policies, on clusters of several sizes."""
 
-COMMAND = "reproduce histories"
-"""The command that writes their page."""
+from headgate.experiments.frame.paper import Paper
+
+PAPER = Paper(command="reproduce histories")

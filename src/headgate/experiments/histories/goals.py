@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headgate.experiments.claims import Claim, NotRunError, Numbers, Verdict, judge
-from headgate.experiments.claims import as_json as claims_as_json
+from headgate.experiments.frame import claims
+from headgate.experiments.frame.claims import Claim, Judged, NotRunError, Numbers, Verdict
 from headgate.experiments.histories.histories import History
 from headgate.experiments.histories.runs import (
     EASY,
@@ -49,17 +48,21 @@ def judge_all(
         Goal(trace=history.name, gpus=gpus, verdict=verdict)
         for history in histories
         for gpus, claim in _goals(history, sizes[history])
-        for verdict in judge((claim,), rows)
+        for verdict in claims.judge((claim,), rows)
     )
 
 
-def as_json(goals: Sequence[Goal]) -> list[dict[str, Any]]:
-    """Return the goals as JSON values."""
-    claims = claims_as_json([goal.verdict for goal in goals])
-    return [
-        {"trace": goal.trace, "gpus": goal.gpus, **claim}
-        for goal, claim in zip(goals, claims, strict=True)
-    ]
+def judged(goals: Sequence[Goal]) -> tuple[Judged, ...]:
+    """Return the goals as rows of a report."""
+    rows = claims.judged([goal.verdict for goal in goals])
+    return tuple(
+        replace(
+            row,
+            claim=f"{goal.trace}: {row.claim}",
+            values={"trace": goal.trace, "gpus": goal.gpus, **row.values},
+        )
+        for goal, row in zip(goals, rows, strict=True)
+    )
 
 
 def _goals(history: History, sizes: Sizes) -> Iterator[tuple[int, Claim[Rows]]]:

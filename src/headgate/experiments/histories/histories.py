@@ -67,12 +67,17 @@ def published(directory: Path) -> tuple[History, ...]:
     """
     files = [(directory / name, False) for name in WHOLE]
     files += [(directory / name, True) for name in BY_VC]
-    missing = [path for path, _ in files if not path.is_file()]
+    hint = "docs/traces.md names the sources; or name trace files of your own as FILE"
+    need([path for path, _ in files], hint)
+    return tuple(h for path, by_vc in files for h in read((path,), by_vc=by_vc))
+
+
+def need(paths: Iterable[Path], hint: str) -> None:
+    """Raise SpecError `missing_file` for files that do not exist."""
+    missing = [path for path in paths if not path.is_file()]
     if missing:
-        hint = "docs/traces.md names the sources; or name trace files of your own as FILE"
         problems = [Problem(path=str(path), problem="no such file", hint=hint) for path in missing]
         raise SpecError(problems, code="missing_file")
-    return tuple(h for path, by_vc in files for h in read((path,), by_vc=by_vc))
 
 
 def read(paths: Iterable[Path], *, by_vc: bool) -> tuple[History, ...]:

@@ -1,29 +1,32 @@
-"""The report on job histories: a self-contained page, and the rows as a table."""
+"""The experiment on job histories, and its report: tables and charts, and the rows as files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
-
-from headgate.base.units import format_seconds
-from headgate.experiments.claims import Verdict, numbers_text, summary
-from headgate.experiments.histories import COMMAND
-from headgate.experiments.histories.goals import WIDE_GPUS, Goal, Rows
+from headgate.base.units import format_compact, format_seconds
+from headgate.experiments.frame.experiment import Experiment, Runner
+from headgate.experiments.frame.report import Claims, Report, Table
+from headgate.experiments.histories import PAPER
+from headgate.experiments.histories.goals import WIDE_GPUS, Goal, Rows, judge_all, judged
 from headgate.experiments.histories.histories import History
-from headgate.experiments.histories.runs import ON_BUSY_SIZES, Contender, Row
-from headgate.experiments.histories.sizes import BUSY_WAIT_S, GOAL_WAIT_S, Sizes
-from headgate.reports import pages
+from headgate.experiments.histories.runs import (
+    ON_BUSY_SIZES,
+    Contender,
+    Policies,
+    Row,
+    Run,
+    Which,
+    measure,
+    plan,
+)
+from headgate.experiments.histories.sizes import BUSY_WAIT_S, GOAL_WAIT_S, Sizes, find_sizes
 from headgate.reports.drawing import bars
-from headgate.reports.pages import grid, legend, mark
+from headgate.reports.pages import grid, legend
 
-PAGE = "report.html"
 _HOUR_S = 3600.0
 
 
@@ -45,13 +48,48 @@ class Results:
         return found
 
 
-def write(directory: Path, results: Results) -> None:
-    """Write the page, and the rows as CSV and Parquet."""
+def experiment(
+    histories: Sequence[History],
+    contenders: Sequence[Contender],
+    on: Which | Sequence[int],
+    known: Policies,
+) -> Experiment[Results]:
+    """Return the simulations of histories on these sizes; those of long ones are started first."""
+    sizes = {history: find_sizes(history) for history in histories}
+    runs = plan(histories, sizes, contenders, on)
+    jobs = {history.source: len(history) for history in histories}
+
+    def words(run: Run) -> str:
+        return f"Simulated {run.source.name} on {run.gpus} GPUs, {run.contender.name}"
+
+    def measured(runner: Runner) -> Results:
+        ordered = sorted(runs, key=lambda run: -jobs[run.source])
+        found = runner.all(ordered, measure, dict(known), words)
+        rows = {run: found[run] for run in runs}
+        return Results(
+            histories=histories, sizes=sizes, rows=rows, goals=judge_all(histories, sizes, rows)
+        )
+
+    return Experiment(plan=runs, measure=measured, report=report)
+
+
+def report(results: Results) -> Report:
+    """Return the page, and the rows as CSV and Parquet."""
     rows = [flat(row) for row in results.rows.values()]
-    table = pa.table({name: [row[name] for row in rows] for name in (rows[0] if rows else {})})
-    pa.csv.write_csv(table, directory / "rows.csv")
-    pa.parquet.write_table(table, directory / "rows.parquet")
-    (directory / PAGE).write_text(page(results), encoding="utf-8")
+    return Report(
+        paper=PAPER,
+        title="Job histories under several policies",
+        words=f"Recorded jobs in Headgate's simulator, on pools of equal GPUs. {escape(_READING)}",
+        claims=Claims(rows=judged(results.goals), title="Goals", key="goals"),
+        sections=[(h.name, _history(results, h)) for h in results.histories if results.on(h)],
+        files={"rows.csv": rows, "rows.parquet": rows},
+        shown=[
+            _brief(f"{history.name}, {len(history)} jobs, {gpus} GPUs", rows)
+            for history in results.histories
+            for gpus, rows in results.on(history).items()
+        ],
+        facts={"rows": [*results.rows.values()]},
+    )
 
 
 def flat(row: Row) -> dict[str, Any]:
@@ -71,20 +109,6 @@ def flat(row: Row) -> dict[str, Any]:
     return found
 
 
-def page(results: Results) -> str:
-    """Return the whole page."""
-    parts = [("Goals", _goals(results))]
-    parts += [(h.name, _history(results, h)) for h in results.histories if results.on(h)]
-    nav, body = pages.sections(parts)
-    return pages.document(
-        "Job histories under several policies",
-        "<h1>Job histories under several policies</h1>"
-        f"<p>Recorded jobs in Headgate's simulator, on pools of equal GPUs. {escape(_READING)}</p>"
-        f"{nav}{body}",
-        command=COMMAND,
-    )
-
-
 _READING = (
     "Goals hold on the largest power of two of GPUs, at least the widest job, at which jobs wait "
     f"{GOAL_WAIT_S / 60:.0f} minutes or more in the mean under fifo; the one on mean completion "
@@ -92,24 +116,6 @@ _READING = (
     "Estimates are exact or learnt from the jobs that ended before. Preempted jobs lose their "
     "work, except those of policies marked as resumed."
 )
-
-
-def _goals(results: Results) -> str:
-    rows = []
-    for goal in results.goals:
-        v: Verdict[Rows] = goal.verdict
-        rows.append(
-            (
-                mark(v.holds),
-                escape(goal.trace),
-                f'{escape(v.claim.text)}<br><span class="aside">{escape(v.claim.reading)}</span>',
-                escape(numbers_text(v.ours, v.claim.unit)) or "-",
-            )
-        )
-    kinds = ("", "long", "long", "numbers mine")
-    verdicts = [goal.verdict for goal in results.goals]
-    table = grid(("", "history", "goal", "measured"), rows, kinds)
-    return f'<p>{summary(verdicts)}</p><div class="claims">{table}</div>'
 
 
 # --- one history ---------------------------------------------------------------------------------
@@ -158,6 +164,35 @@ def _row(contender: Contender, row: Row) -> tuple[str, ...]:
         f"{reserved['made']:,}",
         f"{reserved['broken']:,}",
     )
+
+
+def _brief(title: str, rows: Mapping[Contender, Row]) -> Table:
+    """Return the rows of one size for a terminal."""
+
+    def times_s(row: Row) -> tuple[float | None, ...]:
+        names = ("mean_jct_s", "median_jct_s", "p99_jct_s", "mean_wait_s")
+        return *(row[name] for name in names), wide_of(row)["p99_wait_s"]
+
+    def p95(row: Row) -> str | None:
+        found = row["finish_time_fairness"]["p95"]
+        return None if found is None else f"{found:.2f}"
+
+    return Table(
+        title=title,
+        head=(
+            "policy", "mean jct", "median", "p99", "wait", "wide p99", "fair p95", "used", "lost"
+        ),
+        rows=[
+            [
+                contender.name,
+                *(None if s is None else format_compact(s) for s in times_s(row)),
+                p95(row),
+                f"{row['gpu_utilisation']:.1%}",
+                format_compact(row["lost_gpu_s"]),
+            ]
+            for contender, row in rows.items()
+        ],
+    )  # fmt: skip
 
 
 def wide_of(row: Row) -> Mapping[str, Any]:

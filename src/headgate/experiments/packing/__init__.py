@@ -1,4 +1,5 @@
 """Packing of recorded pods on recorded nodes, in random order, under several policies."""
 
-COMMAND = "reproduce packing"
-"""The command that writes their page."""
+from headgate.experiments.frame.paper import Paper
+
+PAPER = Paper(command="reproduce packing")

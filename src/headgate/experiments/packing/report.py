@@ -6,19 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
 
-from headgate.experiments.packing import COMMAND
-from headgate.experiments.packing.runs import HEADGATE, Outcome, Run
+from headgate.experiments.frame.experiment import Experiment, Runner
+from headgate.experiments.frame.report import Report, Table
+from headgate.experiments.packing import PAPER
+from headgate.experiments.packing.runs import HEADGATE, Outcome, Run, pack_files
 from headgate.experiments.packing.workload import ARRIVED, Workload
 from headgate.reports import pages
 from headgate.reports.drawing import Axis, bars, curves
-
-PAGE = "report.html"
 
 PUBLISHED: Mapping[str, tuple[float, float]] = {
     "random": (0.8630, 0.1349),
@@ -50,10 +47,6 @@ class Reached:
     published_allocated_ratio: float | None
     published_fragmentation_ratio: float | None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the row as JSON."""
-        return asdict(self)
-
 
 def reached(outcomes: Mapping[Run, Outcome], workload: Workload) -> list[Reached]:
     """Return a row per policy, in the order of the runs; the deviation is that of the sample.
@@ -80,74 +73,87 @@ def reached(outcomes: Mapping[Run, Outcome], workload: Workload) -> list[Reached
     return found
 
 
-def cells(one: Reached) -> list[str]:
-    """Return the cells of a row: percents, `-` where nothing is published."""
-    return [
-        one.policy,
-        *(
-            "-" if value is None else f"{value:.2%}"
-            for value in (
-                one.gpu_allocated_ratio,
-                one.deviation,
-                one.published_allocated_ratio,
-                one.fragmentation_ratio,
-                one.published_fragmentation_ratio,
-            )
-        ),
-    ]
+def experiment(
+    policies: Sequence[str], seeds: int, workload: Workload, files: tuple[Path, Path]
+) -> Experiment[Mapping[Run, Outcome]]:
+    """Return the packing of a workload, which is read again from its files in every process."""
+    runs = [Run(name, seed) for seed in range(seeds) for name in dict.fromkeys(policies)]
+
+    def measure(runner: Runner) -> Mapping[Run, Outcome]:
+        return runner.all(
+            runs, pack_files, files, lambda run: f"Packed with {run.policy}, seed {run.seed}"
+        )
+
+    return Experiment(
+        plan=runs,
+        measure=measure,
+        report=lambda outcomes: report(outcomes, workload),
+        doing="Packing",
+    )
 
 
-def write(
-    directory: Path,
-    rows: Sequence[Reached],
-    outcomes: Mapping[Run, Outcome],
-    workload: Workload,
-) -> None:
-    """Write the page, and as CSV a row per run and the curves."""
-    own = [*outcomes.values()]
+def report(outcomes: Mapping[Run, Outcome], workload: Workload) -> Report:
+    """Return the page, and as files a row per run and the curves."""
+    own, rows = [*outcomes.values()], reached(outcomes, workload)
+    known = any(row.published_allocated_ratio is not None for row in rows)
     figures = ("policy", "seed", "gpu_allocated_ratio", "fragmentation_ratio")
-    table = pa.table({name: [getattr(o, name) for o in own] for name in figures})
-    pa.csv.write_csv(table, directory / "rows.csv")
     points = [(o.policy, o.seed, *point) for o in own for point in o.curve]
     names = ("policy", "seed", "arrived_ratio", "allocated_ratio")
-    columns = [*zip(*points, strict=True)]
-    pa.csv.write_csv(
-        pa.table(dict(zip(names, map(list, columns), strict=True))), directory / "curves.csv"
+    return Report(
+        paper=PAPER,
+        title="Packing of recorded pods under several policies",
+        words=escape(_words(rows, workload, known=known)),
+        claims=None,
+        sections=(
+            ("GPUs allocated", _table(rows).html() + _bars(rows, known=known)),
+            ("Allocated over arrived load", _curves(own)),
+        ),
+        files={
+            "rows.csv": {name: [getattr(o, name) for o in own] for name in figures},
+            "curves.csv": dict(zip(names, map(list, zip(*points, strict=True)), strict=True)),
+        },
+        shown=(_table(rows),),
+        facts={"rows": [asdict(row) for row in rows]},
     )
-    (directory / PAGE).write_text(page(rows, own, workload), encoding="utf-8")
 
 
-_HEAD = ("policy", "GPUs allocated", "deviation", "published", "fragmented", "published")
+def _table(rows: Sequence[Reached]) -> Table:
+    """Return a row per policy, in percent."""
+
+    def percent(value: float | None) -> str | None:
+        return None if value is None else f"{value:.2%}"
+
+    return Table(
+        head=("policy", "GPUs allocated", "deviation", "published", "fragmented", "published"),
+        brief=("POLICY", "ALLOCATED", "DEVIATION", "PUBLISHED", "FRAGMENTED", "PUBLISHED"),
+        rows=[
+            [
+                row.policy,
+                percent(row.gpu_allocated_ratio),
+                percent(row.deviation),
+                percent(row.published_allocated_ratio),
+                percent(row.fragmentation_ratio),
+                percent(row.published_fragmentation_ratio),
+            ]
+            for row in rows
+        ],
+    )
 
 
-def page(rows: Sequence[Reached], outcomes: Sequence[Outcome], workload: Workload) -> str:
-    """Return the whole page."""
+def _words(rows: Sequence[Reached], workload: Workload, *, known: bool) -> str:
     nodes, gpus = len(workload.nodes.gpus), sum(workload.nodes.gpus)
-    known = any(row.published_allocated_ratio is not None for row in rows)
     words = (
         f"{len(workload.pods):,} recorded pods on {nodes:,} nodes with {gpus:,} GPUs, in random "
         f"order, {rows[0].seeds} order{'s' * (rows[0].seeds > 1)}; no pod leaves. "
         "Figures are read when pods have arrived "
         "that together ask for as many GPUs as there are; deviations are between orders. "
     )
-    words += (
-        "These are the default pods of Alibaba's trace of 2023; published are means of 10 orders."
-        if known
-        else "Published figures are of other pods and nodes, and not shown."
-    )
-    kept = [n for n, name in enumerate(_HEAD) if known or name != "published"]
-    made = [[escape(cell) for cell in cells(row)] for row in rows]
-    table = pages.grid([_HEAD[n] for n in kept], [[row[n] for n in kept] for row in made])
-    nav, body = pages.sections(
-        [
-            ("GPUs allocated", table + _bars(rows, known=known)),
-            ("Allocated over arrived load", _curves(outcomes)),
-        ]
-    )
-    title = "Packing of recorded pods under several policies"
-    return pages.document(
-        title, f"<h1>{title}</h1><p>{escape(words)}</p>{nav}{body}", command=COMMAND
-    )
+    if known:
+        return words + (
+            "These are the default pods of Alibaba's trace of 2023; published are means of 10 "
+            "orders."
+        )
+    return words + "Published figures are of other pods and nodes, and not shown."
 
 
 def _bars(rows: Sequence[Reached], *, known: bool) -> str:

@@ -1,4 +1,5 @@
 """Balancing of small tasks over alike and unlike nodes, in the simulator."""
 
-COMMAND = "reproduce spillover"
-"""The command that writes their page."""
+from headgate.experiments.frame.paper import LIVE, PAGE, Paper
+
+PAPER = Paper(command="reproduce spillover", pages=(PAGE, LIVE))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from statistics import fmean, stdev
 
-from headgate.experiments.claims import Claim, Numbers
+from headgate.experiments.frame.claims import Claim, Numbers
 from headgate.experiments.spillover import scaling
 from headgate.experiments.spillover.results import PUBLISHED_CPU, Results
 from headgate.experiments.spillover.runs import FIVE, IDENTICAL, PUBLISHED_SYNC, UNLIKE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from statistics import geometric_mean
 
-from headgate.experiments.claims import Claim, NotRunError, Numbers
+from headgate.experiments.frame.claims import Claim, NotRunError, Numbers
 from headgate.experiments.spillover.live import RAY, LiveResults, Row
 
 _NEAR = 0.9

@@ -1,21 +1,19 @@
-"""The page of `--live`: rates and the use of nodes, by workload and side."""
+"""The report of `--live`: rates and the use of nodes, by workload and side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from html import escape
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv
-
-from headgate.experiments.claims import Verdict, numbers_text
-from headgate.experiments.spillover import COMMAND
+from headgate.experiments.frame.claims import judge, judged
+from headgate.experiments.frame.paper import LIVE
+from headgate.experiments.frame.report import Claims, Report, Table
+from headgate.experiments.spillover import PAPER
 from headgate.experiments.spillover.live import LiveResults
-from headgate.reports import pages
+from headgate.experiments.spillover.live_claims import CLAIMS
 
-PAGE = "live.html"
 _TITLES = {
     "sync": "One tiny call after the other",
     "async": "Tiny calls in flight together",
@@ -26,35 +24,25 @@ _TITLES = {
 }
 
 
-def write(path: Path, results: LiveResults, verdicts: Sequence[Verdict[LiveResults]]) -> None:
-    """Write the page, and its rows as CSV beside it."""
-    pa.csv.write_csv(pa.Table.from_pylist(records(results)), path.with_suffix(".csv"))
-    shapes = pages.grid(
-        ("", "claim", "reading", "ours"),
-        (
-            (
-                pages.mark(v.holds),
-                escape(v.claim.text),
-                escape(v.claim.reading),
-                escape(numbers_text(v.ours, v.claim.unit)),
-            )
-            for v in verdicts
-        ),
-        ("long",) * 4,
-    )
-    body = "".join(
-        f"<h3>{escape(title)}</h3>{pages.grid(head, [[escape(c) for c in row] for row in rows])}"
-        for title, head, rows in tables(results)
-    )
-    title = "Small calls on unlike nodes, beside Ray"
-    path.write_text(
-        pages.document(
-            title,
-            f"<h1>{title}</h1><p>{escape(conditions(results))}</p>"
-            f"<h2>Tables</h2>{body}<h2>Claims</h2>{shapes}",
-            command=COMMAND,
-        ),
-        encoding="utf-8",
+def report(results: LiveResults) -> Report:
+    """Return the page, and its rows as CSV."""
+    rows, found = records(results), [*tables(results)]
+    claims = judged(judge(CLAIMS, results))
+    return Report(
+        paper=PAPER,
+        page=LIVE,
+        title="Small calls on unlike nodes, beside Ray",
+        words=escape(conditions(results)),
+        claims=Claims(rows=[replace(claim, published="") for claim in claims]),
+        sections=[("Tables", "".join(table.html() for table in found))],
+        files={"live.csv": rows},
+        shown=[(conditions(results),), *found],
+        facts={
+            "tables": [{"name": "live", "rows": rows}],
+            "limited": results.limited,
+            "load": list(results.load),
+        },
+        called="The report",
     )
 
 
@@ -75,18 +63,18 @@ def conditions(results: LiveResults) -> str:
     )
 
 
-def tables(results: LiveResults) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Yield title, head and rows of each table."""
+def tables(results: LiveResults) -> Iterator[Table]:
+    """Yield a table for each workload."""
     counted = list(dict.fromkeys((row.workload, row.count) for row in results.rows))
     cores = [node.cores for node in results.options.nodes]
     names = [f"n{number} used" for number in range(len(cores))]
     for workload, count in counted:
         rows = [r for r in results.rows if (r.workload, r.count) == (workload, count)]
         ray = results.row(workload, count, "ray")
-        yield (
-            f"{_TITLES[workload]}: {count:,}",
-            ["side", "calls/s", "over Ray", *names, "gap"],
-            [
+        yield Table(
+            title=f"{_TITLES[workload]}: {count:,}",
+            head=["side", "calls/s", "over Ray", *names, "gap"],
+            rows=[
                 [
                     row.side,
                     f"{row.per_s:,.0f}",

@@ -1,53 +1,68 @@
-"""The report on balancers: claims, charts and tables on a page, and the figures as CSV."""
+"""The experiments on balancers, and their report: charts and tables, and the figures as CSV."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.csv
-
-from headgate.experiments.claims import Verdict, numbers_text, summary
-from headgate.experiments.spillover import COMMAND
-from headgate.experiments.spillover.results import TITLES, Results, as_json
-from headgate.experiments.spillover.runs import CLUSTERS, IDENTICAL
-from headgate.experiments.spillover.scaling import POD_S, as_rows
+from headgate.experiments.frame.claims import judge, judged
+from headgate.experiments.frame.experiment import Experiment, Runner
+from headgate.experiments.frame.report import Claims, Report, Table
+from headgate.experiments.spillover import PAPER
+from headgate.experiments.spillover.claims import CLAIMS
+from headgate.experiments.spillover.engine import Policies
+from headgate.experiments.spillover.results import TITLES, Results, as_json, gather
+from headgate.experiments.spillover.runs import CLUSTERS, IDENTICAL, Run, Sizes, measure, plan
+from headgate.experiments.spillover.scaling import POD_S, as_rows, measure_scaling
 from headgate.planning.balancers import BALANCERS
 from headgate.reports import pages
 from headgate.reports.drawing import Axis, curves, ticks
 
-PAGE = "report.html"
+
+def experiment(sizes: Sizes, seeds: Sequence[int], policies: Policies) -> Experiment[Results]:
+    """Return the simulations; `policies` are all by name."""
+    runs = plan(sizes, seeds)
+
+    def words(run: Run) -> str:
+        return f"Simulated {run.experiment} {run.count:,}, {run.balancer}, seed {run.seed}"
+
+    def measured(runner: Runner) -> Results:
+        ended = runner.all(runs, measure, dict(policies), words)
+        return gather(ended, seeds, measure_scaling(policies))
+
+    return Experiment(plan=runs, measure=measured, report=report)
 
 
-def write(directory: Path, results: Results, verdicts: Sequence[Verdict[Results]]) -> None:
-    """Write the page, and the figures of all experiments as CSV."""
+def report(results: Results) -> Report:
+    """Return the page, and the figures of all experiments as CSV."""
     tables = as_json(results)
-    rows = [{"experiment": name, **row} for name in TITLES for row in tables[name]]
-    pa.csv.write_csv(pa.Table.from_pylist(rows), directory / "rows.csv")
-    (directory / PAGE).write_text(page(results, verdicts), encoding="utf-8")
-
-
-def page(results: Results, verdicts: Sequence[Verdict[Results]]) -> str:
-    """Return the whole page."""
-    parts = [("Claims", _claims(verdicts))]
-    parts += [
-        (title, "".join(_experiment(results, name, cluster) for cluster in CLUSTERS))
-        for name, title in TITLES.items()
-    ]
-    parts.append(("CPU use", _cpu(results)))
-    parts.append(("Scaling", _scaling(results)))
-    nav, body = pages.sections(parts)
-    title = "Balancing of small tasks over nodes"
     nodes = "; ".join(f"{c.name}: {_nodes(c.name)}" for c in CLUSTERS.values())
     words = (
         "A simulation of dispatch and of tasks that queue at nodes, which calls Headgate's "
         f"balancers; seeds: {', '.join(map(str, results.seeds))}. The driver is on node 1. "
         f"Nodes: {nodes}."
     )
-    return pages.document(
-        title, f"<h1>{title}</h1><p>{escape(words)}</p>{nav}{body}", command=COMMAND
+    cpu, scaling = _cpu(results), _scaling(results)
+    rates = {
+        experiment: {cluster: _rates(results, experiment, cluster) for cluster in CLUSTERS}
+        for experiment in TITLES
+    }
+    return Report(
+        paper=PAPER,
+        title="Balancing of small tasks over nodes",
+        words=escape(words),
+        claims=Claims(rows=judged(judge(CLAIMS, results)), ours="simulated"),
+        sections=[
+            *(
+                (title, "".join(_section(results, name, c, of) for c, of in rates[name].items()))
+                for name, title in TITLES.items()
+            ),
+            ("CPU use", f"<p>{_CPU_WORDS}</p>{cpu.html(titled=False)}"),
+            ("Scaling", f"<p>{_SCALING_WORDS}</p>{scaling.html(titled=False)}"),
+        ],
+        files={"rows.csv": [{"experiment": name, **r} for name in TITLES for r in tables[name]]},
+        shown=[*(table for of in rates.values() for table in of.values()), cpu, scaling],
+        facts={"seeds": list(results.seeds), "tables": tables},
     )
 
 
@@ -59,44 +74,25 @@ def _nodes(cluster: str) -> str:
     )
 
 
-def _claims(verdicts: Sequence[Verdict[Results]]) -> str:
-    rows = [
-        (
-            pages.mark(v.holds),
-            f'{escape(v.claim.text)}<br><span class="aside">{escape(v.claim.reading)}</span>',
-            escape(numbers_text(v.claim.published, v.claim.unit)) or "-",
-            escape(numbers_text(v.ours, v.claim.unit)),
-        )
-        for v in verdicts
-    ]
-    table = pages.grid(
-        ("", "claim", "published", "simulated"),
-        rows,
-        ("", "long", "numbers theirs", "numbers mine"),
-    )
-    return f'<p>{summary(verdicts)}</p><div class="claims">{table}</div>'
-
-
-def cells(results: Results, experiment: str, cluster: str) -> list[list[str]]:
+def _rates(results: Results, experiment: str, cluster: str) -> Table:
     """Return a row per balancer: its name, and tasks per second for each count."""
-    return [
-        [
-            name,
-            *(
-                f"{results.rate(experiment, cluster, count, name):,.1f}"
-                for count in results.counts(experiment)
-            ),
-        ]
-        for name in BALANCERS
-    ]
-
-
-def _experiment(results: Results, experiment: str, cluster: str) -> str:
     counts = results.counts(experiment)
-    head = ("tasks/s", *(f"{count:,}" for count in counts))
-    rows = [[escape(cell) for cell in row] for row in cells(results, experiment, cluster)]
-    chart = _chart(results, experiment, cluster) if len(counts) > 1 else ""
-    return f"<h3>{escape(cluster)} nodes</h3>{chart}{pages.grid(head, rows)}"
+    names = [f"{count:,}" for count in counts]
+    return Table(
+        title=f"{TITLES[experiment]}, {cluster} nodes: tasks/s",
+        head=("tasks/s", *names),
+        brief=("BALANCER", *names),
+        rows=[
+            [name, *(f"{results.rate(experiment, cluster, c, name):,.1f}" for c in counts)]
+            for name in BALANCERS
+        ],
+    )
+
+
+def _section(results: Results, experiment: str, cluster: str, rates: Table) -> str:
+    many = len(results.counts(experiment)) > 1
+    chart = _chart(results, experiment, cluster) if many else ""
+    return f"<h3>{escape(cluster)} nodes</h3>{chart}{rates.html(titled=False)}"
 
 
 def _chart(results: Results, experiment: str, cluster: str) -> str:
@@ -122,39 +118,43 @@ def _chart(results: Results, experiment: str, cluster: str) -> str:
     return named + curves(series, across, up, title=title)
 
 
-def cpu_cells(results: Results) -> list[list[str]]:
+_CPU_WORDS = (
+    f"Percent of one CPU on {IDENTICAL} nodes, of tasks alone: the services of the first node, "
+    "which the published figures of node 1 include, are not simulated as CPU use."
+)
+
+
+def _cpu(results: Results) -> Table:
     """Return a row per balancer and number of tasks: CPU percent of each node, and the gap."""
-    return [
-        [name, f"{count:,}", *(f"{value:.0f}" for value in nodes), f"{gap:.1f}"]
-        for (count, name), (gap, *nodes) in results.cpu.items()
-    ]
-
-
-def scaling_cells(results: Results) -> list[list[str]]:
-    """Return a row per kind of task: tasks, those finished without and with scaling, and pods."""
-    return [
-        [
-            str(row["kind"]),
-            str(row["tasks"]),
-            str(row["finished_without_scaling"]),
-            str(row["finished"]),
-            f"{row['seconds']:.1f} s",
-            ", ".join(f"{count} {shape}" for shape, count in row["pods"].items()) or "-",
-        ]
-        for row in as_rows(results.scaled)
-    ]
-
-
-def _scaling(results: Results) -> str:
-    head = ("kind", "tasks", "finished without", "finished with", "time", "pods made")
-    words = f"Four pods of 1 CPU and 512 MB; a pod is up {POD_S:g} s after its order."
-    return f"<p>{words}</p>{pages.grid(head, scaling_cells(results))}"
-
-
-def _cpu(results: Results) -> str:
-    head = ("balancer", "tasks", "node 1", "node 2", "node 3", "gap of 2 and 3")
-    words = (
-        f"Percent of one CPU on {IDENTICAL} nodes, of tasks alone: the services of the first node, "
-        "which the published figures of node 1 include, are not simulated as CPU use."
+    return Table(
+        title="CPU percent of nodes, identical nodes",
+        head=("balancer", "tasks", "node 1", "node 2", "node 3", "gap of 2 and 3"),
+        brief=("BALANCER", "TASKS", "1", "2", "3", "GAP"),
+        rows=[
+            [name, f"{count:,}", *(f"{value:.0f}" for value in nodes), f"{gap:.1f}"]
+            for (count, name), (gap, *nodes) in results.cpu.items()
+        ],
     )
-    return f"<p>{words}</p>{pages.grid(head, cpu_cells(results))}"
+
+
+_SCALING_WORDS = f"Four pods of 1 CPU and 512 MB; a pod is up {POD_S:g} s after its order."
+
+
+def _scaling(results: Results) -> Table:
+    """Return a row per kind of task: tasks, those finished without and with scaling, and pods."""
+    return Table(
+        title="Scaling: each kind of task alone, 10 s a pod",
+        head=("kind", "tasks", "finished without", "finished with", "time", "pods made"),
+        brief=("KIND", "TASKS", "WITHOUT", "WITH", "TIME", "PODS"),
+        rows=[
+            [
+                row["kind"],
+                row["tasks"],
+                row["finished_without_scaling"],
+                row["finished"],
+                f"{row['seconds']:.1f} s",
+                ", ".join(f"{count} {shape}" for shape, count in row["pods"].items()) or "-",
+            ]
+            for row in as_rows(results.scaled)
+        ],
+    )

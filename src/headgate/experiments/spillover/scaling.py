@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.experiments.claims import Claim, Numbers
+from headgate.experiments.frame.claims import Claim, Numbers
 from headgate.experiments.spillover.engine import LINKS, Policies
 from headgate.model import Job, Node, Queue, Task
 from headgate.model.scaling import Scaling, Shape

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from flow_bench.clock import medians, now_ms
+from flow_bench.laminar import Forest, Options, options
+from flow_bench.problem import Problem, Source, read_problem
 from headgate.base.arrays import Ints
 from headgate.base.errors import HeadgateError
 from headgate.flow import LaminarSolver, verify_laminar
-from headgate.flow.bench.clock import medians, now_ms
-from headgate.flow.bench.laminar import Forest, Options, options
-from headgate.flow.bench.problem import Problem, Source, read_problem
 
 _LEAST_ROUNDS, _MOST_ROUNDS, _ENOUGH_MS = 9, 99, 5_000
 REFUSED = 2  # exit code for an instance that the solver rejects

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from flow_bench.clock import medians, more_runs, now_ms
+from flow_bench.network import arcs
+from flow_bench.problem import Problem
 from headgate.base.errors import WorldError
-from headgate.flow.bench.clock import medians, more_runs, now_ms
-from headgate.flow.bench.network import arcs
-from headgate.flow.bench.problem import Problem
 
-_ROOT = Path(__file__).parents[4]  # of a checkout
+_ROOT = Path(__file__).parents[2]
 _SOURCE, _PROGRAM = _ROOT / "bench" / "lemon_peer.cpp", _ROOT / "build" / "bench" / "lemon_peer"
 _HEADER = "#include <lemon/network_simplex.h>\n"
 

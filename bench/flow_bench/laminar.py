@@ -14,10 +14,10 @@ from functools import cache
 
 import numpy as np
 
+from flow_bench.classes import Classes, Wants
+from flow_bench.structure import Structure, Tasks
 from headgate.base.arrays import Ints
 from headgate.flow import AnyInts, OptionsPart, joined_options
-from headgate.flow.bench.classes import Classes, Wants
-from headgate.flow.bench.structure import Structure, Tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from flow_bench.classes import Classes, Wants, draw_classes, draw_wants
+from flow_bench.laminar import Forest, Options, forest, options
+from flow_bench.structure import Structure, load
 from headgate.flow import AnyInts
-from headgate.flow.bench.classes import Classes, Wants, draw_classes, draw_wants
-from headgate.flow.bench.laminar import Forest, Options, forest, options
-from headgate.flow.bench.structure import Structure, load
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ None if the runs that the check needs were not made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 
 R = TypeVar("R")
@@ -71,11 +71,36 @@ def numbers_text(numbers: Numbers, unit: str) -> str:
     return ", ".join(f"{name} {UNITS[unit].format(value)}" for name, value in numbers.items())
 
 
-def summary(verdicts: Sequence[Verdict[Any]]) -> str:
-    """Return how many claims hold, in one sentence."""
-    count = {holds: sum(v.holds is holds for v in verdicts) for holds in (True, False, None)}
-    not_run = f"; {count[None]} need runs that were not made" if count[None] else ""
-    return f"{count[True]} of {len(verdicts)} hold, {count[False]} do not{not_run}."
+# --- rows of a report --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A row of a report: a claim, whether it holds, and both figures as text; `values` in JSON."""
+
+    holds: bool | None
+    claim: str
+    reading: str = ""
+    published: str = ""
+    ours: str
+    is_goal: bool = False
+    values: Mapping[str, Any]
+
+
+def judged(verdicts: Sequence[Verdict[Any]]) -> tuple[Judged, ...]:
+    """Return the verdicts as rows of a report."""
+    return tuple(
+        Judged(
+            holds=v.holds,
+            claim=v.claim.text,
+            reading=v.claim.reading,
+            published=numbers_text(v.claim.published, v.claim.unit),
+            ours=numbers_text(v.ours, v.claim.unit),
+            is_goal=v.claim.is_goal,
+            values=values,
+        )
+        for v, values in zip(verdicts, as_json(verdicts), strict=True)
+    )
 
 
 def as_json(verdicts: Sequence[Verdict[Any]]) -> list[dict[str, Any]]:
@@ -93,3 +118,27 @@ def as_json(verdicts: Sequence[Verdict[Any]]) -> list[dict[str, Any]]:
         }
         for v in verdicts
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agreement:
+    """A check of a live run or of its simulation, and the figures compared."""
+
+    id: str
+    claim: str
+    holds: bool
+    ours: str
+
+
+def agreed(agreements: Iterable[Agreement]) -> tuple[Judged, ...]:
+    """Return the agreements as rows of a report."""
+    return tuple(
+        Judged(holds=a.holds, claim=a.claim, ours=a.ours, values=asdict(a)) for a in agreements
+    )
+
+
+def summary(rows: Sequence[Judged | Verdict[Any]]) -> str:
+    """Return how many claims hold, in one sentence."""
+    count = {holds: sum(row.holds is holds for row in rows) for holds in (True, False, None)}
+    not_run = f"; {count[None]} need runs that were not made" if count[None] else ""
+    return f"{count[True]} of {len(rows)} hold, {count[False]} do not{not_run}."

@@ -14,9 +14,9 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from flow_bench.shares import max_min
+from flow_bench.structure import Structure, Tasks
 from headgate.base.arrays import Ints
-from headgate.flow.bench.shares import max_min
-from headgate.flow.bench.structure import Structure, Tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

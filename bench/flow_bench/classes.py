@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flow_bench.shares import max_min
+from flow_bench.structure import Structure
 from headgate.base.arrays import Ints
-from headgate.flow.bench.shares import max_min
-from headgate.flow.bench.structure import Structure
 
 MOST_CLASSES = 8
 

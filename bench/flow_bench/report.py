@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
+from flow_bench import peers
+from flow_bench.ours import REFUSED, Ours
+from flow_bench.problem import Problem, Source, read_problem
 from headgate.base.errors import SpecError, WorldError
-from headgate.flow.bench import peers
-from headgate.flow.bench.ours import REFUSED, Ours
-from headgate.flow.bench.problem import Problem, Source, read_problem
+
+_BENCH = str(Path(__file__).parents[1])  # where the process finds this package
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,11 +116,13 @@ def measure(source: Source, lemon_limit_s: float) -> Report:
 
 def _apart(source: Source) -> Ours:
     """Return the measurements of Headgate's solver in a new process, without the peers."""
+    paths = os.environ.get("PYTHONPATH")
     ended = subprocess.run(
         [sys.executable, "-m", Ours.__module__, *source.as_arguments()],
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (_BENCH, paths)))},
     )
     if ended.returncode == REFUSED:
         raise SpecError(ended.stderr.strip())

@@ -1,4 +1,7 @@
-"""`python -m headgate.flow.bench`: one instance, measured."""
+"""One instance of the flow core's benchmark, measured: one made here, or one of a file.
+
+See `docs/flow-core.md`; `flow_core.py` measures all sizes and loads.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from flow_bench.classes import MOST_CLASSES
+from flow_bench.instances import LOADS, SIZES, generate
+from flow_bench.problem import Source
+from flow_bench.report import Report, measure
+from flow_bench.structure import save
 from headgate.base.errors import HeadgateError, WorldError
-from headgate.flow.bench.classes import MOST_CLASSES
-from headgate.flow.bench.instances import LOADS, SIZES, generate
-from headgate.flow.bench.problem import Source
-from headgate.flow.bench.report import Report, measure
-from headgate.flow.bench.structure import save
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m headgate.flow.bench", description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--instance", type=Path, metavar="FILE", help="an instance as .npz")
     which.add_argument("--size", choices=SIZES, help="make one of this size")

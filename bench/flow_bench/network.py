@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from flow_bench.laminar import Forest, Options
 from headgate.base.arrays import Ints
-from headgate.flow.bench.laminar import Forest, Options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
