@@ -1,14 +1,23 @@
-"""A small version of the paper's experiments: jobs of every form, but few and with little data."""
+"""A directory for each program; and small versions of the flow paper's experiments."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from headgate.experiments.flow import jobs as flow_jobs
 from headgate.experiments.flow import overhead as flow_overhead
 from headgate.experiments.flow import runs as flow_runs
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set a directory for the program, which is also its user's home; no traces are there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("HEADGATE_TRACES", raising=False)
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from collections import Counter
 from collections.abc import Callable
@@ -13,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.experiments.program import run
 
-from headgate.cli import main
 from headgate.experiments.packing import report
 from headgate.experiments.packing.reading import read
 from headgate.experiments.packing.runs import POLICIES, Run, pack
@@ -37,10 +35,7 @@ NODES: dict[str, list[Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def write(name: str, columns: dict[str, list[Any]], **changed: list[Any]) -> Path:
@@ -50,13 +45,6 @@ def write(name: str, columns: dict[str, list[Any]], **changed: list[Any]) -> Pat
 
 def files(**changed: list[Any]) -> list[str]:
     return ["--pods", str(write("pods", PODS, **changed)), "--nodes", str(write("nodes", NODES))]
-
-
-def run(*arguments: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main.run([*arguments])
-    return code, out.getvalue(), err.getvalue()
 
 
 def workload(demands: list[Demand], pods: list[int], *gpus: int, cpus: int = 64) -> Workload:

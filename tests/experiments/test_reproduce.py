@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import re
@@ -20,8 +19,8 @@ import psutil
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from tests.experiments.program import run
 
-from headgate.cli import main
 from headgate.experiments.flow.charts import ticks
 from headgate.experiments.flow.claims import CLAIMS
 
@@ -29,17 +28,7 @@ SMALL = ("reproduce", "flow", "--workers", "1", "--seeds", "1")
 HEADGATE = Path(sys.executable).with_name("headgate")
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-
-
-def run(*arguments: str | Path) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main.run([str(argument) for argument in arguments])
-    return code, out.getvalue(), err.getvalue()
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def reproduce(*arguments: str | Path) -> dict[str, Any]:

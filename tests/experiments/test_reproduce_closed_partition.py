@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow.csv
 import pytest
+from tests.experiments import program
 from tests.experiments.test_reproduce import Page
 
-from headgate.cli import main
 from headgate.experiments.closed_partition import large, runs
 
 SOME = ("--seeds", "1", "--workers", "1")
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 @pytest.fixture
@@ -32,11 +27,8 @@ def few_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs.plan, "__defaults__", ((runs.DEFAULT,),))
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main.run(["reproduce", "closed-partition", *arguments])
-    return code, out.getvalue(), err.getvalue()
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    return program.run("reproduce", "closed-partition", *arguments)
 
 
 def reproduce(*arguments: str) -> dict[str, Any]:

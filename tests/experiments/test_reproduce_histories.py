@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 from pathlib import Path
@@ -12,9 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.experiments import program
 from tests.experiments.test_reproduce import Page
-
-from headgate.cli import main
 
 POLICIES = "fifo,easy-backfill"
 FIGURES = {
@@ -24,11 +21,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("HEADGATE_TRACES", raising=False)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def write(path: str, *, hours: float = 1.0, submitted: int = 30) -> Path:
@@ -48,10 +41,7 @@ def write(path: str, *, hours: float = 1.0, submitted: int = 30) -> Path:
 
 
 def run(*arguments: str | Path) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main.run(["reproduce", "histories", *map(str, arguments)])
-    return code, out.getvalue(), err.getvalue()
+    return program.run("reproduce", "histories", *arguments)
 
 
 def reproduce(*arguments: str | Path) -> dict[str, Any]:

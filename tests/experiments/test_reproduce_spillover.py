@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.experiments import program
 from tests.experiments.test_reproduce import Page
 
-from headgate.cli import main
 from headgate.planning.balancers import BALANCERS
 
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-def run(*arguments: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main.run(["reproduce", "spillover", *arguments])
-    return code, out.getvalue(), err.getvalue()
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    return program.run("reproduce", "spillover", *arguments)
 
 
 def reproduce(*arguments: str) -> dict[str, Any]:

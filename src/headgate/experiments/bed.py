@@ -38,6 +38,9 @@ from headgate.live.cluster.ray_nodes import (
 from headgate.model import Gpu, Node
 
 HAS_NETWORK = os.geteuid() == 0 and bool(shutil.which("ip")) and bool(shutil.which("tc"))
+PAYLOAD = 1448 / 1514
+"""Data per byte that the shaper counts: 1448 of the 1514 bytes of a frame."""
+
 _PREFIX = "hgbed"
 
 

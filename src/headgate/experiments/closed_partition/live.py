@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from headgate.experiments.bed import PAYLOAD
 from headgate.experiments.closed_partition import pages
 from headgate.experiments.closed_partition.runs import CLOSED, PLACERS, SEQUENTIAL, place_with
 from headgate.experiments.frame.claims import Agreement, agreed
@@ -39,8 +40,6 @@ STEP_BYTES = {Pattern.RING: 4_000_000, Pattern.ALL_TO_ALL: 8_000_000}
 WITHIN = 0.25
 """A simulated step is right within so much of the measured one."""
 
-# Data per byte that the shaper counts: 1448 of the 1514 bytes of a frame.
-_PAYLOAD = 1448 / 1514
 _IN_RACK_BYTES_PER_S = 10e9 / 8  # the links of the nodes are not shaped
 _NODES_OF = {"earlier": 3, "first": 4, "second": 4}
 _HISTORY = (("start", "earlier"), ("start", "first"), ("end", "earlier"), ("start", "second"))
@@ -49,7 +48,7 @@ _HISTORY = (("start", "earlier"), ("start", "first"), ("end", "earlier"), ("star
 def tree(uplink_mbit_per_s: float = UPLINK_MBIT_PER_S) -> Tree:
     """Return the topology of the test bed, its nodes in order."""
     (per_rack,) = set(RACKS.values())
-    uplink = uplink_mbit_per_s * 1e6 / 8 * _PAYLOAD
+    uplink = uplink_mbit_per_s * 1e6 / 8 * PAYLOAD
     return Tree.uniform(
         (len(RACKS), per_rack), (uplink, _IN_RACK_BYTES_PER_S), level_names=("core", "rack", "node")
     )

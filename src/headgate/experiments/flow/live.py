@@ -24,6 +24,7 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
+from headgate.experiments.bed import PAYLOAD
 from headgate.model import Job
 from headgate.ports import Policy
 from headgate.sim.replay import recorded
@@ -39,8 +40,6 @@ UPLINKS_MBIT_PER_S = (100, 1000)
 RACKS = {"r0": 4, "r1": 4}
 SEED = 1
 
-# Data per byte that the shaper counts: 1448 of the 1514 bytes of a frame.
-_PAYLOAD = 1448 / 1514
 _NEAR_DATA = 0.75  # fraction of the shards in the first rack
 _MB = 10**6
 _MODULE = "headgate.workloads.padded"
@@ -311,7 +310,7 @@ def simulated(
         links=Links(
             disk_bytes_per_s=view.bandwidth.disk_bytes_per_s,
             node_link_bytes_per_s=view.bandwidth.rack_bytes_per_s,
-            rack_uplink_bytes_per_s=uplink_mbit_per_s * 1e6 / 8 * _PAYLOAD,
+            rack_uplink_bytes_per_s=uplink_mbit_per_s * 1e6 / 8 * PAYLOAD,
         ),
     )
     stated = [stated_times_s(view.job(row)) for row in range(len(replay.submissions))]

@@ -20,9 +20,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from headgate.base.errors import InvariantBroken, Problem, SpecError, nearest
+from headgate.base.errors import InvariantBroken, Problem, SpecError
 from headgate.experiments.flow import jobs as flow_jobs
 from headgate.experiments.flow.jobs import QUEUE, UPLINK_BYTES_PER_S, Speeds, by_users, in_parallel
+from headgate.experiments.frame.experiment import need_policies
 from headgate.model import Queue, RunId
 from headgate.planning.place.submission_check import check_submission
 from headgate.ports import Policy, PolicyInfo, make_policy
@@ -122,13 +123,7 @@ def choose(known: Policies, names: Sequence[str] | None) -> tuple[str, ...]:
     """
     if names is None:
         return tuple(p for p in dict.fromkeys((*IN_PARALLEL, *BY_USERS)) if p in known)
-    problems = [
-        Problem(path="--policies", problem=f"there is no policy '{n}'", hint=nearest(n, known))
-        for n in names
-        if n not in known
-    ]
-    if problems:
-        raise SpecError(problems, code="unknown_policy")
+    need_policies(names, known)
     cluster, queue = flow_jobs.nodes(), Queue(name=QUEUE)
     for name in names:
         policy = make_policy(known, name)

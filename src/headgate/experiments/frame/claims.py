@@ -137,7 +137,7 @@ def agreed(agreements: Iterable[Agreement]) -> tuple[Judged, ...]:
     )
 
 
-def summary(rows: Sequence[Judged | Verdict[Any]]) -> str:
+def summary(rows: Sequence[Judged]) -> str:
     """Return how many claims hold, in one sentence."""
     count = {holds: sum(row.holds is holds for row in rows) for holds in (True, False, None)}
     not_run = f"; {count[None]} need runs that were not made" if count[None] else ""

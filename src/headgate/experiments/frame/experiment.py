@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from headgate.base.errors import Problem, SpecError, nearest
 from headgate.experiments.frame import pool
 from headgate.experiments.frame.report import Report
 
@@ -49,3 +50,16 @@ class Experiment(Generic[F]):
     measure: Callable[[Runner], F]
     report: Callable[[F], Report]
     doing: str = "Simulating"
+
+
+def need_policies(
+    names: Sequence[str], known: Collection[str], option: str = "--policies", what: str = ""
+) -> None:
+    """Raise SpecError `unknown_policy` for names that are not known."""
+    problems = [
+        Problem(path=option, problem=f"there is no policy '{n}'{what}", hint=nearest(n, known))
+        for n in names
+        if n not in known
+    ]
+    if problems:
+        raise SpecError(problems, code="unknown_policy")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.base.errors import Problem, SpecError, nearest
+from headgate.experiments.frame.experiment import need_policies
 from headgate.experiments.histories.histories import History, Source
 from headgate.experiments.histories.sizes import Sizes
 from headgate.metrics.fluid_sharing import fluid_ends
@@ -103,13 +103,7 @@ def choose(known: Policies, names: Sequence[str] | None) -> tuple[Contender, ...
     """
     if names is None:
         return tuple(c for c in CONTENDERS if c.policy in known)
-    problems = [
-        Problem(path="--policies", problem=f"there is no policy '{n}'", hint=nearest(n, known))
-        for n in names
-        if n not in known
-    ]
-    if problems:
-        raise SpecError(problems, code="unknown_policy")
+    need_policies(names, known)
     return tuple(
         contender
         for name in dict.fromkeys(names)

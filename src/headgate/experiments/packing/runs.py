@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate.base.errors import Problem, SpecError, nearest
 from headgate.base.rng import Random, stream
+from headgate.experiments.frame.experiment import need_policies
 from headgate.experiments.packing.reading import read
 from headgate.experiments.packing.workload import ARRIVED, Workload
 from headgate.planning.packing import (
@@ -73,9 +73,7 @@ class Run:
 
 def check(policy: str, path: str = "--policy") -> None:
     """Raise SpecError `unknown_policy`."""
-    if policy not in POLICIES:
-        text, hint = f"there is no policy '{policy}' for packing", nearest(policy, POLICIES)
-        raise SpecError([Problem(path=path, problem=text, hint=hint)], code="unknown_policy")
+    need_policies([policy], POLICIES, path, " for packing")
 
 
 def pack(

@@ -27,22 +27,14 @@ def _ratios(results: LiveResults, workload: str, side: str, base: str = RAY) -> 
     return {row.count: row.per_s / base_per_s[row.count] for row in _rows(results, workload, side)}
 
 
-def _over_ray(workload: str, side: str, least: float) -> _Check:
+def _over_ray(
+    workload: str, side: str, least: float, counts: Callable[[int], bool] = lambda _: True
+) -> _Check:
+    """Return a check of a side's rate over that of Ray, at these numbers of calls."""
+
     def check(results: LiveResults) -> tuple[bool, Numbers]:
-        ratios = _ratios(results, workload, side)
-        numbers = {f"{count:,}": ratio for count, ratio in ratios.items()}
-        return min(ratios.values()) >= least, numbers
-
-    return check
-
-
-def _mixed(side: str, least: float, counts: Callable[[int], bool]) -> _Check:
-    def check(results: LiveResults) -> tuple[bool, Numbers]:
-        ratios = {
-            count: ratio
-            for count, ratio in _ratios(results, "arithmetic", side).items()
-            if counts(count)
-        }
+        found = _ratios(results, workload, side)
+        ratios = {count: ratio for count, ratio in found.items() if counts(count)}
         if not ratios:
             raise NotRunError
         return min(ratios.values()) >= least, {f"{n:,}": ratio for n, ratio in ratios.items()}
@@ -115,14 +107,14 @@ CLAIMS: tuple[Claim[LiveResults], ...] = (
         text="Mixed demands: resource-Pick_kx is ahead of Ray up to 300 tasks in flight.",
         reading="calls per second over Ray's, by calls in flight up to 300: at least 1 each",
         unit="ratio",
-        check=_mixed("resource-pick-kx", 1.0, lambda count: count <= _SPILLED),
+        check=_over_ray("arithmetic", "resource-pick-kx", 1.0, lambda count: count <= _SPILLED),
     ),
     Claim(
         id="live-mixed-swrr",
         text="Mixed demands: SWRR is about 10 % ahead of Ray from 300 tasks in flight on.",
         reading="calls per second over Ray's, by calls in flight from 300 on: at least 1.1 each",
         unit="ratio",
-        check=_mixed("swrr", 1.1, lambda count: count >= _SPILLED),
+        check=_over_ray("arithmetic", "swrr", 1.1, lambda count: count >= _SPILLED),
         published={"swrr": 1.1},
     ),
     *(
