@@ -11,8 +11,8 @@ import pytest
 import typer
 
 from headgate.base.errors import SpecError
-from headgate.cli import report_options
 from headgate.cli.common.settings import Format
+from headgate.cli.reproduce import report_options
 from headgate.experiments.frame.claims import Claim, NotRunError, judge, judged
 from headgate.experiments.frame.experiment import Experiment, Runner
 from headgate.experiments.frame.paper import Paper
