@@ -111,7 +111,9 @@ reduce: {{run: "headgate.workloads.occurrence:merge"}}
     assert headgate.call("get", "unknown-9", code=102)["code"] == "not_found"
 
 
-def test_failing_task_is_retried_and_then_its_log_is_shown(headgate: Headgate) -> None:
+def test_failing_task_is_retried_and_then_its_log_is_shown(
+    headgate: Headgate, tmp_path: Path
+) -> None:
     job = headgate.submit(
         "{name: bad, tasks: {count: 2, retries: 1, run: "
         "'echo try of {index}; [ {index} = 0 ] || { echo oh no; exit 3; }'}}"
@@ -125,7 +127,7 @@ def test_failing_task_is_retried_and_then_its_log_is_shown(headgate: Headgate) -
     assert (shown.returncode, "oh no" in shown.stdout) == (0, True)
     for attempt in ((), ("--attempt=1",), ("--attempt=2",)):
         assert headgate.call("logs", job, *attempt)["text"] == "try of 1\noh no\n"
-    error = headgate.call("get", job, "--output", "/dev/null", code=100)
+    error = headgate.call("get", job, "--output", str(tmp_path), code=100)
     assert error["code"] == "failed"
 
 
