@@ -60,7 +60,7 @@ ALLOWED: dict[tuple[str, str], tuple[int, str]] = {
     ("src/headgate/live/node/split.py", "tell"): (1, "a method of Python's files"),
     ("src/headgate/live/base/account.py", "nobody"): (1, "a user of every Unix"),
     ("tests/live/accounts.py", "nobody"): (1, "a user of every Unix"),
-    ("tests/live/test_submission.py", "nobody"): (1, "a user of every Unix"),
+    ("tests/live/controller/test_submission.py", "nobody"): (1, "a user of every Unix"),
     ("tests/law/test_words.py", "*"): (0, "the list itself"),
 }
 

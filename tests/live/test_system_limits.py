@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.live.accounts import OTHER, USER, python_for_all, root_only
+from tests.live.run.test_run_limits import EATS, MIB, STORM, needs_groups, write
 from tests.live.system import Headgate
-from tests.live.test_run_limits import EATS, MIB, STORM, needs_groups, write
 from tests.live.test_system_users import Caller
 
 from headgate.live.base import account

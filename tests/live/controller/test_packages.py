@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.test_submission import ME, OTHER, controller, running
+from tests.live.controller.test_submission import ME, OTHER, controller, running
 
 from headgate.base.errors import SpecError
 from headgate.live.actors import master_client

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.live.test_results import Bench
+from tests.live.data.test_results import Bench
 
 from headgate.live.actors.master_client import ReachableNodes
 from headgate.live.data import archivist

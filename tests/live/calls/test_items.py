@@ -96,7 +96,7 @@ class Owner:
     def slot(self, *, secret: str = SECRET) -> subprocess.Popen[bytes]:
         params = json.dumps({"owner": f"127.0.0.1:{self.port}", "lease": 0})
         output = self.folder / f"slot-{len(self.slots)}"
-        source = Path(__file__).parents[2]
+        source = Path(__file__).parents[3]
         self.slots.append(
             subprocess.Popen(
                 [sys.executable, "-c", SLOT, params, str(output)],

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from headgate.cli import main
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 THREE_TASKS = EXAMPLES / "three-tasks.yaml"
 TREE = """\
 levels: [{name: core}, {name: rack, bandwidth: 2e8}, {name: node, bandwidth: 1e8}]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.live.accounts import OTHER, USER, readable_python, root_only
-from tests.live.test_isolation import OTHER_UID, UID, Node, failed, finished, node
-from tests.live.test_marker import CONTENT, NAME, seen
+from tests.live.actors.test_isolation import OTHER_UID, UID, Node, failed, finished, node
+from tests.live.node.test_marker import CONTENT, NAME, seen
 
 from headgate.live.node.marker import Seen
 

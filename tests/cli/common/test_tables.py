@@ -51,7 +51,7 @@ from headgate.protocol.reasons import (
 )
 from headgate.protocol.resize import Reclaimed
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 LONG = "a-long-name-of-a-job-that-takes-part-in-a-sweep-of-many-parameters"
 WIDE = f"{{name: {LONG}, gang: true, tasks: {{run: x, count: 3}}}}"
 

@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.live.test_submission import running
+from tests.live.controller.test_submission import running
 
 from headgate.base.errors import SpecError
 from headgate.live.controller.controller import Controller

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.live.test_submission import JOB, ME, OTHER, running
+from tests.live.controller.test_submission import JOB, ME, OTHER, running
 
 from headgate.api.archived import record_of
 from headgate.base.errors import SpecError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.planning.defrag_oracle import (
+from tests.planning.moves.defrag_oracle import (
     Case,
     check,
     even_tree,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.live.conftest import ME
-from tests.live.test_results import Bench, bench
+from tests.live.data.test_results import Bench, bench
 
 from headgate.base.errors import WorldError
 from headgate.live.node.shared import find_shared, keep_shared, remove_shared

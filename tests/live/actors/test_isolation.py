@@ -452,7 +452,7 @@ def test_processes_that_left_the_session_end_with_the_worker(node: Node) -> None
 AS_ONE_ACCOUNT = """
 import sys
 from pathlib import Path
-from tests.live.test_isolation import Node
+from tests.live.actors.test_isolation import Node
 node = Node(Path(sys.argv[1]))
 command = "id -u > {output}; cat {shard} >> {output}; ! echo bad >> {shard}; env >&2"
 (outcome,) = node.run(command, user="no-such-user", reads=["held"])
@@ -466,7 +466,7 @@ def test_without_root_all_runs_have_the_account_of_headgate(
     place = node.base / "own"
     place.mkdir()
     os.chown(place, UID, UID)
-    options = account.account_for(USER).options({"PYTHONPATH": str(Path(__file__).parents[2])})
+    options = account.account_for(USER).options({"PYTHONPATH": str(Path(__file__).parents[3])})
     done = subprocess.run(
         [readable_python, "-c", AS_ONE_ACCOUNT, str(place)],
         **options,

@@ -18,7 +18,7 @@ import pytest
 from headgate.app import POLICIES
 from headgate.cli import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
 THREE_TASKS = EXAMPLES / "three-tasks.yaml"
 PHILLY = EXAMPLES / "philly-500.parquet"
