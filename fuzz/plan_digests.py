@@ -24,7 +24,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -481,23 +481,30 @@ def entry(
 
 
 def write(arguments: argparse.Namespace) -> int:
-    """Write the digests of all cases to a file."""
-    pairs, started = cases(arguments), time.monotonic()
-    found = []
+    """Write the digests of all cases to a file: each when it is found, sorted at the end."""
+    file, pairs, started = arguments.file, cases(arguments), time.monotonic()
+    found = _read(file) if arguments.resume and file.exists() else {}
+    left = [pair for pair in pairs if pair not in found]
     work = partial(entry, traces=arguments.traces)
-    with multiprocessing.get_context("fork").Pool(arguments.jobs) as pool:
-        for done, each in enumerate(pool.imap_unordered(work, pairs, chunksize=4), start=1):
-            found.append(each)
-            if done % 50 == 0 or done == len(pairs):
+    file.write_text(_lines(found.values()))
+    with multiprocessing.get_context("fork").Pool(arguments.jobs) as pool, file.open("a") as out:
+        for done, each in enumerate(pool.imap_unordered(work, left, chunksize=2), start=1):
+            found[each["policy"], each["case"]] = each
+            out.write(_lines([each]))
+            out.flush()
+            if done % 50 == 0 or done == len(left):
                 took_s = time.monotonic() - started
-                text = f"{done:,} of {len(pairs):,} cases, {took_s:,.0f} s"
+                text = f"{done:,} of {len(left):,} cases, {took_s:,.0f} s"
                 print(f"\r{text} ", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    found.sort(key=lambda each: (each["policy"], each["case"]))
-    arguments.file.write_text("".join(json.dumps(each) + "\n" for each in found))
-    plans = sum(each["count"] for each in found)
-    print(f"{len(found):,} cases with {plans:,} plans in {arguments.file}")
+    file.write_text(_lines(found[pair] for pair in sorted(found)))
+    plans = sum(each["count"] for each in found.values())
+    print(f"{len(found):,} cases with {plans:,} plans in {file}")
     return 0
+
+
+def _lines(entries: Iterable[dict[str, Any]]) -> str:
+    return "".join(json.dumps(each) + "\n" for each in entries)
 
 
 def compare(arguments: argparse.Namespace) -> int:
@@ -547,6 +554,7 @@ def main() -> int:
     each.add_argument("--history-jobs", type=int, default=HISTORY_JOBS)
     each.add_argument("--traces", type=Path, help="the directory of the histories")
     each.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    each.add_argument("--resume", action="store_true", help="keep what the file has already")
     each = commands.add_parser("compare", help="compare two files")
     each.set_defaults(run=compare)
     each.add_argument("before", type=Path)
