@@ -250,7 +250,7 @@ class RecordedWorld(SimulatedWorld):
 
 
 class LateStops(RecordedWorld):
-    """The world of a storm: with `late`, runs end some time after they are told to."""
+    """The world of a storm: with `late`, runs end some time after their stops."""
 
     def __init__(self, record: Record, facts: Sequence[Event], *, late: bool, **more: Any) -> None:
         self._late = late
@@ -446,7 +446,7 @@ def _on_nodes(trace: JobHistory, policy: Policy, gpus: int, model: TraceModel) -
 
 
 def cases(arguments: argparse.Namespace) -> list[tuple[str, str]]:
-    """Return the policies and the cases that are asked for, those that take longest first."""
+    """Return the requested policies and cases, those that take longest first."""
     found = [*histories(arguments.history_jobs)] if arguments.histories else []
     found += goldens() if arguments.goldens else []
     for number in range(arguments.first, arguments.first + arguments.storms):

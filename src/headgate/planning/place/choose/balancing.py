@@ -17,7 +17,7 @@ from headgate.base.rng import Random, stream
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE
 from headgate.planning.balancers import WITH_GPUS, WITHOUT_GPUS, Scores, Speeds
 from headgate.planning.place.choose.balanced import Balanced
-from headgate.planning.place.choose.compact import Compact, Demands, soonest_first
+from headgate.planning.place.choose.compact import Compact, soonest_first
 from headgate.planning.place.timetable import Timetable
 from headgate.state import Scratch, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE
@@ -123,6 +123,7 @@ class ByBalancer:
     def __init__(self, table: Timetable, placer: Balanced) -> None:
         """Pick by the balancer of a placer."""
         self._table, self._compact = table, Compact(table)
+        self.gpus_at = self._compact.gpus_at
         self._balancing = Balancing(table.scratch, placer)
 
     def place(
@@ -145,15 +146,3 @@ class ByBalancer:
             if distinct:
                 used.add(node)
         return True
-
-    def gpus_at(
-        self,
-        demands: Demands,
-        at: float,
-        run_s: float,
-        *,
-        distinct: bool,
-        price: Floats | None = None,
-    ) -> tuple[Ints, float]:
-        """Return GPUs (rows) for tasks by demand, and when they are free; see `Compact`."""
-        return self._compact.gpus_at(demands, at, run_s, distinct=distinct, price=price)

@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -24,27 +23,11 @@ from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.compact import most_room_first, tightest_gpus
 from headgate.planning.place.choose.on_cluster import ClusterPlacer, Layouts, Room, layouts_of
 from headgate.planning.place.choose.packed import Packed
+from headgate.planning.place.choose.whole_units import WholeUnits
 from headgate.planning.place.timetable import Timetable
 from headgate.planning.times.reservations import Reservation
 from headgate.planning.topology.layout import Request
 from headgate.planning.units.unit import Unit
-
-
-class UnitPlacing(Protocol):
-    """What places and reserves whole units by a chooser."""
-
-    def start(self, unit: Unit, run_s: float) -> bool:
-        """Place a unit now, if it fits."""
-        ...
-
-    def place(self, unit: Unit, run_s: float) -> list[int] | None:
-        """Place the tasks of a unit; return the rows of their GPUs, or None."""
-        ...
-
-    def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
-        """Return the reservation with which a unit starts earliest."""
-        ...
-
 
 _SETS = 6  # of nodes, tried at each time
 _TIMES = 24  # at which runs end, tried for sets that are not free now
@@ -66,7 +49,7 @@ class LinkWeigher:
     All other units start and are reserved by the chooser alone.
     """
 
-    def __init__(self, table: Timetable, units: UnitPlacing) -> None:
+    def __init__(self, table: Timetable, units: WholeUnits) -> None:
         """Place units by `units`, each among the nodes of a set."""
         self._table, self._units = table, units
         self._links = LinkCosts(table.scratch, table.end_at)

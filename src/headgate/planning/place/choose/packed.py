@@ -15,7 +15,7 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.packing.cluster import ClusterPacking, Ends, Freed
-from headgate.planning.place.choose.compact import Compact, Demands, Pick, TaskGpus, most_room_first
+from headgate.planning.place.choose.compact import Compact, Pick, TaskGpus, most_room_first
 from headgate.planning.place.timetable import Timetable
 from headgate.planning.units.reading import read_s_by_node
 from headgate.state.tables import GPU_IN_PART
@@ -35,6 +35,7 @@ class Packed:
         """Choose several nodes by `pick`, and GPUs of a node by `gpus`."""
         self._table, self._scratch = table, table.scratch
         self._compact = Compact(table, pick, gpus)
+        self.gpus_at = self._compact.gpus_at
 
     @cached_property
     def _packing(self) -> ClusterPacking:
@@ -67,18 +68,6 @@ class Packed:
         node = self._scratch.snapshot.gpus.node.take(rows).astype(np.int64)
         free = np.bincount(node[at <= self._table.now], minlength=int(node.max(initial=0)) + 1)
         return np.lexsort((free[node], at))
-
-    def gpus_at(
-        self,
-        demands: Demands,
-        at: float,
-        run_s: float,
-        *,
-        distinct: bool,
-        price: Floats | None = None,
-    ) -> tuple[Ints, float]:
-        """Return GPUs (rows) for tasks by demand, and when they are free; see `Compact`."""
-        return self._compact.gpus_at(demands, at, run_s, distinct=distinct, price=price)
 
     def _place_parts(
         self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool
