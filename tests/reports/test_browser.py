@@ -81,7 +81,7 @@ def _everything() -> str:
         (
             "Published",
             pages.grid(
-                ("policy", "time", "published"), [("a", "123.4 s", "99.9 s"), ("b", "300.0 s", "")]
+                ("policy", "time", "published"), [("a", "123.4 s", "99.9 s"), ("b", "300.0 s", "-")]
             ),
         ),
         ("Legend", pages.legend([("b0", "x" * 100)], [(job, job) for job in jobs])),
