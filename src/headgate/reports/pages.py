@@ -143,7 +143,7 @@ nav ul,.legend{{list-style:none;margin:.6em 0;padding:0;display:flex;flex-wrap:w
 .legend i,.legend svg{{flex:none;width:13px;height:13px;border-radius:3px;display:inline-block}}
 h1,h2,h3,h4,p,li,td.long,td.numbers{{overflow-wrap:anywhere}}
 .wide,.chart{{overflow-x:auto}} .chart svg{{width:100%;min-width:760px;height:auto;display:block}}
-.chart.fits svg{{min-width:0;max-width:680px}}
+.chart.fits svg{{min-width:440px;max-width:680px}}
 table{{border-collapse:collapse;font-size:.88em;font-variant-numeric:tabular-nums;width:100%}}
 th,td{{text-align:left;vertical-align:top;padding:.35em .7em .35em 0;
 border-bottom:1px solid var(--line)}}

@@ -95,7 +95,7 @@ class Watched(TimelyFlow):
         booked, now = round_.wide, round_.now
         if not isinstance(booked, Bookings) or round_.windows is None:
             return super().choose(round_, placed, wait_price)
-        table, first = booked._table, now.snapshot.nodes.first_gpu
+        table, first = booked._placing.table, now.snapshot.nodes.first_gpu
         reserved_from = np.where(
             table.is_kept(np.arange(len(table.reserved_from))), table.reserved_from, np.inf
         )
