@@ -70,6 +70,10 @@ class Placing:
             self.table.keep(found, run_s)
         return found
 
+    def weighs_links_of(self, unit: Unit) -> bool:
+        """Return whether a unit runs longer on slower links, and that decides where it starts."""
+        return self._links is not None and self._links.matters(unit)
+
     def better(self, unit: Unit, run_s: float, expected_s: float) -> Reservation | None:
         """Return the later set that a unit waits for though it fits now, if there is one.
 

@@ -17,6 +17,7 @@ from headgate.base.arrays import Ints
 from headgate.model import WHOLE
 from headgate.planning.moves.migration import Migration
 from headgate.planning.place.choose import Placer
+from headgate.planning.place.free_gpus import free_milli
 from headgate.planning.place.placement import fit
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.why import WhyWaits, being_stopped
@@ -26,7 +27,6 @@ from headgate.planning.units.unit import Unit, Units, waiting_units
 from headgate.protocol import Reason, Refusal, Reserved
 from headgate.protocol.reasons import Undecided
 from headgate.state import Scratch
-from headgate.state.tables import GPU_IN_PART
 
 
 class _Line:
@@ -206,16 +206,3 @@ def leading_tasks(now: Standing) -> Ints:
     for n in np.flatnonzero(several).tolist():
         lead[n] = waiting_units(snapshot, int(rows[n]), wide=True)[0].tasks[0]
     return lead
-
-
-def free_milli(scratch: Scratch) -> int:
-    """Return the thousandths of GPUs that no run holds; O(nodes) if no task is on part of a GPU."""
-    return WHOLE * int(scratch.ledger.nodes.free_gpus.array().sum()) + parts_milli(scratch)
-
-
-def parts_milli(scratch: Scratch) -> int:
-    """Return the thousandths left of GPUs that are held in part."""
-    if not any(demand.in_part for demand in scratch.snapshot.names.demands):
-        return 0
-    gpus, is_open = scratch.ledger.gpus, scratch.ledger.open_gpus()
-    return int(gpus.free_milli.array()[is_open & (gpus.task.array() == GPU_IN_PART)].sum())

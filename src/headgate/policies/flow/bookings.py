@@ -25,11 +25,12 @@ from headgate.model import WHOLE
 from headgate.planning.links.job_traffic import communicates
 from headgate.planning.moves.migration import Migration, defragment
 from headgate.planning.place.choose import Placer
+from headgate.planning.place.free_gpus import free_milli
 from headgate.planning.place.placement import placing
 from headgate.planning.place.placing import Placing
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.why import WhyWaits
-from headgate.planning.place.wide import free_milli, unit_refusals
+from headgate.planning.place.wide import unit_refusals
 from headgate.planning.shares.debts import FairFinish
 from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.shares.standing import Standing, standing_less
