@@ -16,11 +16,11 @@ Why the others wait is said in `why`, from the same books.
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.units import SAME_INSTANT_S
@@ -29,7 +29,7 @@ from headgate.planning.moves.migration import Migration, defragment
 from headgate.planning.place.ceilings import Ceilings
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.free_gpus import parts_milli
-from headgate.planning.place.placement import Fit, placing
+from headgate.planning.place.placement import Fit, never, placing
 from headgate.planning.place.placing import Placing
 from headgate.planning.place.timetable import EndAt
 from headgate.planning.times.reservations import Reservation
@@ -62,6 +62,8 @@ class Turn:
     """Whether it may get a reservation if it does not start."""
     waits_for_links: bool = False
     """Whether it may wait, with a reservation, for faster links than those it could use now."""
+    among: Sequence[int] | None = None
+    """The only nodes to try with a `Fit`, in order; all if None."""
 
 
 Turns = Generator[Turn, Answer, None]
@@ -82,7 +84,7 @@ class Serving:
     def __init__(
         self,
         scratch: Scratch,
-        end_at: EndAt,
+        end_at: EndAt = never,
         placer: Placer | None = None,
         *,
         keeps_free: bool = False,
@@ -107,7 +109,11 @@ class Serving:
         return placing(self.scratch, self._end_at, self._placer)
 
     def serve(
-        self, turns: Turns, *, fit: Fit | None = None, victims: Victims | None = None
+        self,
+        turns: Generator[Turn, Answer, Any],
+        *,
+        fit: Fit | None = None,
+        victims: Victims | None = None,
     ) -> None:
         """Serve all turns; with a `fit`, units start by it, without regard to times."""
         answer: Answer | None = None
@@ -123,7 +129,7 @@ class Serving:
             return Answer.FULL
         if turn.waits_for_links and self._waits_for_links(turn):
             return Answer.RESERVED
-        if turn.starts and (self._starts(turn) if fit is None else fit.place(turn.unit)):
+        if turn.starts and self._starts(turn, fit):
             self.taken.add(turn.unit.tasks[0])
             return Answer.STARTED
         if victims is not None and not victims.free(turn):
@@ -137,9 +143,11 @@ class Serving:
 
     # --- starts --------------------------------------------------------------------------------
 
-    def _starts(self, turn: Turn) -> bool:
+    def _starts(self, turn: Turn, fit: Fit | None) -> bool:
         """Start a unit if it fits now and is in the way of no reservation."""
         unit, within_s = turn.unit, turn.within_s
+        if fit is not None:
+            return fit.place(unit, turn.among)
         if self.is_too_long(unit.shape, within_s):
             return False
         beyond = unit.gpus_milli(self.scratch.snapshot) > self.open_milli(within_s)
