@@ -62,6 +62,8 @@ class Turn:
     """Whether it may get a reservation if it does not start."""
     waits_for_links: bool = False
     """Whether it may wait, with a reservation, for faster links than those it could use now."""
+    on_kept: bool = False
+    """Whether it starts only on GPUs that reservations keep free, until these begin."""
     among: Sequence[int] | None = None
     """The only nodes to try with a `Fit`, in order; all if None."""
 
@@ -97,8 +99,9 @@ class Serving:
         self.scratch, self.ceilings = scratch, Ceilings(scratch)
         self._end_at, self._placer, self._keeps_free = end_at, placer, keeps_free
         self.reservations: list[Reservation] = []
-        self.taken: set[int] = set()
-        """The first tasks of units that are started or reserved, or for which others stop."""
+        self.started: set[int] = set()
+        self.reserved: dict[int, float] = {}
+        """The first tasks of units that started, and of those with reservations: their run time."""
         self.too_long: dict[object, float] = {}
         """By shape of a unit: runs that are longer than this do not fit now."""
         self._seen = -1, -1  # starts and reservations, when the windows were read
@@ -120,17 +123,20 @@ class Serving:
         try:
             while True:
                 turn = turns.send(answer)  # type: ignore[arg-type]  # the first one is None
-                answer = self._answer(turn, fit, victims)
+                answer = self.answer(turn, fit=fit, victims=victims)
         except StopIteration:
             return
 
-    def _answer(self, turn: Turn, fit: Fit | None, victims: Victims | None) -> Answer:
+    def answer(
+        self, turn: Turn, *, fit: Fit | None = None, victims: Victims | None = None
+    ) -> Answer:
+        """Serve one turn."""
         if not self.ceilings.has_room(turn.unit):
             return Answer.FULL
         if turn.waits_for_links and self._waits_for_links(turn):
             return Answer.RESERVED
         if turn.starts and self._starts(turn, fit):
-            self.taken.add(turn.unit.tasks[0])
+            self.started.add(turn.unit.tasks[0])
             return Answer.STARTED
         if victims is not None and not victims.free(turn):
             return Answer.WAITS
@@ -138,7 +144,7 @@ class Serving:
             return Answer.RESERVED if self._reserves(turn) else Answer.WAITS
         if victims is None:
             return Answer.WAITS
-        self._book(turn.unit)
+        self.ceilings.book(turn.unit)
         return Answer.FREED
 
     # --- starts --------------------------------------------------------------------------------
@@ -148,9 +154,12 @@ class Serving:
         unit, within_s = turn.unit, turn.within_s
         if fit is not None:
             return fit.place(unit, turn.among)
+        if turn.on_kept:
+            return self.placing.start(unit, within_s, kept=True)
         if self.is_too_long(unit.shape, within_s):
             return False
-        beyond = unit.gpus_milli(self.scratch.snapshot) > self.open_milli(within_s)
+        gpus_milli = unit.gpus_milli(self.scratch.snapshot)
+        beyond = self._seen == self._state() and gpus_milli > self.open_milli(within_s)
         if not beyond and self.placing.start(unit, within_s):
             return True
         if beyond or not self.placing.weighs_links_of(unit):  # else its run may take longer
@@ -177,14 +186,17 @@ class Serving:
 
         Claims made since the last start or reservation may be missing; they only close windows.
         """
-        seen = len(self.scratch.starts), len(self.reservations)
-        if self._seen != seen:
-            self._seen, self._longest_s = seen, self.placing.table.windows_now() + SAME_INSTANT_S
+        if self._seen != self._state():
+            self._seen = self._state()
+            self._longest_s = self.placing.table.windows_now() + SAME_INSTANT_S
             self._parts_milli = parts_milli(self.scratch)
         return self._longest_s
 
+    def _state(self) -> tuple[int, int]:
+        return len(self.scratch.starts), len(self.reservations)
+
     def open_again(self) -> None:
-        """Forget what did not fit: GPUs that were claimed are open again."""
+        """Forget what did not fit: GPUs may be open again."""
         self.too_long.clear()
         self._seen = -1, -1
 
@@ -200,21 +212,48 @@ class Serving:
 
     def _waits_for_links(self, turn: Turn) -> bool:
         """Reserve better GPUs for a unit that fits now, if it ends sooner there."""
-        better = self.placing.better(turn.unit, turn.within_s, turn.run_s)
+        better = self._better(turn)
         if better is None:
             return False
         self.keep(better, turn.run_s)
         return True
 
+    def _better(self, turn: Turn) -> Reservation | None:
+        return self.placing.better(turn.unit, turn.within_s, turn.run_s)
+
     def keep(self, reservation: Reservation, run_s: float) -> None:
         """Keep the GPUs of a reservation free for a run of `run_s` seconds."""
-        self.placing.table.keep(reservation, self.placing.run_s_on(reservation, run_s))
+        self.placing.table.keep(reservation, self.run_s_on(reservation, run_s))
         self.reservations.append(reservation)
-        self._book(reservation.unit)
+        self.reserved[reservation.unit.tasks[0]] = run_s
+        self.ceilings.book(reservation.unit)
 
-    def _book(self, unit: Unit) -> None:
-        self.ceilings.book(unit)
-        self.taken.add(unit.tasks[0])
+    def run_s_on(self, reservation: Reservation, run_s: float) -> float:
+        """Return how long a run of `run_s` seconds takes on the GPUs of a reservation."""
+        return self.placing.run_s_on(reservation, run_s)
+
+    def start_reserved(self, reservation: Reservation, turn: Turn) -> bool:
+        """Start a unit now that has a reservation, if it fits beside the others."""
+        others = [other for other in self.reservations if other is not reservation]
+        self._keep_only(others)
+        self.ceilings.unbook(turn.unit)
+        waits = turn.waits_for_links and self._better(turn) is not None
+        if not waits and self.ceilings.has_room(turn.unit) and self._starts(turn, None):
+            self.started.add(turn.unit.tasks[0])
+            del self.reserved[turn.unit.tasks[0]]
+            self.reservations[:] = others
+            return True
+        self.ceilings.book(turn.unit)
+        self._keep_only(self.reservations)
+        return False
+
+    def _keep_only(self, reservations: Sequence[Reservation]) -> None:
+        """Keep the GPUs of these reservations free, and no others."""
+        self.placing.table.release()
+        for each in reservations:
+            run_s = self.run_s_on(each, self.reserved[each.unit.tasks[0]])
+            self.placing.table.keep(each, run_s)
+        self.open_again()
 
     # --- moves ---------------------------------------------------------------------------------
 

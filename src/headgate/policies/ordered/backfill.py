@@ -114,7 +114,10 @@ class Backfill:
         """Yield the units of a job that have not been placed or reserved; none of a full queue."""
         if self._snapshot.jobs.queue[job] not in self._full:
             for units in waiting_units(self._snapshot, job):
-                yield from (unit for unit in units if unit.tasks[0] not in self.serving.taken)
+                yield from (unit for unit in units if not self._is_taken(unit))
+
+    def _is_taken(self, unit: Unit) -> bool:
+        return unit.tasks[0] in self.serving.started or unit.tasks[0] in self.serving.reserved
 
     # --- the turns -----------------------------------------------------------------------------
 
@@ -169,7 +172,7 @@ class Backfill:
     def _filling(self, units: WaitingUnits) -> Turns:
         """Yield units in order that may fit now without delaying a reservation."""
         taken = np.zeros(len(self._snapshot.tasks.state), bool)
-        taken[sorted(self.serving.taken)] = True
+        taken[[*self.serving.started, *self.serving.reserved]] = True
         left = (~taken[units.lead]).nonzero()[0]
         if self._full:
             left = left[~np.isin(units.queue[left], sorted(self._full))]
