@@ -25,6 +25,7 @@ from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
 from headgate.planning.times.reservations import Reservation
 from headgate.state import Scratch, Snapshot
+from headgate.state.ledger import room_in
 from headgate.state.moves import gpus_of, grants_of_moves
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
@@ -171,14 +172,14 @@ class Timetable:
         None on those `used`.
         """
         spec, ledger = self.demands[demand], self.scratch.ledger
-        room = np.minimum(ledger.room(demand), 1 if distinct else count)
+        gpus = None
+        if spec.gpus and not spec.in_part:
+            usable = self.usable_now(demand, self.row, run_s)
+            gpus = np.bincount(self.node[usable], minlength=len(ledger.nodes.alive))
+        room = np.minimum(ledger.room(demand, gpus=gpus), 1 if distinct else count)
         room[sorted(used)] = 0
         if self.among is not None:
             room[~self.among] = 0
-        if spec.gpus and not spec.in_part:
-            usable = self.usable_now(demand, self.row, run_s)
-            gpus = np.bincount(self.node[usable], minlength=len(room))
-            room = np.minimum(room, gpus // spec.gpus)
         return room
 
     def are_usable(self, rows: Ints, holder: Array, run_s: float) -> bool:
@@ -324,8 +325,7 @@ class Timetable:
         needs = self.scratch.snapshot.names.needs[demand]
         if not needs:
             return free_at
-        free = self.scratch.ledger.nodes.free
-        room = np.min([free.kind(kind) // amount for kind, amount in needs], axis=0)
+        room = room_in(needs, self.scratch.ledger.nodes.free.kind)
         lacking = ((ordinal >= room[node]) & np.isfinite(free_at)).nonzero()[0]
         for row in np.unique(node[lacking]).tolist():
             here = lacking[node[lacking] == row]
@@ -343,16 +343,10 @@ class Timetable:
         end_at[np.isin(here, grants_of_moves(snapshot)[1])] = self.now + SOONEST_S
         order = np.argsort(end_at, kind="stable")
         released = [dict(needs[grants.demand[int(row)]]) for row in here[order]]
-        counts = np.min(
-            [
-                (
-                    self.scratch.ledger.nodes.free.at(node, kind)
-                    + np.cumsum([amounts.get(kind, 0) for amounts in released])
-                )
-                // amount
-                for kind, amount in needs[demand]
-            ],
-            axis=0,
+        free = self.scratch.ledger.nodes.free
+        counts = room_in(
+            needs[demand],
+            lambda kind: free.at(node, kind) + np.cumsum([run.get(kind, 0) for run in released]),
         )
         times = np.append(end_at[order], math.inf)
         room_at: Floats = times[np.searchsorted(counts, ordinal, side="right")]
