@@ -18,12 +18,13 @@ from headgate.planning.moves.migration import WHEN_CHEAPER, Migration, defragmen
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.balanced import Balanced
 from headgate.planning.place.choose.setting import PlacingPolicy
+from headgate.planning.place.limits import behind_head, queue_limit
 from headgate.planning.place.placement import Fit, fit, placing
-from headgate.planning.place.why import WhyWaits, being_stopped
+from headgate.planning.place.why import WhyWaits, being_stopped, gang_short
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.unit import Unit
 from headgate.protocol import Plan, Reason, Refusal
-from headgate.protocol.reasons import BehindHead, GangShort, QueueLimit, Undecided
+from headgate.protocol.reasons import UNDECIDED, QueueLimit
 from headgate.state import Scratch, Snapshot
 
 
@@ -68,11 +69,11 @@ class _Round:
                 self.refusals.append(Refusal(reason=reason, jobs=(job,)))
             elif reason is not None:
                 self.refusals.append(Refusal(reason=reason, jobs=(job,)))
-                self.refusals.append(Refusal(reason=BehindHead(head=self.snapshot.job(job).id)))
+                self.refusals.append(Refusal(reason=behind_head(self.snapshot.job(job).id)))
                 break
         for _, (head, *behind) in sorted(self.full_queues.items()):
             if behind:
-                reason = BehindHead(head=self.snapshot.job(head).id)
+                reason = behind_head(self.snapshot.job(head).id)
                 self.refusals.append(Refusal(reason=reason, jobs=tuple(behind)))
         moved = self._moves() if migrate else Migration()
         return Plan(
@@ -126,7 +127,7 @@ class _Round:
                 return None
             if demand.gpus:
                 self._head = unit
-                return WhyWaits(self.scratch, placer=self.placer).reason(unit) or Undecided()
+                return WhyWaits(self.scratch, placer=self.placer).reason(unit) or UNDECIDED
         if row not in self.candidates:
             least = 0 if demand.in_part else demand.gpus
             free = self.snapshot.nodes.free_gpus.array()
@@ -149,8 +150,7 @@ class _Round:
         queue, used = self.snapshot.queue(row), self.scratch.used_milli(row)
         if queue.max_gpus is None or used + gpus_milli <= WHOLE * queue.max_gpus:
             return None
-        used_gpus = -(-used // WHOLE)
-        return QueueLimit(queue=queue.name, used_gpus=used_gpus, max_gpus=queue.max_gpus)
+        return queue_limit(self.scratch, row)
 
     def _unit(self, tasks: list[int]) -> Unit:
         """Return tasks of a job that start together."""
@@ -164,8 +164,5 @@ class _Round:
 
     def _gang_short(self, unit: Unit, placed: int) -> Reason:
         """Return why a gang does not start of which first fit places some tasks."""
-        free = int(self.scratch.ledger.nodes.free_gpus.array().sum())
-        needed = sum(self.snapshot.tasks.gpus[t] for t in unit.tasks)
-        return WhyWaits(self.scratch, placer=self.placer).reason(unit) or GangShort(
-            placeable_tasks=placed, tasks=len(unit.tasks), free_gpus=free, needed_gpus=needed
-        )
+        reason = WhyWaits(self.scratch, placer=self.placer).reason(unit)
+        return reason or gang_short(self.scratch, unit.job, placed)
