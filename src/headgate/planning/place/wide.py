@@ -26,7 +26,7 @@ from headgate.planning.shares.fair_shares import entitle
 from headgate.planning.shares.standing import Standing, standing_less
 from headgate.planning.units.unit import Unit, Units, waiting_units
 from headgate.protocol import Reason, Refusal, Reserved
-from headgate.protocol.reasons import Undecided
+from headgate.protocol.reasons import UNDECIDED
 from headgate.state import Scratch
 
 
@@ -200,7 +200,7 @@ def unit_refusals(
         if unit is None:
             reason: Reason = being_stopped(scratch, row)
         else:
-            reason = why.reason(unit, run_s(unit)) or kept(row) or Undecided()
+            reason = why.reason(unit, run_s(unit)) or kept(row) or UNDECIDED
         groups.setdefault(reason, []).append(row)
     for reason, rows in groups.items():
         yield Refusal(reason=reason, jobs=tuple(rows))

@@ -10,13 +10,13 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model import WHOLE
+from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Serving, Turn
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.unit import Unit
 from headgate.policies.flow.in_flight import InFlight
 from headgate.protocol import Group, Stop
-from headgate.protocol.reasons import PreemptedFor
 
 RESTART_S = 1.0
 """Assumed seconds to start a run again, besides its lost work, on each of its GPUs."""
@@ -189,7 +189,7 @@ class UnitPreemptions:
 
     def _preempt(self, job: int, victims: list[int], total: float) -> None:
         runs, bargain = self._ahead.all_runs, self.bargain
-        reason = PreemptedFor(job=self._now.snapshot.job(int(self._now.jobs[job])).id)
+        reason = preempted_for(self._now.snapshot, int(self._now.jobs[job]))
         for first in victims:
             bargain.spare[runs.job[first]] -= self.running.gpus[first]
             self.freed |= self.running.unit == self.running.unit[first]

@@ -15,13 +15,14 @@ from headgate.base.rng import Random
 from headgate.planning.moves.migration import WHEN_CHEAPER, Migration, defragment
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.setting import PlacingPolicy
+from headgate.planning.place.limits import behind_head
 from headgate.planning.place.placement import fit
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
-from headgate.planning.place.why import WhyWaits, being_stopped
+from headgate.planning.place.why import WhyWaits, being_stopped, gang_short
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.unit import Unit, one_task, waiting_gang
 from headgate.protocol import Plan, Reason, Refusal
-from headgate.protocol.reasons import BehindHead, GangShort, Undecided
+from headgate.protocol.reasons import UNDECIDED
 from headgate.state import Scratch, Snapshot
 
 
@@ -55,7 +56,7 @@ class _Round:
         self._serving.serve(self._turns(), fit=self._fit)
         for _, (head, *behind) in sorted(self._full.items()):
             if behind:
-                self._refuse(BehindHead(head=self._snapshot.job(head).id), *behind)
+                self._refuse(behind_head(self._snapshot.job(head).id), *behind)
         moved = self._moves() if migrate else Migration()
         return Plan(
             steps=self._scratch.steps() + moved.steps,
@@ -80,7 +81,7 @@ class _Round:
                 if answer is Answer.WAITS:
                     self._head = unit
                     self._refuse(self._why(job, unit), job)
-                    self._refuse(BehindHead(head=self._snapshot.job(job).id))
+                    self._refuse(behind_head(self._snapshot.job(job).id))
                     return
 
     def _units(self, job: int) -> Iterator[Unit | None]:
@@ -101,15 +102,8 @@ class _Round:
             return being_stopped(self._scratch, job)
         reason = WhyWaits(self._scratch, placer=self._placer).reason(unit)
         if reason is not None or len(unit.tasks) == 1:
-            return reason or Undecided()
-        free = int(self._scratch.ledger.nodes.free_gpus.array().sum())
-        needed = sum(self._snapshot.tasks.gpus[task] for task in unit.tasks)
-        return GangShort(
-            placeable_tasks=self._fit.most(unit),
-            tasks=len(unit.tasks),
-            free_gpus=free,
-            needed_gpus=needed,
-        )
+            return reason or UNDECIDED
+        return gang_short(self._scratch, job, self._fit.most(unit))
 
     def _moves(self) -> Migration:
         """Return the moves that make room for the unit that blocks all others, where they pay."""
