@@ -10,7 +10,7 @@ are a generator. For each turn the loop decides, in this order:
 4. Runs that must give way are stopped for it (`Victims`).
 5. The GPUs with which it starts earliest are reserved for it.
 
-Why the others wait is said in `why`, from the same books.
+`why` explains from the same books why the others wait.
 """
 
 from __future__ import annotations

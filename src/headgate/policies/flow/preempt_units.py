@@ -13,6 +13,7 @@ from headgate.model import WHOLE
 from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Serving, Turn
+from headgate.planning.place.timetable import GpuCosts
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.unit import Unit
 from headgate.policies.flow.in_flight import InFlight
@@ -161,9 +162,13 @@ class UnitPreemptions:
 
     def _cheapest(self, unit: Unit, may: Bools) -> Ints | None:
         """Return the GPUs (rows) with which least is lost, of free ones and those of runs."""
-        price = self._serving.placing.table.price_of_open()
-        price[self._ahead.all_runs.gpu[may]] = (self.running.price / self.running.gpus)[may]
-        return self._serving.placing.cheapest(unit, price)
+        runs, placing = self._ahead.all_runs, self._serving.placing
+        each = (self.running.price / self.running.gpus)[may]
+        of_gpu = placing.table.cost_of_open()
+        of_gpu[runs.gpu[may]] = each
+        of_task = np.full(len(self._now.snapshot.tasks.state), math.inf)
+        of_task[runs.task[may]] = each
+        return placing.cheapest(unit, GpuCosts(of_gpu, of_task.take))
 
     def _may_lose(self, job: int, most: float) -> Bools:
         """Return which held GPUs are of a unit that a job may preempt for less than `most`."""
