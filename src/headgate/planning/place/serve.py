@@ -222,11 +222,22 @@ class Serving:
         return self.placing.better(turn.unit, turn.within_s, turn.run_s)
 
     def keep(self, reservation: Reservation, run_s: float) -> None:
-        """Keep the GPUs of a reservation free for a run of `run_s` seconds."""
+        """Keep the GPUs of a reservation free for a run of `run_s` seconds.
+
+        It takes the place of an earlier one for the same unit: GPUs that are freed for it may be
+        others.
+        """
+        unit = reservation.unit
+        before = [each for each in self.reservations if each.unit.tasks == unit.tasks]
+        if before:
+            index = self.reservations.index(before[0])
+            self.reservations[index] = reservation
+            self._keep_only(self.reservations)
+            return
         self.placing.table.keep(reservation, self.run_s_on(reservation, run_s))
         self.reservations.append(reservation)
-        self.reserved[reservation.unit.tasks[0]] = run_s
-        self.ceilings.book(reservation.unit)
+        self.reserved[unit.tasks[0]] = run_s
+        self.ceilings.book(unit)
 
     def run_s_on(self, reservation: Reservation, run_s: float) -> float:
         """Return how long a run of `run_s` seconds takes on the GPUs of a reservation."""
