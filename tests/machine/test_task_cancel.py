@@ -1,4 +1,4 @@
-"""One task of a job is cancelled alone, its others go on; the job ends as cancelled then."""
+"""One task of a job is cancelled alone, its others continue; the job ends as cancelled then."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def is_refused(bench: Bench, job: str, ordinal: int, fault: Fault, *, now: bool 
     return (bench.tasks(job), bench.engine.stale) == (before[0], before[1] + 1)
 
 
-def test_waiting_starting_and_running_tasks_are_cancelled_and_the_others_go_on(
+def test_waiting_starting_and_running_tasks_are_cancelled_and_the_others_continue(
     bench: Bench,
 ) -> None:
     bench.job("j", ARRAY)
@@ -150,7 +150,7 @@ def test_second_cancellation_is_refused_unless_it_ends_the_grace_period(bench: B
     assert (stop.run, stop.now) == (launch.run, True)
 
 
-def test_tasks_that_cannot_be_cancelled_alone_stay_as_they_are(bench: Bench) -> None:
+def test_tasks_that_cannot_be_cancelled_alone_are_unchanged(bench: Bench) -> None:
     bench.job("gang", [Task()] * 2, gang=True)
     bench.job("calls", [Task()] * 2, items=Items())
     bench.job("dag", [Task(), Task(after=(0,)), Task()])

@@ -100,7 +100,7 @@ class Controller(Protocol):
         now: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """Cancel a job of this user, or one task of it, while its others go on.
+        """Cancel a job of this user, or one task of it, while its others continue.
 
         Root and the controller's own user may cancel those of any user. `now`: its runs get no
         notice, also those of a job, or a task, that is being stopped. A dry run does all checks and

@@ -38,7 +38,7 @@ class JobCancelled(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskCancelled(Event):
-    """A user with the right to do so cancelled one task of a job; its other tasks go on.
+    """A user with the right to do so cancelled one task of a job; its other tasks continue.
 
     `now`: without grace for its run. It has no effect on a task that cannot be cancelled alone.
     """

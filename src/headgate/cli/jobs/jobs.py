@@ -426,7 +426,7 @@ def cancel(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Cancel jobs, or single tasks of jobs, whose others go on.
+    """Cancel jobs, or single tasks of jobs, whose others continue.
 
     Their runs get SIGTERM, and after the job's grace period SIGKILL. If one of them cannot be
     cancelled, none is.
