@@ -1,4 +1,4 @@
-"""Cancelling one task of a job while its others continue: which tasks that is possible for, and how.
+"""Cancelling one task of a job while its others continue: for which tasks that is possible, how.
 
 Not for what exists only with the rest of its job: a member of a gang, a slot of an executor, and a
 task whose result later tasks of the job wait for.
