@@ -17,6 +17,7 @@ from headgate.planning.units.fit import infeasible_demand, infeasible_gang
 from headgate.protocol import Reason
 from headgate.protocol.order_reasons import MaxRunning, WaitsForJobs, WaitsForTasks
 from headgate.protocol.reasons import (
+    UNDECIDED,
     JobsInFlightLimit,
     NoFittingNode,
     NothingFits,
@@ -187,7 +188,7 @@ def _reason(
     if task is not None:  # one without a GPU waits for other reasons than one with
         on_cpus = not view.tasks.gpus[task]
         named = sorted(named, key=lambda reason: isinstance(reason, _OTHER) != on_cpus)
-    found = next(itertools.chain(named, others), Undecided())
+    found = next(itertools.chain(named, others), UNDECIDED)
     if isinstance(found, _NODES) or view.fleet.drains:
         found = node_reason(view, job, now, task) or found
     return _used_elsewhere(view, job, context.unavailable()) or found

@@ -54,7 +54,6 @@ from headgate.protocol import (
     PlanFailed,
     PlanRejected,
     QueueChanged,
-    Refusal,
     ReplicaAdded,
     ReplicaLost,
     ResultsExpired,
@@ -72,7 +71,7 @@ from headgate.protocol import (
     TopologyChanged,
     WakeAt,
 )
-from headgate.protocol.reasons import PolicyBroke
+from headgate.protocol.plan import policy_broke
 from headgate.state import JobState, State, TaskState, moves, node_memo
 from headgate.state.actual_book import record_report
 from headgate.state.life import ENDED, RUNS
@@ -534,7 +533,7 @@ class _Transition:
     def plan_rejected(self, event: PlanFailed | PlanRejected) -> None:
         """Record the failure, and request a decision after a pause that doubles with each."""
         state = self.state
-        state.refusals = (Refusal(reason=PolicyBroke(message=event.message)),)
+        state.refusals = (policy_broke(event.message),)
         pause_s = min(_RETRY_S_MAX, 2.0 ** min(state.policy_failures, 6))
         state.policy_failures += 1
         self._set_timer(Timer.RETRY, state.now + pause_s)
