@@ -54,3 +54,26 @@ def test_each_reason_is_constructed_in_one_module() -> None:
             if isinstance(node, ast.Call) and _name(node.func) in reasons:
                 where[_name(node.func)].add(_place(path))
     assert {name: sorted(paths) for name, paths in where.items() if len(paths) > 1} == {}
+
+
+# -------------------------------------------------------------------------------- names
+
+# Names of two classes, which only become fewer: of all of the source, and, private, of one package.
+CLASSES_THAT_SHARE_A_NAME = {"Demand", "policies/ordered/_Round"}
+
+
+def test_class_names_are_unique() -> None:
+    """A public name is unique in the source, a private one in its package."""
+    where = defaultdict[str, list[str]](list)
+    for path in SOURCES:
+        package = path.parent.relative_to(PACKAGE)
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.ClassDef):
+                name = f"{package}/{node.name}" if node.name.startswith("_") else node.name
+                where[name].append(_place(path, node))
+    twice = {name: places for name, places in where.items() if len(places) > 1}
+    found = {
+        name: places for name, places in twice.items() if name not in CLASSES_THAT_SHARE_A_NAME
+    }
+    assert found == {}
+    assert {*twice} >= CLASSES_THAT_SHARE_A_NAME

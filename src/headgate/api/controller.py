@@ -20,7 +20,7 @@ from headgate.protocol import Moved
 from headgate.state import Snapshot
 
 
-class Controller(Protocol):
+class ControllerPort(Protocol):
     """The running scheduler, as the API uses it."""
 
     def now(self) -> float:

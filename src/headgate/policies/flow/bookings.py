@@ -30,7 +30,7 @@ from headgate.planning.place.placing import Placing
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.why import WhyWaits
 from headgate.planning.place.wide import free_milli, unit_refusals
-from headgate.planning.shares.debts import FairFinish
+from headgate.planning.shares.debts import FinishOrder
 from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.shares.standing import Standing, standing_less
 from headgate.planning.times.reservations import UNKNOWN_AT, Reservation, first_reservations
@@ -53,7 +53,7 @@ class Bookings:
         scratch: Scratch,
         now: Standing,
         times: Times,
-        finish: FairFinish,
+        finish: FinishOrder,
         *,
         reservations: int,
         placer: Placer | None = None,
