@@ -14,8 +14,8 @@ from headgate.base.errors import Problem
 from headgate.journal import Archive
 from headgate.model import Dataset, Job, LogPiece, RunId
 from headgate.model.topology import ClusterTopology
-from headgate.planning.rounds.certificates import CertificateStats
 from headgate.ports import Policy
+from headgate.ports.capabilities import CertificateStats
 from headgate.protocol import Moved
 from headgate.state import Snapshot
 

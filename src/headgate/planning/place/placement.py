@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from headgate.base.arrays import Floats, Ints
-from headgate.planning.place.choose import ByLinks, Placer
-from headgate.planning.place.choose.balanced import Balanced
+from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.balancing import ByBalancer
 from headgate.planning.place.choose.compact import Compact
 from headgate.planning.place.choose.links import tight_sets
@@ -27,10 +26,10 @@ def placing(scratch: Scratch, end_at: EndAt, placer: Placer | None) -> Placing:
     table = Timetable(scratch, end_at)
     if placer is None:
         return Placing(table, Compact(table))
-    if isinstance(placer, ByLinks):
+    if placer.weighs_links:
         return Placing(table, tight_sets(table, placer), weighs_links=True)
-    if isinstance(placer, Balanced):
-        return Placing(table, ByBalancer(table, placer))
+    if placer.balancer is not None:
+        return Placing(table, ByBalancer(table, placer.balancer))
     return Placing(table, Sets(table, placer))
 
 

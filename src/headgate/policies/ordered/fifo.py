@@ -16,7 +16,6 @@ from headgate.base.rng import Random
 from headgate.model import WHOLE
 from headgate.planning.moves.migration import WHEN_CHEAPER, Migration, defragment
 from headgate.planning.place.choose import Placer
-from headgate.planning.place.choose.balanced import Balanced
 from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.planning.place.limits import behind_head, queue_limit
 from headgate.planning.place.placement import Fit, fit, placing
@@ -122,7 +121,7 @@ class _Round:
         if limit is not None:
             return limit
         unit = self._unit([task])
-        if self.placer is not None and (demand.gpus or isinstance(self.placer, Balanced)):
+        if self.placer is not None and (demand.gpus or self.placer.balancer is not None):
             if self._placing().place(unit):
                 return None
             if demand.gpus:
