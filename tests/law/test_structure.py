@@ -100,7 +100,9 @@ def _defined(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
         elif isinstance(node, ast.Assign) and _name(node.targets[0]) == "__slots__":
-            found |= {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
+            found |= {
+                str(each.value) for each in ast.walk(node.value) if isinstance(each, ast.Constant)
+            }
     return found
 
 
@@ -152,12 +154,15 @@ def test_no_code_asks_for_the_class_of_a_placer_chooser_policy_or_world() -> Non
     """Placers have attributes, policies what `ports.capabilities` reads."""
     banned = _of_ports({"Placer", "Policy", "World"}) | _choosers()
     assert {"ByLinks", "Compact", "FlowPolicy", "SimulatedWorld"} <= banned
-    found = [
-        f"{_place(path, node)} {ast.unparse(node)}"
-        for path in SOURCES
-        for node in ast.walk(_tree(path))
-        if isinstance(node, ast.Call)
-        and _name(node.func) in {"isinstance", "issubclass"}
-        and {_name(each) for each in ast.walk(node.args[1]) if isinstance(each, ast.expr)} & banned
-    ]
+    found = []
+    for path in SOURCES:
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.Call) and _name(node.func) in {"isinstance", "issubclass"}:
+                asked = node.args[1]
+            elif isinstance(node, ast.MatchClass):
+                asked = node.cls
+            else:
+                continue
+            if {_name(each) for each in ast.walk(asked) if isinstance(each, ast.expr)} & banned:
+                found.append(f"{_place(path, asked)} {ast.unparse(asked)}")
     assert found == []
