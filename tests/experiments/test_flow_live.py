@@ -14,8 +14,8 @@ from headgate.experiments import bed
 from headgate.experiments.flow import PAPER
 from headgate.experiments.flow.live import (
     Comparison,
+    MeasuredPolicy,
     Overhead,
-    Pair,
     Side,
     calibration_jobs,
     make_jobs,
@@ -37,9 +37,9 @@ from headgate.workloads.verify import verify
 OVERHEAD = Overhead(start=(0.0, 0.5), gpu=(0.25, 0.75), cpu=(0.25,))
 
 
-def pair(policy: str, simulated_s: float, measured_s: float, **more: object) -> Pair:
+def pair(policy: str, simulated_s: float, measured_s: float, **more: object) -> MeasuredPolicy:
     return replace(
-        Pair(
+        MeasuredPolicy(
             policy=policy,
             uplink_mbit_per_s=100,
             simulated=Side(makespan_s=simulated_s, read_bytes=(60, 30, 10)),
@@ -51,7 +51,7 @@ def pair(policy: str, simulated_s: float, measured_s: float, **more: object) -> 
     )
 
 
-def holds(*pairs: Pair) -> dict[str, bool]:
+def holds(*pairs: MeasuredPolicy) -> dict[str, bool]:
     comparison = Comparison(pairs=pairs, overhead=OVERHEAD)
     return {agreement.id: agreement.holds for agreement in judge(comparison)}
 

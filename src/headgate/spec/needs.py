@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from headgate.model import BASE_KINDS, WHOLE
 from headgate.spec.document import Document, Place
-from headgate.spec.shape import Memory, Name, Shape, shown
+from headgate.spec.shape import FileShape, Memory, Name, shown
 from headgate.spec.where import GpuModels
 
 _MOST = 1_000_000
@@ -67,7 +67,7 @@ Amount = Annotated[
 _GPUS = "whole GPUs of one node, a share of one, or 'shared': memory of one, and no share of it"
 
 
-class Needs(Shape):
+class Needs(FileShape):
     """What one task holds while it runs; one without GPUs holds a CPU of its node at least."""
 
     gpus: Annotated[Gpus, Field(description=_GPUS)] = 1

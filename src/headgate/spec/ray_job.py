@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from headgate.model import RayMode, RayProgram, Task
 from headgate.spec.document import Document, Place
 from headgate.spec.needs import Needs
-from headgate.spec.shape import Count, Shape, shown
+from headgate.spec.shape import Count, FileShape, shown
 
 _MODES = tuple(mode.value for mode in RayMode)
 _OTHERS = ("run", "tasks", "update", "reduce", "data", "gang", "launch")
@@ -30,7 +30,7 @@ def _mode(value: Any) -> Any:
     return value
 
 
-class RayScript(Shape):
+class RayScript(FileShape):
     """A plain Ray program, unmodified, which runs on a Ray cluster inside its grant."""
 
     script: Annotated[

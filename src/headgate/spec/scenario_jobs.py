@@ -27,12 +27,12 @@ from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of
 from headgate.spec.sequence import After, MaxRunning, check_after, check_max_running
 from headgate.spec.shape import (
     Count,
+    FileShape,
     Name,
     Positive,
     Priority,
     RunSeconds,
     Seconds,
-    Shape,
     Size,
     parse,
     shown,
@@ -52,7 +52,7 @@ _MEMBERS = 1024  # most nodes of a shape that count when gangs are checked
 TaskRef = Annotated[str | int, BeforeValidator(_task_ref)]
 
 
-class ShardShape(Shape):
+class ShardShape(FileShape):
     name: Name | None = None
     size_bytes: Size = 0
     replicas: list[str] = Field(default_factory=list)
@@ -67,7 +67,7 @@ class TaskShape(NeedShape):
     must: ClassVar = ("compute_s",)
 
 
-class JobShape(Shape):
+class JobShape(FileShape):
     name: Name = "?"
     user: Name = "user"
     queue: str = "default"

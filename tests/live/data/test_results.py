@@ -21,7 +21,7 @@ from headgate.engine import Engine
 from headgate.journal import Archive
 from headgate.live.actors.agent import NodeAgent
 from headgate.live.actors.master_client import ReachableNodes
-from headgate.live.cluster.ray_nodes import Member
+from headgate.live.cluster.ray_nodes import RayMember
 from headgate.live.data.archivist import Archivist
 from headgate.live.data.expiry import Expiry
 from headgate.live.data.replication import Replicator
@@ -121,7 +121,7 @@ class Bench:
         self.agents[name] = Remote(agent)
         self.reports[name] = {"disk_free_bytes": report.machine.disk_free_bytes}
         self.reachable.addresses[name] = (report.host, report.port)
-        self.reachable.members[name] = Member(
+        self.reachable.members[name] = RayMember(
             name=name, ray_id=name, address=report.host, rack=RACKS[name], gpus=1, cpus=1,
             gpu_memory_bytes=1,
         )  # fmt: skip

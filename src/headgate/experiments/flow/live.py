@@ -122,7 +122,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class MeasuredPolicy:
     """A policy on a shaped network, simulated and measured.
 
     `simulated` is the mean over draws, `simulated_range_s` are the least and the greatest makespan.
@@ -143,7 +143,7 @@ class Pair:
 class Comparison:
     """All pairs, and the calibrated launch overhead of the simulations."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[MeasuredPolicy, ...]
     overhead: Overhead
 
 

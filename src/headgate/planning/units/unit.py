@@ -200,7 +200,8 @@ class FirstFit:
         """Place one task; nodes that did not fit its demand are not tried again."""
         if demand not in self._left:
             self._left[demand] = self._nodes(demand)[::-1]
-        return self._place_one(task, self._left[demand], set()) is not None
+        closed = {*self.scratch.ledger.closed}  # maybe since the last one
+        return self._place_one(task, self._left[demand], closed) is not None
 
     def most(self, unit: Unit) -> int:
         """Return how many tasks of a unit fit together, in their order; nothing is placed."""

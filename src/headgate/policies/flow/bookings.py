@@ -31,7 +31,7 @@ from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.why import WhyWaits
 from headgate.planning.place.wide import unit_refusals
-from headgate.planning.shares.debts import FairFinish
+from headgate.planning.shares.debts import FinishOrder
 from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.shares.standing import Standing, standing_less
 from headgate.planning.times.reservations import UNKNOWN_AT, Reservation, first_reservations
@@ -54,7 +54,7 @@ class Bookings:
         scratch: Scratch,
         now: Standing,
         times: Times,
-        finish: FairFinish,
+        finish: FinishOrder,
         *,
         reservations: int,
         placer: Placer | None = None,

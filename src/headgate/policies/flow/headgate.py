@@ -13,7 +13,7 @@ from headgate.base.order import in_order, ranks
 from headgate.planning.moves.migration import WHEN_CHEAPER
 from headgate.planning.place.choose import ByLinks
 from headgate.planning.place.wide import WideUnits
-from headgate.planning.shares.debts import FairFinish, debts_gpu_s, updated_debts
+from headgate.planning.shares.debts import FinishOrder, debts_gpu_s, updated_debts
 from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.bookings import Bookings, start_only_unit
 from headgate.policies.flow.eligible import Entitled, Round
@@ -88,7 +88,7 @@ class TimelyFlow(FlowPolicy):
             return WideUnits(scratch, now, self.placer), ahead
         target = now.fair_shares()
         owed = debts_gpu_s(now, memory_s=self._memory_s)
-        finish = FairFinish.of(target, ahead.left_s, owed)
+        finish = FinishOrder.of(target, ahead.left_s, owed)
         order = self._order(now, target, ahead.left_s, finish)
         most = self._slots(now, now.waiting_by_type + now.wide)
         flow = np.minimum(most, now.waiting.sum(axis=1))
@@ -148,7 +148,7 @@ class TimelyFlow(FlowPolicy):
             finish = booked.finish
         else:
             owed = debts_gpu_s(now, memory_s=self._memory_s)
-            finish = FairFinish.of(target, ahead.left_s, owed)
+            finish = FinishOrder.of(target, ahead.left_s, owed)
         owed, rank = finish.owed, ranks(self._order(now, target, ahead.left_s, finish))
         placed, short = _by_window(placed)
         starts, left = starts_by_rank(now, placed, rank)
@@ -190,7 +190,7 @@ class TimelyFlow(FlowPolicy):
             again_at=again_at,
         )
 
-    def _order(self, now: Standing, target: Ints, left_s: Floats, finish: FairFinish) -> Ints:
+    def _order(self, now: Standing, target: Ints, left_s: Floats, finish: FinishOrder) -> Ints:
         """Return the jobs in the order in which fair sharing would finish them.
 
         Jobs short of their share for long come first.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.planning.shares.fair_shares import NO_CEILING
-from headgate.planning.shares.job_prices import JobPrices
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.costs import PRICE_LIMIT, shard_prices
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.prices import Prices
 from headgate.policies.flow.problem import FlowProblem
 from headgate.policies.flow.solve import Flow
+from headgate.ports.capabilities import JobPrices
 from headgate.state import Snapshot
 
 

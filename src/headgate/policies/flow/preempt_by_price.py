@@ -15,7 +15,7 @@ from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.unit import one_task
-from headgate.policies.flow.in_flight import InFlight, Runs
+from headgate.policies.flow.in_flight import GpuRuns, InFlight
 from headgate.policies.flow.node_order import AssignedWaits
 from headgate.policies.flow.preempt_units import (
     RESTART_S,
@@ -112,7 +112,7 @@ def worth_preempting(
 
 
 def _would_start(
-    now: Standing, runs: Runs, room: Callable[[], RoomFreed], task: int, run: int
+    now: Standing, runs: GpuRuns, room: Callable[[], RoomFreed], task: int, run: int
 ) -> bool:
     """Return whether a task (row) starts on the GPU of a run, once that has ended."""
     unit = one_task(now.snapshot, task)

@@ -6,7 +6,7 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.planning.shares.standing import Standing
-from headgate.policies.flow.in_flight import Runs, runs_now
+from headgate.policies.flow.in_flight import GpuRuns, runs_now
 from headgate.policies.flow.placed import Placed
 
 
@@ -65,8 +65,8 @@ def victims(now: Standing, *, target: Ints, slack: float, starts: Placed) -> tup
     return tuple(chosen)
 
 
-def _youngest_first(now: Standing, runs: Runs, spare: Ints) -> list[Ints]:
-    """Return the GPUs (indices into `Runs`) of each run of jobs that have some to spare.
+def _youngest_first(now: Standing, runs: GpuRuns, spare: Ints) -> list[Ints]:
+    """Return the GPUs (indices into `GpuRuns`) of each run of jobs that have some to spare.
 
     The latest launch first, then the highest row; without gangs.
     """

@@ -20,7 +20,7 @@ def refusals(
     snapshot: Snapshot, greedy: GreedyRound, counters: SkipCounters | None
 ) -> Iterator[Refusal]:
     """Yield one refusal per reason, with all jobs that wait for it."""
-    after = _After(snapshot, greedy, counters)
+    after = _AfterGreedy(snapshot, greedy, counters)
     groups: dict[Reason, list[int]] = {}
     for job in after.left.tolist():
         groups.setdefault(after.reason(job), []).append(int(greedy.now.jobs[job]))
@@ -28,7 +28,7 @@ def refusals(
         yield Refusal(reason=reason, jobs=tuple(jobs))
 
 
-class _After:
+class _AfterGreedy:
     """The state after the round's placements; jobs are indices into `Standing.jobs`."""
 
     def __init__(

@@ -18,7 +18,7 @@ Place = tuple[Locality, int]
 _CLUSTER: Place = (Locality.CLUSTER, 0)
 
 
-class FreeGpus:
+class FreeGpusByPlace:
     """The free GPUs of a round by place and memory; GPUs are only taken."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -79,7 +79,7 @@ class FreeGpus:
 
 
 def places_of(
-    snapshot: Snapshot, waiting: Sequence[int], gpus: FreeGpus
+    snapshot: Snapshot, waiting: Sequence[int], gpus: FreeGpusByPlace
 ) -> Iterator[tuple[int, int]]:
     """Yield (task, GPU) as rows for a job's `waiting` tasks: best level first, then in their order.
 

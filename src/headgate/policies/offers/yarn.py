@@ -28,7 +28,7 @@ from headgate.planning.place.line import Line
 from headgate.planning.place.wide import WideUnits
 from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.shares.standing import Standing, standing
-from headgate.policies.offers.places import FreeGpus, places_of
+from headgate.policies.offers.places import FreeGpusByPlace, places_of
 from headgate.policies.offers.yarn_refusals import UserQueue, refusals
 from headgate.protocol import NO_STEPS, Plan, Refusal, Start, Steps
 from headgate.state import Scratch, Snapshot
@@ -69,7 +69,7 @@ class _Round:
 
     def __init__(self, snapshot: Snapshot, placer: Placer | None, *, evenly: bool) -> None:
         self._snapshot, self._evenly, self._placer = snapshot, evenly, placer
-        self._gpus = FreeGpus(snapshot)
+        self._gpus = FreeGpusByPlace(snapshot)
         self._scratch = Scratch(snapshot)
         self._starts: list[Start] = []  # of tasks on one whole GPU
         self._lacking: list[int] = []  # of these, tasks whose node lacks another resource

@@ -33,7 +33,7 @@ def refusals(
     rows; with `fifo_within_user`, a user's jobs wait behind the first one. `placed` are all starts;
     free GPUs may be kept for a wide unit, the first in `line`.
     """
-    after = _After(snapshot, placed, line)
+    after = _AfterOffers(snapshot, placed, line)
     groups: dict[Reason, list[int]] = {}
     for user_queue in user_queues.values():
         head: int | None = None
@@ -49,7 +49,7 @@ def refusals(
         yield Refusal(reason=reason, jobs=tuple(sorted(jobs)))
 
 
-class _After:
+class _AfterOffers:
     """The state after the round's placements."""
 
     def __init__(self, snapshot: Snapshot, placed: Sequence[Start], line: Line) -> None:
