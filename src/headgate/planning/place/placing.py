@@ -53,22 +53,15 @@ class Placing:
         return several and FirstFit(self.table.scratch).place(unit, nodes)
 
     def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
-        """Return the reservation that `reserve` would make, without making it."""
-        first = self._units.earliest(unit, run_s)
-        if first is None or self._links is None or not self._links.matters(unit):
-            return first
-        return self._links.sooner(first, run_s)
-
-    def reserve(self, unit: Unit, run_s: float) -> Reservation | None:
-        """Keep the GPUs with which a unit starts earliest free for it, and return them.
+        """Return the reservation of the GPUs with which a unit starts earliest, without making it.
 
         `run_s` is inf for a run of unknown length. None if, as far as is known, the unit never
         fits.
         """
-        found = self.earliest(unit, run_s)
-        if found is not None:
-            self.table.keep(found, run_s)
-        return found
+        first = self._units.earliest(unit, run_s)
+        if first is None or self._links is None or not self._links.matters(unit):
+            return first
+        return self._links.sooner(first, run_s)
 
     def weighs_links_of(self, unit: Unit) -> bool:
         """Return whether a unit runs longer on slower links, and that decides where it starts."""

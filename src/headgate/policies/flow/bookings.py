@@ -32,7 +32,6 @@ from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.why import WhyWaits
 from headgate.planning.place.wide import unit_refusals
 from headgate.planning.shares.debts import FinishOrder
-from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.shares.standing import Standing, standing_less
 from headgate.planning.times.reservations import UNKNOWN_AT, Reservation, first_reservations
 from headgate.planning.units.unit import Unit, waiting_units
@@ -342,15 +341,9 @@ class Bookings:
 
     def _queue_room(self, starts: Ints) -> Ints:
         """Return how many thousandths of GPUs queues may get besides these starts, `[queues]`."""
-        now, view = self._now, self._now.snapshot
+        now = self._now
         won = np.bincount(now.queue[now.task_job[starts]], minlength=len(now.ceiling))
-        specs = [view.queue(row) for row in range(len(now.ceiling))]
-        limits = [WHOLE * (NO_CEILING if q.max_gpus is None else q.max_gpus) for q in specs]
-        used = [
-            self._scratch.used_milli(row) + self._serving.ceilings.booked_milli(row)
-            for row in range(len(limits))
-        ]
-        room: Ints = (np.array(limits) - np.array(used) - WHOLE * won).astype(np.int64)
+        room: Ints = self._serving.ceilings.room_milli() - WHOLE * won
         return room
 
     # --- results -------------------------------------------------------------------------------

@@ -12,11 +12,11 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Ints
 from headgate.model import WHOLE
+from headgate.planning.place.ceilings import limits_milli
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.feasible_starts import place_elsewhere
 from headgate.planning.place.line import Line
 from headgate.planning.place.wide import WideUnits
-from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.shares.standing import Standing
 from headgate.policies.offers.candidates import ANY, Candidate, Candidates, FreeGpus
 from headgate.policies.offers.delay import SkipCounters
@@ -47,10 +47,7 @@ class GreedyRound:
         table, queues = scratch.snapshot.jobs, scratch.snapshot.queues
         self._held_milli = table.held_gpus_milli.array()[now.jobs].astype(np.int64)
         self._queue_milli = queues.held_gpus_milli.array().astype(np.int64)
-        limits = [queue.max_gpus for queue in queues.spec.array()]
-        self._limit_milli = WHOLE * np.array(
-            [NO_CEILING if limit is None else limit for limit in limits], np.int64
-        )
+        self._limit_milli = limits_milli(scratch.snapshot)
         self._wide_open = np.zeros(len(now.jobs), bool)  # with units that may fit
         self._wide_open[now.wide_jobs] = True
         self._scratch, self._counters = scratch, counters
