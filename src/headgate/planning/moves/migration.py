@@ -30,6 +30,7 @@ from headgate.planning.units.unit import Unit
 from headgate.protocol import NO_STEPS, Group, Memo, Move, Steps
 from headgate.protocol.reasons import MovedFor
 from headgate.state import Scratch, Snapshot, TaskState
+from headgate.state.ledger import room_in, runs_in
 from headgate.state.moves import grants_of_moves, unit_of
 from headgate.state.tables import GPU_FREE
 
@@ -243,13 +244,15 @@ class _View:
         """
         names, tasks = self._snapshot.names, self._snapshot.tasks
         nodes, count = np.unique(self._node[self._gpu[leaves]], return_counts=True)
-        places: Ints = count // gpus
-        for kind, amount in names.needs[unit.demands[0]]:
-            free = self._ledger.nodes.free.kind(kind)[nodes].astype(np.int64)
+
+        def free_then(kind: int) -> Ints:
+            free: Ints = self._ledger.nodes.free.kind(kind)[nodes].astype(np.int64)
             for task in left:
                 released = dict(names.needs[tasks.demand[task]]).get(kind, 0)
                 free[nodes == tasks.node[task]] += released
-            places = np.minimum(places, free // amount)
+            return free
+
+        places = room_in(names.needs[unit.demands[0]], free_then, runs_in(count, gpus))
         most = 1 if unit.distinct_nodes else len(unit.tasks)
         return int(np.minimum(places, most).sum()) >= len(unit.tasks)
 

@@ -47,6 +47,7 @@ from headgate.protocol.reasons import (
 )
 from headgate.protocol.reserved_at import ReservedAt
 from headgate.state import Scratch
+from headgate.state.ledger import runs_in
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
 _NAMED_MOST = 3  # jobs that a reservation names
@@ -248,10 +249,9 @@ class WhyWaits:
 
     def _room(self, demand: int, run_s: float, taken: Ints, needs: dict[int, Ints | int]) -> Ints:
         """Return how many tasks of a demand fit each node, beside what is taken, `[nodes]`."""
-        spec, room = self._snapshot.names.demands[demand], self._scratch.ledger.room(demand, needs)
-        if spec.gpus:
-            room = np.minimum(room, self._slots(demand, run_s, taken) // spec.gpus)
-        return np.minimum(room, _MANY)
+        has_gpus = self._snapshot.names.demands[demand].gpus > 0
+        slots = self._slots(demand, run_s, taken) if has_gpus else None
+        return np.minimum(self._scratch.ledger.room(demand, needs, slots), _MANY)
 
     def _slots(self, demand: int, run_s: float = 0.0, taken: Ints | int = 0) -> Ints:
         """Return how many GPUs, or parts of them, each node has free for a demand, `[nodes]`.
@@ -412,7 +412,7 @@ class WhyWaits:
         on_node = self._slots(demand) if is_whole else np.zeros(1, np.int64)
         free, needed = int(on_node.sum()), spec.gpus * tasks if is_whole else 0
         if free >= needed:
-            places = np.minimum(on_node // max(1, spec.gpus), 1 if unit.distinct_nodes else _MANY)
+            places = np.minimum(runs_in(on_node, spec.gpus), 1 if unit.distinct_nodes else _MANY)
             if is_whole and places.sum() < tasks:
                 return Fragmented(
                     free_gpus=free,
@@ -441,11 +441,11 @@ class WhyWaits:
         """
         names, free = self._snapshot.names, self._scratch.ledger.nodes.free
         spec = names.demands[demand]
-        gpus = self._slots(demand)[self._nodes] // spec.gpus if spec.gpus else _MANY
+        gpus = runs_in(self._slots(demand)[self._nodes], spec.gpus)
         gpus = np.minimum(gpus, 1 if unit.distinct_nodes else _MANY)
-        lacking = [
-            names.resources[kind]
+        places = {
+            kind: np.minimum(gpus, runs_in(free.kind(kind)[self._nodes], amount))
             for kind, amount in names.needs[demand]
-            if np.minimum(gpus, free.kind(kind)[self._nodes] // amount).sum() < len(unit.tasks)
-        ]
-        return lacking[0] if len(lacking) == 1 else ""
+        }
+        short = [kind for kind, room in places.items() if room.sum() < len(unit.tasks)]
+        return names.resources[short[0]] if len(short) == 1 else ""

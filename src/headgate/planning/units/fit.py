@@ -10,6 +10,7 @@ from headgate.base.text import enumerated, one_of
 from headgate.base.units import format_size
 from headgate.model import UNLIMITED, WHOLE, Demand, Node, Task, amount_of
 from headgate.state import State
+from headgate.state.ledger import runs_in
 
 
 def demand_text(demand: Demand) -> str:
@@ -70,29 +71,28 @@ def runs_that_fit(node: Node, demand: Demand) -> int:
         parts = [_parts(g.memory_bytes, demand) for g in node.gpus if demand.accepts_model(g.model)]
         bounds.append(_runs_in_part(parts, demand))
     elif demand.gpus:
-        bounds.append(gpus_that_fit(node, demand) // demand.gpus)
-    if demand.cpus_milli:
-        bounds.append(WHOLE * node.cpus // demand.cpus_milli)
-    if demand.memory_bytes and node.memory_bytes is not None:
-        bounds.append(node.memory_bytes // demand.memory_bytes)
+        bounds.append(runs_in(gpus_that_fit(node, demand), demand.gpus))
+    bounds.append(runs_in(WHOLE * node.cpus, demand.cpus_milli))
+    if node.memory_bytes is not None:
+        bounds.append(runs_in(node.memory_bytes, demand.memory_bytes))
     custom = dict(node.custom)
-    bounds += [custom.get(name, 0) // milli for name, milli in demand.custom if milli]
+    bounds += [runs_in(custom.get(name, 0), milli) for name, milli in demand.custom]
     return min(bounds)
 
 
 def _runs_in_part(parts: Sequence[int], demand: Demand) -> int:
     """Return the number of runs on parts of distinct GPUs, given how many parts each GPU has."""
-    runs = sum(parts) // demand.gpus
-    while (fewer := sum(min(count, runs) for count in parts) // demand.gpus) < runs:
+    runs: int = runs_in(sum(parts), demand.gpus)
+    while (fewer := runs_in(sum(min(count, runs) for count in parts), demand.gpus)) < runs:
         runs = fewer
     return runs
 
 
 def _parts(memory_bytes: int, demand: Demand) -> int:
     """Return the number of parts of a demand that fit one GPU of this memory."""
-    part_bytes = demand.part_bytes(memory_bytes)
-    bounds = [WHOLE // demand.gpu_milli] if demand.gpu_milli else []
-    return min([*bounds, memory_bytes // part_bytes] if part_bytes else bounds, default=UNLIMITED)
+    by_share: int = runs_in(WHOLE, demand.gpu_milli)
+    by_memory: int = runs_in(memory_bytes, demand.part_bytes(memory_bytes))
+    return min(by_share, by_memory)
 
 
 def infeasible_demand(demand: Demand, nodes: Iterable[Node]) -> str:

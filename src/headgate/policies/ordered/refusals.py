@@ -65,7 +65,7 @@ class Explained:
         started = {start.task for start in scratch.starts}
         why = WhyWaits(
             scratch,
-            self._round.served.placing.table if self._most else None,
+            self._round.served.serving.placing.table if self._most else None,
             self._round.served.reservations,
             self._placer,
         )
