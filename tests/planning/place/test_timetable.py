@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headgate.base.rng import Random
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.choose.compact import Compact, most_room_first
 from headgate.planning.place.placing import Placing
 from headgate.planning.place.soonest import Soonest
@@ -27,7 +27,7 @@ def _state(sizes: list[int], demands: list[tuple[int, int]], *, distinct: bool =
     for number, gpus in enumerate(sizes):
         state.add_node(Node(id=f"n{number}", rack="r", gpus=(Gpu(memory_bytes=0),) * gpus))
     for number, (count, gpus) in enumerate(demands):
-        tasks = tuple(Task(gpus=gpus) for _ in range(count))
+        tasks = tuple(Task(demand=Demand.of(gpus=gpus)) for _ in range(count))
         job = Job(
             id=f"j{number}", name="j", user="u", queue="q", tasks=tasks, gang=True,
             distinct_nodes=distinct,
@@ -151,7 +151,7 @@ def test_members_of_unequal_demand_on_distinct_nodes_wait_for_another_node() -> 
     state.set_queue(Queue(name="q"))
     for number, gpus in enumerate((3, 1)):
         state.add_node(Node(id=f"n{number}", rack="r", gpus=(Gpu(memory_bytes=0),) * gpus))
-    tasks = (Task(gpus=2), Task(gpus=1))
+    tasks = (Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=1)))
     job = Job(id="j", name="j", user="u", queue="q", tasks=tasks, gang=True, distinct_nodes=True)
     row = state.add_job(job)
     state.move_job(row, JobState.ACTIVE)
@@ -218,7 +218,9 @@ def test_soonest_starts_stay_exact_while_gpus_become_free_or_held(seed: int) -> 
     specs = []
     for number in range(4):
         spec = Task(
-            gpus=rng.randint(1, 3), gpu_memory_bytes=rng.choice((0, 2)), cpus=rng.randint(1, 2)
+            demand=Demand.of(
+                gpus=rng.randint(1, 3), gpu_memory_bytes=rng.choice((0, 2)), cpus=rng.randint(1, 2)
+            )
         )
         specs.append(spec)
         job = Job(
@@ -264,7 +266,7 @@ def test_tasks_go_to_the_roomiest_nodes_and_the_last_ones_where_they_just_fit(se
 
 def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None:
     state = _state([1, 1, 2], [(2, 1)])
-    tasks = (Task(gpus=2), Task(gpus=1))
+    tasks = (Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=1)))
     job = Job(
         id="gang", name="gang", user="u", queue="q", tasks=tasks, gang=True, distinct_nodes=True
     )
@@ -294,7 +296,7 @@ def test_target_of_a_move_is_held_by_its_next_run_and_the_place_left_is_free_soo
     milli: int,
 ) -> None:
     state = _state([2], [])
-    task = Task(gpu_milli=milli)
+    task = Task(demand=Demand(gpus=1, gpu_milli=milli))
     state.add_job(Job(id="m", name="m", user="u", queue="q", tasks=(task,)))
     state.move_job(0, JobState.ACTIVE)
     state.move_task(0, TaskState.WAITING)
