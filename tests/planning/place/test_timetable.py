@@ -190,13 +190,14 @@ def _soonest(
     for node in sorted(set(nodes)):
         fitting = [
             row for row in range(len(nodes))
-            if nodes[row] == node and memory[row] >= spec.gpu_memory_bytes
+            if nodes[row] == node and memory[row] >= spec.demand.gpu_memory_bytes
         ]  # fmt: skip
         fitting.sort(key=lambda row: (table.free_at[row], row))
-        count = len(fitting) // spec.gpus
+        count = len(fitting) // spec.demand.gpus
         for n in range(min(count, 1 if unit.distinct_nodes else count)):
-            some = fitting[n * spec.gpus : (n + 1) * spec.gpus]
-            late = _NEVER if n >= cpus[node] // int(spec.cpus or 1) else 0.0  # no run frees CPUs
+            some = fitting[n * spec.demand.gpus : (n + 1) * spec.demand.gpus]
+            room = cpus[node] // (spec.demand.cpus_milli // 1000 or 1)
+            late = _NEVER if n >= room else 0.0  # no run frees CPUs
             places.append((max(late, *(table.free_at[row] for row in some)), node, some))
     first = sorted(sorted(places, key=lambda p: p[0])[: len(unit.tasks)], key=lambda p: p[1])
     if len(first) < len(unit.tasks) or max(p[0] for p in first) == _NEVER:

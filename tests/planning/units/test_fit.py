@@ -180,7 +180,7 @@ def test_a_gang_of_equal_tasks_is_rejected_exactly(
 def test_a_gang_is_not_counted_by_its_largest_task(large: Task, small: Task) -> None:
     """The node holds one large task alone, and two small ones beside it."""
     node = node_of([60, 40, 40, 40], 3, 3, 2000)
-    if large.gpu_milli < 1000:
+    if large.demand.gpu_milli < 1000:
         node = replace(node, gpus=node.gpus[:2])
     assert runs_that_fit(node, large.demand) <= 2
     gang = [large, *[small] * (runs_that_fit(node, large.demand) or 1)]

@@ -30,4 +30,4 @@ def test_ray_program_holds_its_gpus_least_part_of_the_cpus_of_a_node() -> None:
 
 def test_cpus_that_are_named_and_those_without_any_node_stay() -> None:
     assert cpus_of(Task(demand=Demand(gpus=1, cpus_milli=3000)), NODES, follows=False) == 3
-    assert cpus_of(Task(demand=Demand(gpus=1)), []) is None
+    assert cpus_of(Task(demand=Demand(gpus=1)), []) == 0
