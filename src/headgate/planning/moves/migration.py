@@ -42,6 +42,11 @@ MOVED_FOR, MOVED = "moved_for_gpu_s", "moved_gpu_s"
 _WORK = 500  # steps of the search: some tenths of a second on 2,000 GPUs
 
 
+def moved_for(snapshot: Snapshot, job: int) -> MovedFor:
+    """Return that a run moves so that a job (row) gets a place."""
+    return MovedFor(job=snapshot.job(job).id)
+
+
 @dataclass(frozen=True, slots=True)
 class _Runs:
     """The runs of a task, or of all members of a gang."""
@@ -113,9 +118,8 @@ def defragment(
                 return Migration()  # other resources than GPUs are short there
             scratch.ledger.take(task, demand, node, gpus)
         attempt.keep()
-    reason = MovedFor(job=snapshot.job(unit.job).id)
     return Migration(
-        steps=Steps.of((Group(tuple(steps), reason),)),
+        steps=Steps.of((Group(tuple(steps), moved_for(snapshot, unit.job)),)),
         memo=_accounts(snapshot, unit.job, [runs[move.unit] for move in first], spent),
     )
 

@@ -6,15 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from headgate.base.arrays import Ints
 from headgate.base.text import enumerated, one_of
 from headgate.base.units import format_size
 from headgate.model import UNLIMITED, WHOLE, Demand, Node, Task, amount_of
-from headgate.protocol import Reason
-from headgate.protocol.reasons import NoFittingNode, NothingFits, Shortage
-from headgate.state import Scratch, State
+from headgate.state import State
 from headgate.state.ledger import runs_in
 
 
@@ -280,41 +275,3 @@ def beside_first_fit(node: Node, demands: Sequence[Demand], most: int) -> list[D
             state.ledger.take(placed, known, row, gpus)
             placed += 1
     return left
-
-
-def no_such_gpu(memory_bytes: int) -> NothingFits:
-    """Return why a task waits for a GPU that no node has; it needs `memory_bytes` of it."""
-    return NothingFits(need=f"a GPU of {format_size(memory_bytes)}" if memory_bytes else "a GPU")
-
-
-def no_room(scratch: Scratch, task: int) -> Reason:
-    """Return why a task fits no node of a scratch, though its GPUs, if any, would fit.
-
-    O(nodes x resources).
-    """
-    view, demand = scratch.snapshot, scratch.snapshot.tasks.demand[task]
-    nodes = np.array(view.live_nodes(), np.int64)
-    spec, free_gpus = view.names.demands[demand], scratch.ledger.nodes.free_gpus.array()[nodes]
-    beside = nodes if spec.in_part else nodes[free_gpus >= spec.gpus]
-    return lacking_resource(scratch, demand, beside if len(beside) else nodes, nodes)
-
-
-def lacking_resource(
-    scratch: Scratch, demand: int, beside: Ints, nodes: Ints
-) -> Shortage | NoFittingNode | NothingFits:
-    """Return what the nodes of `beside`, those of `nodes` with GPUs for a demand, lack for it."""
-    names, free = scratch.snapshot.names, scratch.ledger.nodes.free
-    spec = names.demands[demand]
-    if spec.restricted:
-        accepted = scratch.ledger.accepted_nodes(demand)
-        beside, nodes = beside[accepted[beside]], nodes[accepted[nodes]]
-        if not len(nodes):
-            return NothingFits(need=f"{demand_text(spec)} on {one_node_text(spec)}")
-    for kind, amount in names.needs[demand]:
-        most = max(0, int(free.kind(kind)[beside].max(initial=0)))
-        if most < amount:
-            elsewhere = bool((free.kind(kind)[nodes] >= amount).any())
-            with_gpus = gpus_text(spec) if elsewhere else ""
-            name = names.resources[kind]
-            return Shortage(resource=name, needed=amount, most_free=most, beside=with_gpus)
-    return NoFittingNode(need=demand_text(spec))

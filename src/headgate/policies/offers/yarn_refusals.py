@@ -7,15 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from headgate.model import WHOLE
+from headgate.planning.place.limits import behind_head, queue_limit_at
 from headgate.planning.place.line import Line
-from headgate.planning.units.fit import no_such_gpu
+from headgate.planning.place.why import gpu_memory, no_free_gpu, no_such_gpu
 from headgate.protocol import Reason, Refusal, Start
-from headgate.protocol.reasons import (
-    BehindHead,
-    GpuMemory,
-    NoFreeGpu,
-    QueueLimit,
-)
+from headgate.protocol.reasons import NoFreeGpu
 from headgate.state import Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
@@ -45,7 +41,7 @@ def refusals(
             reason = after.reason(job, tasks)
             if fifo_within_user and isinstance(reason, NoFreeGpu):
                 if head is not None and head < job:
-                    reason = BehindHead(head=snapshot.job(head).id)
+                    reason = behind_head(snapshot.job(head).id)
                 head = job if head is None else head
             if reason is not None:
                 groups.setdefault(reason, []).append(job)
@@ -87,9 +83,7 @@ class _After:
         queue = snapshot.queue(row)
         used = self._queue_used[row]
         if queue.max_gpus is not None and used >= queue.max_gpus:
-            return QueueLimit(queue=queue.name, used_gpus=used, max_gpus=queue.max_gpus)
+            return queue_limit_at(snapshot, row, used)
         if self._free:
-            return GpuMemory(needed_bytes=need_bytes, largest_free_bytes=self._largest_free)
-        return self._line.why_row(job) or NoFreeGpu(
-            free_gpus=0, needed_gpus=1, total_gpus=self._total
-        )
+            return gpu_memory(need_bytes, self._largest_free)
+        return self._line.why_row(job) or no_free_gpu(0, self._total)
