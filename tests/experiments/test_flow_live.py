@@ -144,7 +144,8 @@ def test_every_task_of_every_job_has_a_stated_duration(tmp_path: Path) -> None:
         }
         job = expanded(made.text(made.job_kind), datasets)
         stated = stated_times_s(job)
-        assert [s > 1.5 for s in stated] == [task.gpus > 0 for task in job.tasks], made.job_kind
+        on_gpus = [task.demand.gpus > 0 for task in job.tasks]
+        assert [s > 1.5 for s in stated] == on_gpus, made.job_kind
         assert min(stated) == 1.0, made.job_kind
         for stage in job.program.stages:
             assert stage.program_type is ProgramType.FUNCTION
@@ -156,7 +157,7 @@ def test_calibration_has_tasks_with_and_without_gpus() -> None:
     assert len({job.name for job in jobs}) == 2
     for job in jobs:
         assert not job.shards
-        assert {task.gpus for task in job.tasks} == {0, 1}
+        assert {task.demand.gpus for task in job.tasks} == {0, 1}
         assert len(stated_times_s(job)) == len(job.tasks)
 
 

@@ -24,7 +24,7 @@ from headgate.experiments.flow.runs import (
     simulation_of,
 )
 from headgate.experiments.frame.pool import run_all
-from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.ports import make_policy
 from headgate.sim.run import Simulation
 from headgate.spec import Links
@@ -71,7 +71,13 @@ def test_figures_of_a_run_equal_those_computed_by_hand() -> None:
 
 
 def test_run_with_a_job_that_cannot_finish_raises() -> None:
-    huge = Job(id="a", name="a", user="u", queue="default", tasks=(Task(gpu_memory_bytes=2 * GB),))
+    huge = Job(
+        id="a",
+        name="a",
+        user="u",
+        queue="default",
+        tasks=(Task(demand=Demand(gpus=1, gpu_memory_bytes=2 * GB)),),
+    )
 
     with pytest.raises(InvariantBroken, match="0 of 1 jobs finished"):
         measure(one_gpu(huge), policy_of("gs", POLICIES))

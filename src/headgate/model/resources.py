@@ -51,6 +51,15 @@ class Demand:
     nodes: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, *, gpus: int = 1, cpus: float | None = None, **others: Any) -> Demand:
+        """Return the demand of a task with these GPUs and CPUs, and other fields.
+
+        Without `cpus` (None), it holds one CPU if it has no GPU, else none.
+        """
+        held = float(not gpus) if cpus is None else cpus
+        return cls(gpus=gpus, cpus_milli=round(WHOLE * held), **others)
+
     @property
     def restricted(self) -> bool:
         """Whether it is for certain models of GPUs, or for certain nodes, only."""

@@ -353,7 +353,8 @@ def ideal_times_s(
     for _, job in simulation.submissions:
         if job.id not in run_s:
             continue
-        widest = sum(t.gpus for t in job.tasks) if job.gang else max(t.gpus for t in job.tasks)
+        gpus = [task.demand.gpus for task in job.tasks]
+        widest = sum(gpus) if job.gang else max(gpus)
         queue = Queue(name=job.queue, max_gpus=max(share, widest))
         first = ((0.0, replace(job, after=())),)
         alone = replace(simulation, queues=(queue,), submissions=first, faults=())

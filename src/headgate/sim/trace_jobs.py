@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headgate.base.arrays import Floats, Ints
-from headgate.model import Communication, Job, Node, Queue, Task
+from headgate.model import Communication, Demand, Job, Node, Queue, Task
 from headgate.planning.place.submission_check import never_fits
 from headgate.ports import Policy
 from headgate.protocol import Reason
@@ -122,7 +122,11 @@ class TraceJobs:
         most, gpus = self._most_gpus, row.gpus
         parts = [most] * (gpus // most) + [gpus % most] * (gpus % most > 0)
         tasks = tuple(
-            Task(gpus=part, compute_s=row.duration_s, checkpoint_s=self._checkpoint_s)
+            Task(
+                demand=Demand.of(gpus=part),
+                compute_s=row.duration_s,
+                checkpoint_s=self._checkpoint_s,
+            )
             for part in parts or [0]
         )
         return Job(

@@ -30,6 +30,7 @@ from headgate.live.node.shared import find_shared
 from headgate.live.node.split import NodeSpace, choose_further
 from headgate.model import (
     Dataset,
+    Demand,
     Gpu,
     Job,
     Node,
@@ -154,7 +155,7 @@ class Bench:
         **more: Any,
     ) -> None:
         """Submit a job, and run each of its tasks that has a result to its end on one node."""
-        tasks = tuple(Task(gpus=1) for _ in results)
+        tasks = tuple(Task(demand=Demand(gpus=1)) for _ in results)
         job = Job(id=name, name=name, user=user, queue="default", tasks=tasks, **more)
         if self.decide is not None:  # no plan was made yet, as a task of an earlier job waits
             self.give(PlanReady(at=self.at, seen=self.decide.seen, plan=Plan(steps=Steps.of([]))))

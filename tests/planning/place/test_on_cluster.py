@@ -9,7 +9,7 @@ import pytest
 
 from headgate.base.rng import Random
 from headgate.machine import apply
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.model.topology import (
     ClusterFatTree,
     ClusterMesh,
@@ -57,7 +57,7 @@ def cluster(
                 name="j",
                 user="u",
                 queue="q",
-                tasks=tuple(Task(gpus=each, cpus=cpus) for each in gang),
+                tasks=tuple(Task(demand=Demand.of(gpus=each, cpus=cpus)) for each in gang),
                 gang=True,
                 distinct_nodes=distinct,
             )

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from headgate.engine import Engine
-from headgate.model import Bandwidth, Gpu, Job, Locality, Node, Queue, Shard, Task
+from headgate.model import Bandwidth, Demand, Gpu, Job, Locality, Node, Queue, Shard, Task
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.policies.flow import FlowSharing
 from headgate.policies.flow.policy import FlowPolicy
@@ -190,8 +190,11 @@ def workloads(draw: st.DrawFn, policy: Policy) -> Bench:
     task = st.builds(
         Task,
         reads=st.lists(st.sampled_from(shards), max_size=2).map(tuple),
-        gpus=st.sampled_from([1, 1, 1, 0]),
-        gpu_memory_bytes=st.sampled_from([0, 0, 20 * GB, 60 * GB]),
+        demand=st.builds(
+            Demand.of,
+            gpus=st.sampled_from([1, 1, 1, 0]),
+            gpu_memory_bytes=st.sampled_from([0, 0, 20 * GB, 60 * GB]),
+        ),
     )
     jobs = draw(st.lists(st.lists(task, min_size=1, max_size=5), min_size=1, max_size=5))
     bench.apply(

@@ -9,7 +9,7 @@ import pytest
 from tests.policies.flow.test_solve import ints
 
 from headgate.base.rng import Random, stream
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Bandwidth, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.shares.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
 from headgate.planning.shares.standing import Standing, standing
@@ -45,7 +45,9 @@ def cluster(rng: Random) -> tuple[State, tuple[Shard, ...]]:
 def job_of(state: State, number: int, shards: tuple[Shard, ...], rng: Random) -> int:
     """Add a job that reads some data, and return its row."""
     reads = [(rng.choice(shards).id,) for _ in range(rng.randint(1, 8))]
-    tasks = tuple(Task(reads=r, gpu_memory_bytes=rng.choice((0, 0, 2))) for r in reads)
+    tasks = tuple(
+        Task(reads=r, demand=Demand(gpus=1, gpu_memory_bytes=rng.choice((0, 0, 2)))) for r in reads
+    )
     name, queue = f"j{number}", rng.choice(("default", "default", "capped"))
     return state.add_job(
         Job(id=name, name=name, user=name, queue=queue, tasks=tasks, shards=shards)

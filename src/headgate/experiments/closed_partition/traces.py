@@ -23,7 +23,7 @@ from headgate.experiments.frame.report import Report
 from headgate.experiments.histories.histories import Source, need
 from headgate.experiments.histories.runs import times
 from headgate.metrics.busy import launches_in
-from headgate.model import Bandwidth, Communication, Gpu, Job, Node, Pattern, RunId
+from headgate.model import Bandwidth, Communication, Demand, Gpu, Job, Node, Pattern, RunId
 from headgate.ports import PolicyInfo, make_policy
 from headgate.protocol import Command, Event, TaskFailed, TaskFinished, TaskStopped
 from headgate.sim.run import Simulation, run
@@ -148,10 +148,10 @@ class _TrainingJobs(TraceJobs):
 
     def __iter__(self) -> Iterator[tuple[float, Job]]:
         for at, job in super().__iter__():
-            gpus = sum(task.gpus for task in job.tasks)
+            gpus = sum(task.demand.gpus for task in job.tasks)
             tasks = job.tasks
             if self.anywhere and gpus > 1:
-                tasks = (replace(tasks[0], gpus=1),) * gpus
+                tasks = (replace(tasks[0], demand=Demand(gpus=1)),) * gpus
             sends = _STEP if gpus > 1 else None
             yield at, replace(job, tasks=tasks, communication=sends)
 

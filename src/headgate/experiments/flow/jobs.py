@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headgate.base.rng import stream
-from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import WHOLE, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.sim.run import Simulation
 from headgate.spec import Links
 from headgate.spec.cluster import expected
@@ -122,17 +122,17 @@ def _job(name: str, kind: JobKind, count: int, speeds: SimulatorConstants) -> Jo
         for shard, size_bytes in zip(row, kind.sizes_bytes, strict=True)
     )
     task = Task(
-        gpu_memory_bytes=sum(kind.sizes_bytes) + kind.result_bytes,
+        demand=Demand(gpus=1, gpu_memory_bytes=sum(kind.sizes_bytes) + kind.result_bytes),
         compute_s=kind.weight * sum(kind.sizes_bytes) / speeds.gpu_bytes_per_s,
         output_bytes=kind.result_bytes,
     )
-    merge = Task(gpus=0, output_bytes=kind.result_bytes)
+    merge = Task(demand=Demand(cpus_milli=WHOLE), output_bytes=kind.result_bytes)
     if kind.name == "kmeans":
         tasks = iterated(name, reads, ITERATIONS, task=task, update=merge)
     elif kind.name.startswith("matmul"):
         # Sums are tasks of the cluster's GPUs too: tasks are twice the shards.
         add = Task(
-            gpu_memory_bytes=2 * kind.result_bytes,
+            demand=Demand(gpus=1, gpu_memory_bytes=2 * kind.result_bytes),
             compute_s=kind.result_bytes / speeds.gpu_bytes_per_s,
             output_bytes=kind.result_bytes // count,
         )

@@ -22,7 +22,7 @@ from headgate.experiments.flow.jobs import (
 )
 from headgate.experiments.flow.runs import CONSTRAINED, Policies, policy_of
 from headgate.experiments.flow.tables import Rounds
-from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.rounds.decide import decide
 from headgate.ports import Policy
 from headgate.protocol import (
@@ -136,6 +136,6 @@ def large_round(nodes: int, jobs: int) -> tuple[Decide, Snapshot]:
 
 
 def _large_job(name: str, shards: tuple[Shard, ...]) -> Job:
-    task = Task(gpu_memory_bytes=2 * GB, compute_s=10.0)
+    task = Task(demand=Demand(gpus=1, gpu_memory_bytes=2 * GB), compute_s=10.0)
     tasks = mapped([(shard.id,) for shard in shards], task=task)
     return Job(id=name, name=name, user="user", queue=QUEUE, tasks=tasks, shards=shards)

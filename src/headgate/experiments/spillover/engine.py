@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headgate.experiments.spillover.loop import LoopCluster, LoopTask
-from headgate.model import Job, Node, Queue, Task
+from headgate.model import WHOLE, Demand, Job, Node, Queue, Task
 from headgate.ports import PolicyInfo, make_policy
 from headgate.sim.run import Simulation, run
 from headgate.spec.cluster import Links
@@ -37,9 +37,10 @@ def makespan_s(
     )
     asked = tuple(
         Task(
-            gpus=0,
-            cpus=demands[task.kind][0],
-            memory_bytes=demands[task.kind][2] * _GIB,
+            demand=Demand(
+                cpus_milli=WHOLE * demands[task.kind][0],
+                memory_bytes=demands[task.kind][2] * _GIB,
+            ),
             compute_s=task.work_s,
         )
         for task in tasks
