@@ -313,7 +313,7 @@ class _Explainer:
         takers = [s.task for s in plan.starts if s.node == option.node and gpu.index in s.gpus]
         price_s = None
         if isinstance(policy, Priced):
-            price_s = policy.slot_price_s(freed, option.node, gpu.memory_bytes)
+            price_s = policy.slot_price_s(freed, option.node, gpu.index)
         starts = on.get(self._task) if self._task is not None else None
         return IfFreed(
             ends=self._snapshot.task_id(gpu.holder),

@@ -15,9 +15,10 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.units import MOST_SECONDS, SAME_INSTANT_S
-from headgate.model import WHOLE
+from headgate.model import WHOLE, Demand
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.timetable import Timetable
+from headgate.planning.shares.standing import Standing
 from headgate.planning.times.reservations import Reservation, Spread
 from headgate.planning.units.fit import (
     accepted_text,
@@ -63,6 +64,26 @@ def being_stopped(scratch: Scratch, job: int) -> GangShort:
         free_gpus=int(scratch.ledger.nodes.free_gpus.array().sum()),
         needed_gpus=needed,
         stopping_tasks=len(tasks) - waiting,
+    )
+
+
+def no_gpu_of_type(now: Standing, task_type: int, demand: Demand, free: Ints) -> Reason:
+    """Return why a task that is not wide waits, since none of the free GPUs suits its type.
+
+    `free` are these, `[classes]`; the task is of `demand`.
+    """
+    memory_bytes, model = demand.gpu_memory_bytes, model_text(demand)
+    if task_type == len(now.accepts):
+        return no_such_gpu(memory_bytes, model)
+    if not model:
+        largest = int(now.class_bytes[free > 0].max(initial=0))
+        return GpuMemory(needed_bytes=memory_bytes, largest_free_bytes=largest)
+    return NoFreeGpu(
+        free_gpus=int(free[now.accepts[task_type]].sum()),
+        needed_gpus=1,
+        total_gpus=int(now.gpus[now.kinds.accepts[task_type]].sum()),
+        memory_bytes=memory_bytes,
+        model=model,
     )
 
 

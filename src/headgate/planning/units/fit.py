@@ -282,9 +282,10 @@ def beside_first_fit(node: Node, demands: Sequence[Demand], most: int) -> list[D
     return left
 
 
-def no_such_gpu(memory_bytes: int) -> NothingFits:
-    """Return why a task waits for a GPU that no node has; it needs `memory_bytes` of it."""
-    return NothingFits(need=f"a GPU of {format_size(memory_bytes)}" if memory_bytes else "a GPU")
+def no_such_gpu(memory_bytes: int, model: str = "") -> NothingFits:
+    """Return why a task waits for a GPU of a model (text) that no node has with `memory_bytes`."""
+    one = f"1 {model} GPU" if model else "a GPU"
+    return NothingFits(need=f"{one} of {format_size(memory_bytes)}" if memory_bytes else one)
 
 
 def no_room(scratch: Scratch, task: int) -> Reason:
