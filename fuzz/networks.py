@@ -11,7 +11,7 @@ from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.flow import (
     BadNetwork,
-    Infeasible,
+    InfeasibleFlow,
     NativeSolver,
     Network,
     solve,
@@ -103,7 +103,7 @@ def check(case: Case) -> None:
     if balance:
         assert "unbalanced" in str(error)
     elif best.sent < entering:
-        assert isinstance(error, Infeasible)
+        assert isinstance(error, InfeasibleFlow)
         assert error.unsent == entering - best.sent
     else:
         assert solution is not None, f"feasible, but rejected: {error}"

@@ -11,11 +11,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from headgate.api.archived import archived_job, record_of
+from headgate.api.archived import record_of
 from headgate.app import POLICIES
 from headgate.base.errors import Problem, SpecError
 from headgate.engine import Engine
 from headgate.journal import Archive
+from headgate.live.controller.cancelling import need_cancellable
 from headgate.live.node.marker import Marker, look
 from headgate.live.node.node_status import GpuReport, NodeReport
 from headgate.model import Dataset, Gpu, Job, LogPiece, Node, Queue, RunId, Shard
@@ -50,6 +51,7 @@ from headgate.protocol import (
     ReplicaAdded,
     SlotsWithdrawn,
     StopTask,
+    TaskCancelled,
     TaskFailed,
     TaskFinished,
     TaskStarted,
@@ -237,19 +239,23 @@ class ScriptedController:
     def warnings(self, job: Job) -> Sequence[Problem]:
         return size_warnings(self.policy(None), job)
 
-    def cancel(self, job: str, *, user: str, now: bool = False, dry_run: bool = False) -> None:
+    def cancel(
+        self,
+        job: str,
+        task: int | None = None,
+        *,
+        user: str,
+        now: bool = False,
+        dry_run: bool = False,
+    ) -> None:
         with self.lock:
-            state, past = self.engine.state, archived_job(self, self.snapshot(), job)
-            row = state.names.job_rows.get(job, -1)
-            owner = state.job(row).user if past is None else past.job.user
-            if user not in (owner, *self.admins):
-                text = f"permission denied: job {job} belongs to {owner}"
-                raise SpecError([Problem(path=job, problem=text)], code="forbidden")
-            if past is not None or state.jobs.state[row] >= (3 if now else 2):
-                text = f"job {job} has ended"
-                raise SpecError([Problem(path=job, problem=text)], code="already_ended")
+            view, admins = self.snapshot(), self.admins
+            need_cancellable(view, self.archive, job, task, user=user, admins=admins, now=now)
+            event: Event = JobCancelled(at=self.clock, job=job, by=user, now=now)
+            if task is not None:
+                event = TaskCancelled(at=self.clock, job=job, ordinal=task, by=user, now=now)
             if not dry_run:
-                self.handle(JobCancelled(at=self.clock, job=job, by=user, now=now))
+                self.handle(event)
 
     def withdraw_slots(self, job: str, *, user: str) -> None:
         with self.lock:

@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 from headgate.base.rng import Random, stream
 from headgate.engine import Engine
 from headgate.machine import CRASHES_MOST
+from headgate.machine.task_cancel import fault_of
 from headgate.model import SHARED, WHOLE, Bandwidth, Dataset, Gpu, Node, Queue, RunId, Shard
 from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import (
@@ -46,6 +47,7 @@ from headgate.protocol import (
     Start,
     Steps,
     StopTask,
+    TaskCancelled,
     TaskFailed,
     TaskFinished,
     TaskStarted,
@@ -56,6 +58,7 @@ from headgate.protocol import (
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Scratch, Snapshot, TaskState, check
 from headgate.state.life import ENDED, HOLDING
+from headgate.state.stops import is_cancelled
 from headgate.testing.digest import digest
 from headgate.testing.random_worlds import (
     GIB,
@@ -136,7 +139,8 @@ class EngineMachine(RuleBasedStateMachine):
                 self.timer = command
             case StopTask():
                 assert command.run in self.launches
-                assert command.run not in self.stops, "a run is stopped once"
+                again = self.stops.get(command.run, command)
+                assert command.now or again is command, "a run is stopped once, or then `now`"
                 self.stops[command.run] = command
             case LaunchTask():
                 self.launches[command.run] = command
@@ -180,6 +184,22 @@ class EngineMachine(RuleBasedStateMachine):
     def cancel(self, pick: int) -> None:
         job = f"j{pick % (self.jobs + 1)}"  # one of them is not there
         self.give(JobCancelled(at=self.later(), job=job, by="ada"))
+
+    @rule(pick=st.integers(0, 999), now=st.booleans())
+    def cancel_a_task(self, pick: int, now: bool) -> None:
+        """One that can be cancelled alone, if there is any: else the event changes nothing."""
+        state, every = self.engine.state, range(len(self.engine.state.tasks.state))
+        alone = [
+            t for t in every
+            if fault_of(state, state.tasks.job[t], state.ordinal(t), now=now) is None
+        ]  # fmt: skip
+        task = (alone or every)[pick % len(alone or every)]
+        job, ordinal = state.job(state.tasks.job[task]).id, state.ordinal(task)
+        event = TaskCancelled(at=self.later(), job=job, ordinal=ordinal, by="ada", now=now)
+        stale = self.engine.stale
+        self.give(event)
+        assert is_cancelled(state, task) or not alone
+        assert self.engine.stale == stale + (not alone)
 
     @rule(queue=st.sampled_from(QUEUES), gpus=st.sampled_from((None, 2, 6)),
           jobs=st.sampled_from((None, 1, 3)))  # fmt: skip

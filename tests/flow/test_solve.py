@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.base.arrays import Ints
-from headgate.flow import COST_LIMIT, BadNetwork, Infeasible, Network, Solution, solve, verify
+from headgate.flow import COST_LIMIT, BadNetwork, InfeasibleFlow, Network, Solution, solve, verify
 
 Arc = tuple[int, int, int, int]
 
@@ -71,7 +71,8 @@ def test_infeasible_units_are_counted(net: Network, data: st.DataObject) -> None
     if not unsent:
         assert_proved(net, solve(net.tail, net.head, net.capacity, net.cost, net.supply))
         return
-    with pytest.raises(Infeasible, match=f"{unsent} of {entering} units cannot be sent") as refused:
+    reason = f"{unsent} of {entering} units cannot be sent"
+    with pytest.raises(InfeasibleFlow, match=reason) as refused:
         solve(net.tail, net.head, net.capacity, net.cost, net.supply)
     assert refused.value.unsent == unsent
 
@@ -171,9 +172,9 @@ def test_smaller_integer_dtypes_are_converted() -> None:
 
 
 def test_infeasible_error_names_the_units_not_sent() -> None:
-    with pytest.raises(Infeasible, match="3 of 5 units cannot be sent"):
+    with pytest.raises(InfeasibleFlow, match="3 of 5 units cannot be sent"):
         solved([(0, 1, 2, 7)], [5, -5])
-    with pytest.raises(Infeasible, match="4 of 4 units") as refused:
+    with pytest.raises(InfeasibleFlow, match="4 of 4 units") as refused:
         solved([], [4, -4])
     assert refused.value.unsent == 4
 

@@ -75,6 +75,7 @@ from headgate.protocol import (
     Start,
     Steps,
     Stop,
+    TaskCancelled,
     TaskFailed,
     TaskFinished,
     TaskStarted,
@@ -311,7 +312,7 @@ def _other_programs(t: _Script) -> None:
 
 
 def _ends(t: _Script) -> None:
-    """Runs that end in each way, one of which is preempted, and one cancelled without grace."""
+    """Runs that end in each way, one of which is preempted; jobs and tasks that are cancelled."""
     kept = KeptFiles(
         files=2, size_bytes=30, left=1, left_bytes=90, skipped=3, directory="/var/hg/n1/files"
     )
@@ -336,6 +337,11 @@ def _ends(t: _Script) -> None:
            node_memo={"weight": {t.row("m0"): 0.5}})  # fmt: skip
     t.give(TaskStopped(at=t.at, run=t.run("gives-way"), usage=usage, message="exit status 0"))
     t.give(JobCancelled(at=t.at, job="gives-way", by="ada", now=True))
+    t.job("some", Task(), Task(), Task(), Task())
+    t.starts("some", ("m0", (0,)))
+    for ordinal, now in ((3, False), (0, True)):
+        t.give(TaskCancelled(at=t.at, job="some", ordinal=ordinal, by="ada", now=now))
+    t.give(TaskStopped(at=t.at, run=t.run("some")))
     t.job("calls", Task(), Task(), items=Items())
     t.give(SlotsWithdrawn(at=t.at, job="calls"))
 

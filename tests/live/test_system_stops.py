@@ -1,7 +1,8 @@
-"""Stops on Ray: a gang is preempted and cancelled, a program ignores its notice, a log is cut."""
+"""Stops on Ray: of a gang, of single tasks, of a program that ignores its notice, of a log."""
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import time
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.live.notice import IGNORES, SAVES, program, seen
-from tests.live.system import Headgate
+from tests.live.system import Gates, Headgate
 
 pytestmark = pytest.mark.live
 
@@ -59,6 +60,37 @@ def test_gang_that_is_preempted_and_then_cancelled_may_save_each_time(
         _, stop = _stops(headgate, gang, task)
         assert (stop["attempt"], stop["kind"], stop["by_user"]) == (2, "cancelled", ME)
     assert f"cancelled by {ME}, on 20" in headgate.run("get", gang).stdout
+
+
+def test_tasks_of_an_array_are_cancelled_and_its_others_complete(
+    headgate: Headgate, tmp_path: Path
+) -> None:
+    gates = Gates(tmp_path / "gates")
+    tasks = {"count": 5, "run": f"echo begun; {gates.command()}"}
+    array = headgate.submit(json.dumps({"name": "array", "tasks": tasks}))
+    later = headgate.submit(json.dumps({"name": "later", "run": "true", "after": [array]}))
+    headgate.until(lambda: sorted(gates.seen("start")) == ["0", "1"], "two tasks run, three wait")
+    refused = headgate.call("cancel", f"{array}/4", f"{array}/5", code=102)
+    assert "it has tasks 0 to 4" in refused["problems"][0]["problem"]
+    assert headgate.tasks_in(array, "cancelled") == []
+    running, waiting = headgate.call("cancel", f"{array}/1", f"{array}/4")["jobs"]
+    assert [running[key] for key in ("id", "was", "state")] == [f"{array}/1", "running", "stopping"]
+    assert [waiting[key] for key in ("id", "was", "state")] == [
+        f"{array}/4", "waiting", "cancelled",
+    ]  # fmt: skip
+    headgate.until(lambda: len(gates.seen("start")) == 3, "another task runs in its place")
+    assert len(gates.alive()) == 2
+    headgate.kill_controller()
+    headgate.up()
+    (stop,) = _stops(headgate, array, 1)
+    assert (stop["kind"], stop["by_user"]) == ("cancelled", ME)
+    assert headgate.run("logs", f"{array}/1").stdout == "begun\n"
+    gates.open(0, 2, 3)
+    ended = headgate.ends(array, "cancelled")
+    assert ended["tasks"] == {"total": 5, "finished": 3, "cancelled": 2}
+    assert headgate.result(array, 3) == b"3\n"
+    assert headgate.ends(later, "cancelled")["message"].startswith(f"{array} was cancelled")
+    assert headgate.call("cancel", f"{array}/1", code=2)["code"] == "already_ended"
 
 
 def test_program_that_ignores_its_notice_is_killed_by_a_second_cancellation(

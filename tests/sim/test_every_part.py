@@ -47,6 +47,14 @@ def test_storm_of_every_part_keeps_all_laws(name: str, kind: type[SimulatedWorld
     assert {*found} == PARTS
 
 
+def test_unit_with_a_reservation_for_which_others_are_preempted_starts_once() -> None:
+    """In this storm, units are preempted for one that has a reservation already."""
+    with named("storm(2) of every part under headgate"):
+        policy = make_policy(POLICIES, "headgate")
+        watch = ride(2, policy, calm=True, change=every_part)
+        assert ends_all(watch.engine, held_back=True)
+
+
 def parts(watch: Watch) -> Counter[str]:
     """Return how often each part occurred in a storm."""
     found = Counter({"moves": int(watch.engine.state.jobs.migrations.array().sum())})

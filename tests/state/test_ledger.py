@@ -403,6 +403,9 @@ class Books:
                 small = any(host.total.get(k, 0) < n for k, n in needs(demand).items())
                 assert ledger.exceeds_capacity(number, row) == small
                 assert ledger.room(number)[row] == host.room(demand)
+                free = nodes.free_gpus.array().astype(np.int64)
+                on_gpus = free[row] // demand.gpus if demand.gpus else UNLIMITED
+                assert ledger.room(number, gpus=free)[row] == min(host.room(demand), on_gpus)
                 first = nodes.first_gpu[row]
                 room = ledger.gpu_room(number, first, first + nodes.gpu_count[row]).tolist()
                 assert room == host.gpu_room(demand)

@@ -176,9 +176,12 @@ class Client:
         """Return one task of a job."""
         return self._call("GET", f"{_job(job)}/tasks/{ordinal}")
 
-    def cancel(self, job: str, *, now: bool = False, dry_run: bool = False) -> Body:
-        """Cancel a job; `now`: kill its runs without notice."""
-        return self._call("DELETE", _job(job), {"now": now, "dry_run": dry_run})
+    def cancel(
+        self, job: str, task: int | None = None, *, now: bool = False, dry_run: bool = False
+    ) -> Body:
+        """Cancel a job, or one task of it alone; `now`: kill its runs without notice."""
+        place = _job(job) if task is None else f"{_job(job)}/tasks/{task}"
+        return self._call("DELETE", place, {"now": now, "dry_run": dry_run})
 
     def withdraw_slots(self, job: str) -> Body:
         """Finish the slots of an executor's job that have no run."""

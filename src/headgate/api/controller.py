@@ -91,11 +91,20 @@ class Controller(Protocol):
         """Return what the policy in force does with a job that its user may not expect."""
         ...
 
-    def cancel(self, job: str, *, user: str, now: bool = False, dry_run: bool = False) -> None:
-        """Cancel a job of this user (root and the controller's own user may cancel any).
+    def cancel(
+        self,
+        job: str,
+        task: int | None = None,
+        *,
+        user: str,
+        now: bool = False,
+        dry_run: bool = False,
+    ) -> None:
+        """Cancel a job of this user, or one task of it, while its others continue.
 
-        `now`: its runs get no notice, also those of a job that is being stopped. A dry run does all
-        checks and changes nothing.
+        Root and the controller's own user may cancel those of any user. `now`: its runs get no
+        notice, also those of a job, or a task, that is being stopped. A dry run does all checks and
+        changes nothing. Errors: `not_found`, `forbidden`, `already_ended`, `not_cancellable`.
         """
         ...
 

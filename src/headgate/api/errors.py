@@ -20,6 +20,7 @@ _STATUS = {
     "in_use": 409,
     "expired": 410,
     "not_finished": 409,
+    "not_cancellable": 409,
     "not_movable": 409,
     "failed": 409,
     "cancelled": 409,

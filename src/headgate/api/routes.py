@@ -30,8 +30,8 @@ from headgate.api.deps import (
 from headgate.api.responses import EscapedJSON
 from headgate.api.status import archived_status, known_status
 from headgate.journal import ArchivedJob
-from headgate.model import Job, LogPiece, RunId
-from headgate.state import JobState, Snapshot
+from headgate.model import Job, LogPiece, RunId, result_id
+from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.lookup import job_row, known_row, task_row
 
 router = new_router()
@@ -254,6 +254,33 @@ async def cancel(
         "was": JobState(before.jobs.state[row]).name.lower(),
         "state": JobState(after.jobs.state[job_row(after, job)]).name.lower(),
         "grace_s": 0.0 if now else before.job(row).grace_s,
+        "dry_run": dry_run,
+    }
+
+
+@router.delete("/jobs/{job}/tasks/{ordinal}")
+async def cancel_task(
+    job: str,
+    ordinal: PathOrdinal,
+    controller: ControllerDep,
+    pools: Pools,
+    user: User,
+    now: Annotated[bool, Query(description="kill its run without notice")] = False,
+    dry_run: DryRun = False,
+) -> Body:
+    """Cancel one task: its run gets notice, and `grace_s` seconds to end. `state` is the task's."""
+    before = controller.snapshot()
+    how: Body = {"user": user, "now": now, "dry_run": dry_run}
+    await pools.run(pools.journal, controller.cancel, job, ordinal, **how)
+    states = [
+        TaskState(view.tasks.state[task_row(view, job_row(view, job), ordinal)]).name.lower()
+        for view in (before, controller.snapshot())
+    ]
+    return {
+        "id": result_id(job, ordinal),
+        "was": states[0],
+        "state": states[1],
+        "grace_s": 0.0 if now else before.job(job_row(before, job)).grace_s,
         "dry_run": dry_run,
     }
 

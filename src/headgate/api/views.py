@@ -80,9 +80,8 @@ def matching_jobs(
             match &= column.array() == rows.get(name, -1)
     if before is not None:  # numbers ascend with rows
         match = match[: np.searchsorted(snapshot.jobs.number.array(), before)]
-    found = np.flatnonzero(match)
-    rows_found: list[int] = found[::-1][:limit].tolist()
-    return rows_found
+    found: list[int] = np.flatnonzero(match)[::-1][:limit].tolist()
+    return found
 
 
 class JobViews:
@@ -351,9 +350,8 @@ def unsaved_work(snapshot: Snapshot, move: Moved, now: float) -> View | None:
     """
     times = []
     for run, _, _ in move.runs:
-        job = job_row(snapshot, run.job)
-        row = task_row(snapshot, job, run.ordinal)
-        task = snapshot.job(job).tasks[run.ordinal]
+        row = task_row(snapshot, job_row(snapshot, run.job), run.ordinal)
+        task = snapshot.task(row)
         if not task.checkpoint_s:
             ran = snapshot.tasks.state[row] == TaskState.RUNNING
             run_s = max(0.0, now - snapshot.tasks.started_at[row]) if ran else 0.0
@@ -568,24 +566,27 @@ def need_result(snapshot: Snapshot, job: int, ordinal: int | None) -> None:
     The code is `expired`, `failed`, `cancelled` or `not_finished`.
     """
     need_kept(snapshot, job)
-    state = JobState(snapshot.jobs.state[job])
+    state, alone = JobState(snapshot.jobs.state[job]), False
+    done = state is JobState.FINISHED
     if ordinal is not None:
         task = TaskState(snapshot.tasks.state[task_row(snapshot, job, ordinal)])
+        alone = (task, state) == (TaskState.CANCELLED, JobState.ACTIVE)
         done = task is TaskState.FINISHED
-    else:
-        done = state is JobState.FINISHED
+        state = JobState.CANCELLED if alone else state
     if not done:
         message = snapshot.jobs.message[job]
-        raise no_result(snapshot.job(job).id, ordinal, state, message)
+        raise no_result(snapshot.job(job).id, ordinal, state, message, alone=alone)
 
 
-def no_result(name: str, ordinal: int | None, state: JobState, message: str | None) -> SpecError:
-    """Return the error that a job in `state` (or its task `ordinal`) has no result."""
+def no_result(
+    name: str, ordinal: int | None, state: JobState, message: str | None, *, alone: bool = False
+) -> SpecError:
+    """Return the error that a job in `state` has no result, or its task, which ended `alone`."""
     what = f"job {name}" if ordinal is None else f"task {ordinal} of job {name}"
     code = state.name.lower() if state in ENDED and state != JobState.FINISHED else "not_finished"
     word = JOB_WORDS[state.name.lower()]
     shown = "has not ended" if word == PENDING else f"is {word}"
-    text = f"{what} has no result: the job {shown}"
+    text = f"{what} has no result: {'it' if alone else 'the job'} {shown}"
     hint = message or ("" if state in ENDED else f"headgate why {name}")
     return SpecError([Problem(path=name, problem=text, hint=hint)], code=code)
 

@@ -9,7 +9,7 @@ except ImportError as missing:
     raise not_built("headgate.flow", missing) from missing
 
 from headgate.flow._native import LaminarSolver, Outcome, fetch_options
-from headgate.flow.network import COST_LIMIT, AnyInts, BadNetwork, Infeasible, Network, Solution
+from headgate.flow.network import COST_LIMIT, AnyInts, BadNetwork, InfeasibleFlow, Network, Solution
 from headgate.flow.options import OptionsPart, joined_options, options_of
 from headgate.flow.solve import NativeSolver, solve
 from headgate.flow.verify import Certificate, Fault, verify, verify_laminar
@@ -20,7 +20,7 @@ __all__ = [
     "BadNetwork",
     "Certificate",
     "Fault",
-    "Infeasible",
+    "InfeasibleFlow",
     "Ints",
     "LaminarSolver",
     "NativeSolver",

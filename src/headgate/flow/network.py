@@ -23,7 +23,7 @@ class BadNetwork(InvariantBroken):
     code = "bad_network"
 
 
-class Infeasible(BadNetwork):
+class InfeasibleFlow(BadNetwork):
     """Supplies that the arcs cannot carry; at least `unsent` units cannot be sent."""
 
     code = "infeasible"

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from headgate.base.arrays import Ints
 from headgate.flow import _native
-from headgate.flow.network import BadNetwork, Infeasible, Network, Solution
+from headgate.flow.network import BadNetwork, InfeasibleFlow, Network, Solution
 
 _MOST_ARCS = 1 << 29
 _MOST_VERTICES = 1 << 28
@@ -52,7 +52,7 @@ def solve(
     Raises BadNetwork for arrays that are no network; for supplies that are unbalanced; for costs,
     supplies or capacities so large that sums could overflow (costs: times (vertices + 3), 2^61;
     the sum of the capacities at a vertex, each reduced to the largest useful flow: 2^61).
-    Raises Infeasible with the number of units that cannot be sent.
+    Raises InfeasibleFlow with the number of units that cannot be sent.
 
     Cost scaling (Goldberg and Tarjan 1990): O(vertices^2 x arcs x log(vertices x largest cost)) at
     worst, in practice near-linear in the arcs. Releases the GIL.
@@ -72,7 +72,7 @@ def solve(
         )
     solution = NativeSolver().solve(network)
     if solution.sent < entering:
-        raise Infeasible(entering - solution.sent, entering)
+        raise InfeasibleFlow(entering - solution.sent, entering)
     return solution
 
 

@@ -17,6 +17,7 @@ from headgate.planning.units.fit import infeasible_demand, infeasible_gang
 from headgate.protocol import Reason
 from headgate.protocol.order_reasons import MaxRunning, WaitsForJobs, WaitsForTasks
 from headgate.protocol.reasons import (
+    UNDECIDED,
     JobsInFlightLimit,
     NoFittingNode,
     NothingFits,
@@ -94,18 +95,20 @@ class ExplanationContext:
 
         O(its tasks), the first time.
         """
-        view, jobs = self._view, self._view.jobs
-        runs = jobs.running[job] + jobs.running_cpu[job]
-        if jobs.state[job] != JobState.ACTIVE or jobs.unfinished[job] > runs:
-            return math.inf
         if job not in self._ends:
-            if self._estimates is None:
-                self._estimates = Estimates(view if isinstance(view, Snapshot) else view.freeze())
-            rows = view.tasks_of(job)
-            held = np.isin(view.tasks.state.span(rows.start, rows.stop), HOLDING)
-            ends = self._estimates.end_at(np.flatnonzero(held) + rows.start)
-            self._ends[job] = float(ends.max())
+            self._ends[job] = self._end_of_runs(job)
         return self._ends[job]
+
+    def _end_of_runs(self, job: int) -> float:
+        view, rows = self._view, self._view.tasks_of(job)
+        states = view.tasks.state.span(rows.start, rows.stop)
+        held = np.isin(states, HOLDING)
+        over = np.isin(states, (TaskState.FINISHED, TaskState.CANCELLED))
+        if view.jobs.state[job] != JobState.ACTIVE or not (held | over).all():
+            return math.inf
+        if self._estimates is None:
+            self._estimates = Estimates(view if isinstance(view, Snapshot) else view.freeze())
+        return float(self._estimates.end_at(np.flatnonzero(held) + rows.start).max())
 
     def queued(self, queue: int) -> tuple[Array, Array, Array]:
         """Return the rows of a queue's queued jobs, ascending, their users and priorities.
@@ -185,7 +188,7 @@ def _reason(
     if task is not None:  # one without a GPU waits for other reasons than one with
         on_cpus = not view.tasks.gpus[task]
         named = sorted(named, key=lambda reason: isinstance(reason, _OTHER) != on_cpus)
-    found = next(itertools.chain(named, others), Undecided())
+    found = next(itertools.chain(named, others), UNDECIDED)
     if isinstance(found, _NODES) or view.fleet.drains:
         found = node_reason(view, job, now, task) or found
     return _used_elsewhere(view, job, context.unavailable()) or found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from headgate.machine.running_limit import release_held, unblock
 from headgate.state import JobState, State, TaskState
 
 _FAILED = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}
@@ -23,8 +24,22 @@ def never_starts(state: State, job: int) -> str | None:
 def cancel_queued(state: State, job: int, message: str) -> None:
     """Cancel a queued job and all its tasks."""
     for task in state.tasks_of(job):
-        state.move_task(task, TaskState.CANCELLED)
+        if state.tasks.state[task] != TaskState.CANCELLED:
+            state.move_task(task, TaskState.CANCELLED)
     state.move_job(job, JobState.CANCELLED, message)
+
+
+def activate(state: State, job: int) -> None:
+    """Let the tasks of a queued job wait, but those that were cancelled; O(its tasks)."""
+    state.move_job(job, JobState.ACTIVE)
+    for task in state.tasks_of(job):
+        if state.tasks.state[task] == TaskState.CANCELLED:
+            continue
+        if state.tasks.blockers[task] > 0:
+            state.move_task(task, TaskState.BLOCKED)
+        else:
+            unblock(state, task)
+    release_held(state, job)
 
 
 def release_followers(state: State, job: int) -> Iterable[int]:

@@ -31,7 +31,7 @@ def finished(state: State, task: int, output_bytes: int, part_bytes: tuple[int, 
 def requeue_lost(state: State, shards: Iterable[int]) -> list[int]:
     """Requeue the tasks whose results were lost with these shards, if needed; return them.
 
-    A result is needed by a later task that reads it and has not finished, or, without a later task,
+    A result is needed by a later task that reads it and will run, or, without a later task,
     by the user while the job is in flight. Inputs of a requeued task may be lost as well: their
     tasks are requeued, too, as far back as needed. `shards` are rows that have just lost a replica.
     O(shards + inputs and later tasks of the tasks concerned), independent of all other results.
@@ -76,8 +76,9 @@ def _needed(
     if not dependents:
         return True
     lost = [shard for shard in state.results[task] if not state.is_kept(shard)]
+    over = (TaskState.FINISHED, TaskState.CANCELLED)
     return any(
-        (later in requeued or state.tasks.state[later] != TaskState.FINISHED)
+        (later in requeued or state.tasks.state[later] not in over)
         and not reads(later).isdisjoint(lost)
         for later in dependents
     )

@@ -20,12 +20,13 @@ from headgate.base.units import format_seconds
 from headgate.machine import archiving, fleet, lineage, slots
 from headgate.machine.admission import move_fault
 from headgate.machine.copies import add_copy, is_current_result, remove_dataset
-from headgate.machine.job_order import cancel_queued, never_starts, release_followers
+from headgate.machine.job_order import activate, cancel_queued, never_starts, release_followers
 from headgate.machine.moving import hold_targets
 from headgate.machine.network import set_network
 from headgate.machine.outstanding import gang_launch, hurry, launch_of, stop_of
-from headgate.machine.run_ends import counts_as_finished, failed_for_good
-from headgate.machine.running_limit import release_held, unblock
+from headgate.machine.run_ends import counts_as_finished, end_of_job, failed_for_good
+from headgate.machine.running_limit import release_held
+from headgate.machine.task_cancel import cancel_task
 from headgate.model import SHARED, RunId
 from headgate.protocol import (
     Admitted,
@@ -53,7 +54,6 @@ from headgate.protocol import (
     PlanFailed,
     PlanRejected,
     QueueChanged,
-    Refusal,
     ReplicaAdded,
     ReplicaLost,
     ResultsExpired,
@@ -61,6 +61,7 @@ from headgate.protocol import (
     SlotsWithdrawn,
     StopCause,
     StopKind,
+    TaskCancelled,
     TaskFailed,
     TaskFinished,
     TaskStarted,
@@ -70,10 +71,11 @@ from headgate.protocol import (
     TopologyChanged,
     WakeAt,
 )
-from headgate.protocol.reasons import PolicyBroke
+from headgate.protocol.plan import policy_broke
 from headgate.state import JobState, State, TaskState, moves, node_memo
 from headgate.state.actual_book import record_report
 from headgate.state.life import ENDED, RUNS
+from headgate.state.stops import is_cancelled
 from headgate.state.usage import record_usage
 
 _RETRY_S_MAX = 60.0  # reached after six failures in a row
@@ -142,13 +144,7 @@ class _Transition:
             row = queued.earliest() if limit is None else queued.next()
             if row is None:
                 return
-            state.move_job(row, JobState.ACTIVE)
-            for task in state.tasks_of(row):
-                if state.tasks.blockers[task] > 0:
-                    state.move_task(task, TaskState.BLOCKED)
-                else:
-                    unblock(state, task)
-            release_held(state, row)
+            activate(state, row)
             self.effects.decide = True
 
     def job_cancelled(self, event: JobCancelled) -> None:
@@ -162,6 +158,15 @@ class _Transition:
             self.effects.commands += hurry(self.state, row, cause)
         if not stopping:
             self._end_job(row, cause.text, cause, now=event.now)
+
+    def task_cancelled(self, event: TaskCancelled) -> None:
+        stops = cancel_task(self.state, event)
+        if stops is None:
+            self._stale()
+            return
+        self.effects.commands += stops
+        self.effects.decide = True
+        self._settle(self.state.names.job_rows[event.job])
 
     def slots_withdrawn(self, event: SlotsWithdrawn) -> None:
         row = slots.withdraw(self.state, event.job)
@@ -196,18 +201,11 @@ class _Transition:
 
     def _settle(self, row: int) -> None:
         """End a job once none of its tasks runs or waits; else release tasks that it holds back."""
-        state = self.state
-        at = state.jobs.state[row]
-        if at in (JobState.QUEUED, JobState.ACTIVE) and state.jobs.unfinished[row] == 0:
-            state.move_job(row, JobState.FINISHED)
-        elif at == JobState.STOPPING and not (
-            state.jobs.running[row] or state.jobs.running_cpu[row]
-        ):
-            failed = any(state.tasks.state[t] == TaskState.FAILED for t in state.tasks_of(row))
-            state.move_job(row, JobState.FAILED if failed else JobState.CANCELLED)
-        else:
-            release_held(state, row)
+        end = end_of_job(self.state, row)
+        if end is None:
+            release_held(self.state, row)
             return
+        self.state.move_job(row, end)
         self.effects.decide = True
         self._job_ended(row)
 
@@ -345,7 +343,8 @@ class _Transition:
             self._arrive(task)
             return
         moves.give_up(state, task)
-        if state.jobs.state[state.tasks.job[task]] == JobState.STOPPING:
+        ending = state.jobs.state[state.tasks.job[task]] == JobState.STOPPING
+        if ending or is_cancelled(state, task):
             state.release(task, TaskState.CANCELLED)
         else:
             blocked = state.unfinished_before(task)
@@ -409,7 +408,6 @@ class _Transition:
         if task is None:
             return
         state = self.state
-        job = state.tasks.job[task]
         if state.tasks.state[task] == TaskState.STOPPING and not counts_as_finished(state, task):
             self._requeue(task)
         else:
@@ -417,7 +415,7 @@ class _Transition:
             state.release(task, TaskState.FINISHED)
             state.record_runtime(task)
             lineage.finished(state, task, event.output_bytes, event.part_bytes)
-        self._settle(job)
+        self._settle(state.tasks.job[task])
 
     def task_failed(self, event: TaskFailed) -> None:
         task = self._end_run(event)
@@ -535,7 +533,7 @@ class _Transition:
     def plan_rejected(self, event: PlanFailed | PlanRejected) -> None:
         """Record the failure, and request a decision after a pause that doubles with each."""
         state = self.state
-        state.refusals = (Refusal(reason=PolicyBroke(message=event.message)),)
+        state.refusals = (policy_broke(event.message),)
         pause_s = min(_RETRY_S_MAX, 2.0 ** min(state.policy_failures, 6))
         state.policy_failures += 1
         self._set_timer(Timer.RETRY, state.now + pause_s)
@@ -568,6 +566,7 @@ _OF_FLEET: dict[type[Event], Callable[[State, Any], bool]] = {
 _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     JobSubmitted: _Transition.job_submitted,
     JobCancelled: _Transition.job_cancelled,
+    TaskCancelled: _Transition.task_cancelled,
     SlotsWithdrawn: _Transition.slots_withdrawn,
     QueueChanged: _Transition.queue_changed,
     NodeJoined: _Transition.node_joined,

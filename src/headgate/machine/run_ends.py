@@ -1,10 +1,14 @@
-"""How the end of a run counts for its task, and for the gang of that."""
+"""How the end of a run counts for its task, for the gang of that, and for its job."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from headgate.protocol import FailureKind
 from headgate.state import JobState, State, TaskState
+from headgate.state.life import ENDED
 from headgate.state.moves import unit_of
+from headgate.state.stops import is_cancelled
 
 CRASHES_MOST = 3
 """Runs lost on nodes that stayed up, mostly with their executor, after which a task fails."""
@@ -13,15 +17,35 @@ CRASHES_MOST = 3
 def counts_as_finished(state: State, task: int) -> bool:
     """Return whether a run that finished before its stop arrived counts as finished.
 
-    One of a job that is ending does not; nor does one of a gang of which another member waits or
-    moves already, so that the gang starts again as a whole.
+    One that was cancelled, or of a job that is ending, does not; nor does one of a gang of which
+    another member waits or moves already, so that the gang starts again as a whole.
     """
     jobs, job = state.jobs, state.tasks.job[task]
     if jobs.state[job] != JobState.ACTIVE or not state.job(job).gang:
-        return bool(jobs.state[job] == JobState.ACTIVE)
+        return bool(jobs.state[job] == JobState.ACTIVE) and not is_cancelled(state, task)
     waits = jobs.waiting[job] + jobs.waiting_cpu[job] > 0
     moving = (state.tasks.state[member] == TaskState.MOVING for member in unit_of(state, task))
     return not (waits or any(moving))
+
+
+def end_of_job(state: State, job: int) -> JobState | None:
+    """Return how a job ends as none of its tasks waits or runs any more, None before.
+
+    O(1) while one waits for a placement or runs; else O(its tasks).
+    """
+    jobs, at = state.jobs, JobState(state.jobs.state[job])
+    if at in ENDED or jobs.running[job] or jobs.running_cpu[job]:
+        return None
+    if not jobs.unfinished[job]:
+        return JobState.FINISHED
+    if jobs.waiting[job] or jobs.waiting_cpu[job]:
+        return None
+    rows = state.tasks_of(job)
+    states = state.tasks.state.span(rows.start, rows.stop)
+    if at is JobState.STOPPING:
+        return JobState.FAILED if (states == TaskState.FAILED).any() else JobState.CANCELLED
+    ended = np.isin(states, (TaskState.FINISHED, TaskState.CANCELLED)).all()
+    return JobState.CANCELLED if ended else None
 
 
 def failed_for_good(state: State, task: int, kind: FailureKind) -> str | None:

@@ -24,6 +24,7 @@ from headgate.protocol import (
     NodeJoined,
     NodeLost,
     SlotsWithdrawn,
+    TaskCancelled,
     TaskFailed,
     TaskFinished,
     TaskStopped,
@@ -105,7 +106,7 @@ class JobRecorder:
                     self._look(event.run.job)
                 case JobSubmitted():
                     self._arrive(event.job)
-                case JobCancelled() | SlotsWithdrawn():
+                case JobCancelled() | TaskCancelled() | SlotsWithdrawn():
                     self._look(event.job)
                 case NodeLost() | NodeJoined():  # what a job that is ending still ran may be gone
                     for job in [*self._arrivals]:

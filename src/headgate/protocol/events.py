@@ -37,6 +37,19 @@ class JobCancelled(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TaskCancelled(Event):
+    """A user with the right to do so cancelled one task of a job; its other tasks continue.
+
+    `now`: without grace for its run. It has no effect on a task that cannot be cancelled alone.
+    """
+
+    job: str
+    ordinal: int
+    by: str
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotsWithdrawn(Event):
     """The owner of a job's slots needs no more of them: those without a run are finished."""
 

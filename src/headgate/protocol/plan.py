@@ -399,6 +399,11 @@ class Lazy(Sequence[T]):
         return tuple, (self._computed(),)
 
 
+def policy_broke(message: str) -> Refusal:
+    """Return the refusal of all jobs after a failure of the policy."""
+    return Refusal(reason=PolicyBroke(message=message))
+
+
 class OnDemand(Lazy[Refusal]):
     """Refusals that are computed on first access: those of few rounds are ever read.
 
@@ -409,7 +414,7 @@ class OnDemand(Lazy[Refusal]):
 
     def _failed(self, error: Exception) -> tuple[Refusal, ...]:
         text = f"it cannot give its reasons: {type(error).__name__}: {error}"
-        return (Refusal(reason=PolicyBroke(message=text)),)
+        return (policy_broke(text),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -550,6 +550,9 @@ class Undecided(Reason):
         return "the next scheduling round decides"
 
 
+UNDECIDED = Undecided()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyBroke(Reason):
     """The policy failed in its last round; the engine requests another one."""

@@ -10,7 +10,7 @@ class StopKind(StrEnum):
     """The causes of a stop."""
 
     PREEMPTED = "preempted"  # by the policy, for other jobs
-    CANCELLED = "cancelled"  # a user has cancelled its job
+    CANCELLED = "cancelled"  # a user has cancelled it, or its job
     TIMED_OUT = "timed_out"  # it has reached its time limit
     JOB_FAILED = "job_failed"  # another task of its job has failed for good
     GANG = "gang"  # another member of its gang has ended without a result

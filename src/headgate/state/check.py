@@ -200,10 +200,19 @@ def _check_jobs(state: State) -> None:
          finished == (states == JobState.FINISHED)),
     ):  # fmt: skip
         _require(law, holds, jobs=np.flatnonzero(~holds))
+    _check_left(state)
     archived = state.jobs.archived.array() > 0
     _require("only ended jobs are archived", np.isin(states[archived], ENDED))
     rows = int(archived.sum() + state.jobs.task_count.array()[archived].sum())
     _require("archived rows are counted", rows == state.archived_rows, counted=rows)
+
+
+def _check_left(state: State) -> None:
+    """Check that a job in flight, or queued, has a task that has not ended."""
+    over = np.isin(state.tasks.state.array(), (TaskState.FINISHED, TaskState.CANCELLED))
+    left = np.bincount(state.tasks.job.array()[~over], minlength=len(state.jobs.state)) > 0
+    has_ended = ~np.isin(state.jobs.state.array(), (JobState.QUEUED, JobState.ACTIVE))
+    _require("a job that has not ended has a task that has not", left | has_ended, tasks_left=left)
 
 
 def _check_queues(state: State) -> None:

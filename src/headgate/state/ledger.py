@@ -7,7 +7,7 @@ tentative ones, made from a snapshot, in which attempts can be rolled back.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -48,6 +48,28 @@ def capacity(names: Names, node: Node) -> list[int]:
     amounts[CPUS] = WHOLE * node.cpus
     amounts[MEMORY] = UNLIMITED if node.memory_bytes is None else node.memory_bytes
     return [amounts.get(kind, 0) for kind in range(len(names.resources))]
+
+
+def runs_in(free: Any, needed: int) -> Any:
+    """Return how many runs that need so much each fit what is free of one kind together.
+
+    Of a number, or of an array of them. UNLIMITED where nothing is needed.
+    """
+    return free // needed if needed else UNLIMITED
+
+
+def room_in(
+    needs: Iterable[tuple[int, int]], free: Callable[[int], Array], most: Any = UNLIMITED
+) -> Any:
+    """Return how many runs with these needs fit free amounts together, at most `most`.
+
+    `free` returns the amounts of a kind, as arrays alike: of nodes while idle, at other times, or
+    once runs have ended. What nodes have free now is `Ledger.room`.
+    """
+    room = most
+    for kind, amount in needs:
+        room = np.minimum(room, runs_in(free(kind), amount))
+    return room
 
 
 class Trial:
@@ -120,21 +142,30 @@ class Ledger:
                 return self._names.resources[kind]
         return ""
 
-    def room(self, demand: int, beside: Mapping[int, Array | int] = NOTHING) -> Array:
-        """Return how many runs of a demand fit each node together, GPUs aside, `[nodes]`.
+    def room(
+        self,
+        demand: int,
+        beside: Mapping[int, Array | int] = NOTHING,
+        gpus: Array | None = None,
+    ) -> Array:
+        """Return how many runs of a demand fit each node together, `[nodes]`.
 
-        Beside amounts that are no longer free, by kind. UNLIMITED where a demand needs nothing
-        else than GPUs; 0 on nodes that are closed, draining, down or not accepted.
+        Beside amounts that are no longer free, by kind, and on `gpus` GPUs, or parts of GPUs, of
+        each node. UNLIMITED where they need nothing else than GPUs, and these are not given; 0 on
+        nodes that are closed, draining, down or not accepted.
         """
         up = self.nodes.alive.array() > self.nodes.draining.array()
         up[self._closed] = False
         if self._names.demands[demand].restricted:
             up = up & self.accepted_nodes(demand)
         room: Array = np.where(up, UNLIMITED, 0)
-        for kind, amount in self._names.needs[demand]:
-            left = self.nodes.free.kind(kind) - beside.get(kind, 0)
-            room = np.minimum(room, np.maximum(left, 0) // amount)
-        return room
+        if gpus is not None:
+            room = np.minimum(room, runs_in(gpus, self._names.demands[demand].gpus))
+        needs, free = self._names.needs[demand], self.nodes.free
+        found: Array = room_in(
+            needs, lambda kind: np.maximum(free.kind(kind) - beside.get(kind, 0), 0), room
+        )
+        return found
 
     def nodes_with_room(self, demand: int) -> Array:
         """Return which nodes fit a run of a demand, GPUs aside, `[nodes]`; see `room`."""
@@ -184,7 +215,7 @@ class Ledger:
         memory_bytes = gpus.memory_bytes.span(first, end)
         room: Array = np.where(self.open_gpus(first, end) & suits, UNLIMITED, 0)
         if spec.gpu_milli:
-            room = np.minimum(room, gpus.free_milli.span(first, end) // spec.gpu_milli)
+            room = np.minimum(room, runs_in(gpus.free_milli.span(first, end), spec.gpu_milli))
         free_bytes, part_bytes = gpus.free_bytes.span(first, end), spec.part_bytes(memory_bytes)
         if np.any(part_bytes == 0):  # GPUs of unknown memory
             free_bytes = np.where(part_bytes == 0, UNLIMITED, free_bytes)

@@ -55,7 +55,8 @@ TASK_MOVES: dict[TaskState, tuple[TaskState, ...]] = {
 _J = JobState
 JOB_MOVES: dict[JobState, tuple[JobState, ...]] = {
     _J.QUEUED: (_J.ACTIVE, _J.CANCELLED, _J.FINISHED),
-    _J.ACTIVE: (_J.FINISHED, _J.STOPPING),
+    # CANCELLED from here: tasks of it were cancelled, and all others have finished
+    _J.ACTIVE: (_J.FINISHED, _J.STOPPING, _J.CANCELLED),
     _J.STOPPING: (_J.FAILED, _J.CANCELLED),
     _J.FINISHED: (),
     _J.FAILED: (),

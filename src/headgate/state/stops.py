@@ -60,6 +60,15 @@ class StopLog(Mapping[int, tuple[RunStop, ...]]):
         return self._frozen
 
 
+def is_cancelled(view: View, task: int) -> bool:
+    """Return whether a task is CANCELLED, or will be once its run has ended, without its job."""
+    if view.tasks.state[task] != TaskState.STOPPING:
+        return bool(view.tasks.state[task] == TaskState.CANCELLED)
+    last = view.stops.get(task, ())[-1:]
+    of_run = bool(last) and last[0].attempt == view.tasks.attempts[task]
+    return of_run and last[0].cause.kind is StopKind.CANCELLED
+
+
 def preemption(view: View, task: int) -> str | None:
     """Return why a task's last run was preempted or moved, None once it runs again or has ended."""
     last = view.stops.get(task, ())[-1:]

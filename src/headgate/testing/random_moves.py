@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from headgate.base.rng import Random
 from headgate.model import Job
+from headgate.planning.moves.migration import moved_for
 from headgate.ports import Policy
 from headgate.protocol import Group, Move, Plan, Reason, Steps
-from headgate.protocol.reasons import MovedFor
 from headgate.state import JobState, Scratch, Snapshot, TaskState
 from headgate.state.moves import stays, unit_of
 
@@ -42,8 +42,8 @@ class RandomMoves(Policy):
                 continue
             moves = self._moves(scratch, unit, rng)
             if moves:
-                job = snapshot.job(snapshot.tasks.job[unit.start])
-                groups.append(Group(tuple(moves), MovedFor(job=job.id)))
+                reason = moved_for(snapshot, snapshot.tasks.job[unit.start])
+                groups.append(Group(tuple(moves), reason))
         return replace(plan, steps=plan.steps + Steps.of(groups))
 
     def _moves(self, scratch: Scratch, unit: range, rng: Random) -> list[Move]:

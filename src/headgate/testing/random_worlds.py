@@ -3,7 +3,7 @@
 Sizes are small and numbers few, so that ties, ceilings and full nodes are common. With
 `every_kind`, some nodes have memory and licenses, of which there are limited amounts, and some jobs
 need these, run on parts of GPUs, are gangs of equal tasks on distinct nodes, or are for certain
-models of GPUs or certain nodes only.
+models of GPUs or certain nodes only; and single tasks have been cancelled.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from headgate.base.rng import Random, stream
+from headgate.machine.job_order import activate
+from headgate.machine.run_ends import end_of_job
 from headgate.machine.running_limit import release_held, unblock
+from headgate.machine.task_cancel import cancel_task
 from headgate.model import (
     Bandwidth,
     Communication,
@@ -28,8 +31,10 @@ from headgate.model import (
 )
 from headgate.model.topology import ClusterMesh, ClusterTopology, ClusterTree
 from headgate.planning.units.unit import is_wide
+from headgate.protocol import TaskCancelled
 from headgate.state import JobState, Snapshot, State, TaskState, moves
 from headgate.state.life import RUNS
+from headgate.state.stops import is_cancelled
 
 GIB = 1 << 30
 QUEUES = ("default", "night", "batch")
@@ -251,6 +256,7 @@ def random_state(
         _step(state, jobs, rng)
     if every_kind:
         _begin_moves(state, stream(seed, "moves"))
+        _cancel_task(state, stream(seed, "cancelled task"), chance=0.3)
     return state
 
 
@@ -269,6 +275,7 @@ def random_walk(
     rng = stream(seed, "random walk")
     state = random_state(seed, accepts, every_kind=every_kind)
     moves_rng = stream(seed, "moves of a walk")
+    cancels_rng = stream(seed, "cancelled tasks of a walk")
     for task in range(len(state.tasks.state)):
         state.tasks.checkpoint_s[task] = rng.choice((0.0, 0.5))
     for _ in range(steps):
@@ -288,6 +295,8 @@ def random_walk(
         if moves_rng.random() < 0.03:
             _drain_or_resume(state, moves_rng)
         _begin_moves(state, moves_rng, chance=0.05)
+        if every_kind:
+            _cancel_task(state, cancels_rng, chance=0.1)
 
 
 def _step(state: State, jobs: Iterable[int], rng: Random) -> None:
@@ -392,13 +401,7 @@ def _activate(state: State, job: int) -> None:
         return
     if limit is not None and state.queues.in_flight[queue] >= limit:
         return
-    state.move_job(job, JobState.ACTIVE)
-    for task in state.tasks_of(job):
-        if state.tasks.blockers[task] > 0:
-            state.move_task(task, TaskState.BLOCKED)
-        else:
-            unblock(state, task)
-    release_held(state, job)
+    activate(state, job)
 
 
 def _launch(state: State, rng: Random) -> None:
@@ -459,7 +462,7 @@ def _advance(state: State, rng: Random) -> None:
     elif state.tasks.target[task] >= 0:
         _end_to_move(state, task)
     elif at == TaskState.STOPPING:
-        ending = state.jobs.state[job] == JobState.STOPPING
+        ending = state.jobs.state[job] == JobState.STOPPING or is_cancelled(state, task)
         state.release(task, TaskState.CANCELLED if ending else TaskState.WAITING)
     else:
         state.release(task, TaskState.FINISHED)
@@ -483,12 +486,21 @@ def _end_to_move(state: State, task: int) -> None:
 
 
 def _close(state: State, job: int) -> None:
-    if state.jobs.running[job] or state.jobs.running_cpu[job]:
+    end = end_of_job(state, job)
+    if end is not None:
+        state.move_job(job, end)
+
+
+def _cancel_task(state: State, rng: Random, *, chance: float) -> None:
+    """Cancel a random task, perhaps, if it can be cancelled alone."""
+    if rng.random() >= chance or not len(state.tasks.state):
         return
-    if state.jobs.state[job] == JobState.STOPPING:
-        state.move_job(job, JobState.CANCELLED)
-    elif state.jobs.unfinished[job] == 0:
-        state.move_job(job, JobState.FINISHED)
+    task = rng.randrange(len(state.tasks.state))
+    job, ordinal = state.tasks.job[task], state.ordinal(task)
+    event = TaskCancelled(at=state.now, job=state.job(job).id, ordinal=ordinal, by="ada")
+    if cancel_task(state, event) is not None:
+        release_held(state, job)
+        _close(state, job)
 
 
 def _interrupt(state: State, rng: Random) -> None:

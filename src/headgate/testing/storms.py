@@ -22,6 +22,7 @@ from headgate.protocol import (
     QueueChanged,
     ReplicaAdded,
     ReplicaLost,
+    TaskCancelled,
 )
 from headgate.testing.random_worlds import random_job, random_node, random_queues, random_shards
 
@@ -82,6 +83,7 @@ def storm(
         facts += _faults(rng, nodes, jobs)
         facts += _other_programs(stream(seed, "other programs"), nodes)
         facts += _drains(stream(seed, "drains"), nodes)
+        facts += _task_cancellations(stream(seed, "task cancellations"), jobs)
     latency_s = rng.choice((0.0, 0.0, 0.5, 3.0))
     return Storm(seed=seed, calm=calm, facts=tuple(facts), decision_latency_s=latency_s)
 
@@ -137,6 +139,16 @@ def _drains(rng: Random, nodes: list[Node]) -> Iterator[Event]:
             yield NodeDraining(at=_when(rng), node=node.id, by="root", reason="a new disk")
             yield NodeResumed(at=_when(rng), node=node.id, by="root")
             yield NodeResumed(at=_LASTS_S, node=node.id, by="root")
+
+
+def _task_cancellations(rng: Random, jobs: list[Job]) -> Iterator[Event]:
+    """Yield cancellations of single tasks, some of which cannot be cancelled alone."""
+    for job in jobs:
+        if rng.random() < 0.3:
+            for _ in range(rng.randint(1, 3)):
+                ordinal, now = rng.randrange(len(job.tasks)), rng.random() < 0.3
+                at = _when(rng)
+                yield TaskCancelled(at=at, job=job.id, ordinal=ordinal, by="ada", now=now)
 
 
 def _faults(rng: Random, nodes: list[Node], jobs: list[Job]) -> Iterator[Event]:

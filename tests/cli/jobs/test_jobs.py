@@ -352,17 +352,6 @@ def test_several_jobs_are_cancelled_or_none_of_them(
     assert len(ended.error["problems"]) == 2
 
 
-def test_cancelling_a_task_says_that_a_job_is_cancelled_with_all_its_tasks(
-    up: Any, pair: str
-) -> None:
-    output = up("cancel", f"{pair}/1", f"{pair}/0")
-    assert output.code == 2
-    assert f"{pair}/1 is a task, and a job is cancelled with all its tasks" in output.err
-    assert f"headgate cancel {pair} cancels all tasks" in output.err
-    assert f"{pair}/0 is a task" in output.err
-    assert up("get", pair, "-o", "json").json["state"] == "active"
-
-
 def test_cancelling_a_job_of_another_user_requires_a_confirmation(up: Any, controller: Any) -> None:
     controller.submit(PAIR, user="ann", key=None)
     output = up("cancel", "job-1", "-o", "json")

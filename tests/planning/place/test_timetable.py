@@ -8,12 +8,13 @@ from itertools import groupby
 import numpy as np
 import pytest
 
+from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
 from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.planning.place.cheapest import CheapestGpus
 from headgate.planning.place.choose.compact import Compact, most_room_first
 from headgate.planning.place.placing import Placing
-from headgate.planning.place.soonest import Soonest
-from headgate.planning.place.timetable import Timetable, gpus_free_at
+from headgate.planning.place.timetable import GpuCosts, Timetable, latest_holders
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.state import JobState, Scratch, State, TaskState, moves
 
@@ -158,34 +159,40 @@ def test_members_of_unequal_demand_on_distinct_nodes_wait_for_another_node() -> 
     for task in state.tasks_of(row):
         state.move_task(task, TaskState.WAITING)
     table = _timetable(state, {3: 5.0})
-    unit, soonest = _unit(state, row), Soonest(state.freeze(), table)
-    for found in (_units(table).earliest(unit, 1.0), soonest.reservation(unit)):
-        assert found is not None
-        assert found.at == 5.0
-        assert max(found.gpus.tolist()) == 3
-        assert len(found.gpus) == 3
+    unit = _unit(state, row)
+    found = _units(table).earliest(unit, 1.0)
+    assert found is not None
+    assert found.at == 5.0
+    for gpus in (found.gpus, CheapestGpus(table).of_unit(unit, _costs(table))):
+        assert gpus is not None
+        assert max(gpus.tolist()) == 3
+        assert len(gpus) == 3
+
+
+def _costs(table: Timetable) -> GpuCosts:
+    """Return the times at which GPUs become free as costs; what else tasks hold is out of reach."""
+    return GpuCosts(table.free_at, lambda tasks: np.full(len(tasks), math.inf))
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_soonest_start_is_the_earliest_one_on_gpus_that_become_free_first(seed: int) -> None:
+def test_cheapest_gpus_are_free_first_where_costs_are_times(seed: int) -> None:
     rng = Random(seed)
     sizes = [rng.randint(1, 4) for _ in range(3)]
     state = _state(sizes, [(rng.randint(1, 3), rng.randint(1, 3))], distinct=rng.random() < 0.3)
     ends = {row: rng.choice((0.0, 3.0, 5.0, 9.0, _NEVER)) for row in range(sum(sizes))}
     table, unit = _timetable(state, ends), _unit(state, 0)
     earliest = _units(table).earliest(unit, 1.0)
-    soonest = Soonest(state.freeze(), table).reservation(unit)
-    assert (earliest and earliest.at) == (soonest and soonest.at)
-    if earliest is not None and soonest is not None:
-        total = table.free_at[soonest.gpus].sum()
-        assert total <= table.free_at[earliest.gpus].sum()
-        assert table.free_at[soonest.gpus].max(initial=0.0) == soonest.at
+    cheapest = CheapestGpus(table).of_unit(unit, _costs(table))
+    assert (earliest is None) == (cheapest is None)
+    if earliest is not None and cheapest is not None:
+        assert table.free_at[cheapest].sum() <= table.free_at[earliest.gpus].sum()
+        assert table.free_at[cheapest].max(initial=0.0) == earliest.at
 
 
-def _soonest(
+def _cheapest(
     table: Timetable, nodes: list[int], memory: list[int], unit: Unit, spec: Task, cpus: list[int]
-) -> tuple[float, list[int]] | None:
-    """Return when a unit of equal tasks starts, and its GPUs, by going through all places."""
+) -> list[int] | None:
+    """Return the cheapest GPUs of a unit of equal tasks, by going through all places."""
     places: list[tuple[float, int, list[int]]] = []
     for node in sorted(set(nodes)):
         fitting = [
@@ -201,11 +208,11 @@ def _soonest(
     first = sorted(sorted(places, key=lambda p: p[0])[: len(unit.tasks)], key=lambda p: p[1])
     if len(first) < len(unit.tasks) or max(p[0] for p in first) == _NEVER:
         return None
-    return max(0.0, *(p[0] for p in first)), [row for p in first for row in p[2]]
+    return [row for p in first for row in p[2]]
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_soonest_starts_stay_exact_while_gpus_become_free_or_held(seed: int) -> None:
+def test_cheapest_gpus_stay_exact_while_costs_change(seed: int) -> None:
     rng, state = Random(seed), State()
     state.set_queue(Queue(name="q"))
     equal = rng.randint(1, 4) if rng.random() < 0.5 else 0
@@ -232,13 +239,13 @@ def test_soonest_starts_stay_exact_while_gpus_become_free_or_held(seed: int) -> 
     nodes, memory = state.gpus.node.array().tolist(), state.gpus.memory_bytes.array().tolist()
     times = (0.0, 3.0, 5.0, 5.0, 9.0, _NEVER)
     table = _timetable(state, {row: rng.choice(times) for row in range(len(nodes))})
-    soonest = Soonest(state.freeze(), table)
+    cheapest = CheapestGpus(table)
     for _ in range(6):
         for number, spec in enumerate(specs):
             unit = _unit(state, number)
-            found = soonest.reservation(unit)
-            expected = _soonest(table, nodes, memory, unit, spec, cpus)
-            assert (found and (found.at, found.gpus.tolist())) == expected
+            found = cheapest.of_unit(unit, _costs(table))
+            expected = _cheapest(table, nodes, memory, unit, spec, cpus)
+            assert (None if found is None else found.tolist()) == expected
         table.hold(np.array([rng.randint(0, len(nodes) - 1)]), rng.choice(times))
 
 
@@ -289,6 +296,10 @@ def test_gpu_claimed_for_after_its_reservation_stays_kept_until_then() -> None:
     assert not table.has_open(), "the one that is not reserved is claimed from now on"
 
 
+def _at_100(tasks: Ints) -> Floats:
+    return np.full(len(tasks), 100.0)
+
+
 @pytest.mark.parametrize("milli", [1000, 500])
 def test_target_of_a_move_is_held_by_its_next_run_and_the_place_left_is_free_soon(
     milli: int,
@@ -301,8 +312,8 @@ def test_target_of_a_move_is_held_by_its_next_run_and_the_place_left_is_free_soo
     state.launch(0, 0, (0,), attempt=1)
     moves.hold_target(state, 0, 0, (1,))
     state.move_task(0, TaskState.STOPPING)
-    free_at = gpus_free_at(state.freeze(), lambda tasks: np.full(len(tasks), 100.0))
+    free_at = latest_holders(state.freeze(), _at_100, free=0.0, left=0.001)
     assert free_at.tolist() == [pytest.approx(0, abs=0.01), 100.0]
     moves.vacate(state, 0)
-    free_at = gpus_free_at(state.freeze(), lambda tasks: np.full(len(tasks), 100.0))
+    free_at = latest_holders(state.freeze(), _at_100, free=0.0, left=0.001)
     assert free_at.tolist() == [0.0, 100.0]

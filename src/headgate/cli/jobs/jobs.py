@@ -27,6 +27,7 @@ from headgate.cli.common.several import answers, as_one
 from headgate.cli.common.stops import stop_lines
 from headgate.cli.common.times import in_local_time, local_time
 from headgate.cli.data import fetch, kept_files
+from headgate.cli.jobs.why import job_and_task
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -413,7 +414,10 @@ def _task_state(task: dict[str, Any]) -> str:
 
 
 def cancel(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="The ids of jobs.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="JOB[/TASK]...", help="Jobs, or single tasks of jobs: sort-3/17."),
+    ],
     now: Annotated[
         bool, typer.Option("--now", help="Kill their runs without notice and grace period.")
     ] = False,
@@ -422,50 +426,65 @@ def cancel(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Cancel jobs.
+    """Cancel jobs, or single tasks of jobs, whose others continue.
 
     Their runs get SIGTERM, and after the job's grace period SIGKILL. If one of them cannot be
     cancelled, none is.
     """
     settings = settle(state, fmt)
-    _need_jobs(jobs)
+    targets = _targets(names)
     with settings.client() as client:
         # errors come before the question
-        cancelled = answers(jobs, lambda job: client.cancel(job, now=now, dry_run=True))
+        cancelled = answers(
+            targets, lambda name: client.cancel(*targets[name], now=now, dry_run=True)
+        )
         if not dry_run:
             _confirm_others(client, [answer["id"] for answer in cancelled], yes=yes)
-            cancelled = answers(jobs, lambda job: client.cancel(job, now=now))
+            cancelled = answers(targets, lambda name: client.cancel(*targets[name], now=now))
     done = "would be cancelled" if dry_run else "cancelled"
     lines = [f"{answer['id']} {done}{_stopping(answer)}" for answer in cancelled]
     output.print_result(as_one("jobs", cancelled), *lines, as_json=settings.as_json)
 
 
-def _need_jobs(names: Sequence[str]) -> None:
-    """Raise SpecError `usage` for tasks in place of jobs: a job ends as a whole."""
-    problems = []
-    for job, slash, task in (name.partition("/") for name in names):
-        if slash and job and task.isdecimal():
-            text = f"{job}/{task} is a task, and a job is cancelled with all its tasks"
-            hint = f"headgate cancel {job} cancels all tasks of it"
-            problems.append(Problem(path=f"{job}/{task}", problem=text, hint=hint))
+def _targets(names: Sequence[str]) -> dict[str, tuple[str, int | None]]:
+    """Return each job and task once; a task of a job that is named too ends with that."""
+    problems, targets = list[Problem](), list[tuple[str, int | None]]()
+    for name in dict.fromkeys(names):
+        try:
+            targets.append(job_and_task(name))
+        except SpecError as error:
+            problems += error.problems
     if problems:
         raise SpecError(problems, code="usage")
+    whole = {job for job, task in targets if task is None}
+    return {
+        job if task is None else f"{job}/{task}": (job, task)
+        for job, task in targets
+        if task is None or job not in whole
+    }
 
 
-def _confirm_others(client: Client, jobs: Sequence[str], *, yes: bool) -> None:
-    """Request a confirmation for the jobs of other users, if there are any."""
-    you, owners = client.info()["you"], {job: client.job(job)["user"] for job in jobs}
-    theirs = [f"{job} is {owner}'s job" for job, owner in owners.items() if owner != you]
+def _confirm_others(client: Client, names: Sequence[str], *, yes: bool) -> None:
+    """Request a confirmation for the jobs of other users and tasks of these, if there are any."""
+    you, jobs = client.info()["you"], {name: name.partition("/")[0] for name in names}
+    owners = {job: client.job(job)["user"] for job in dict.fromkeys(jobs.values())}
+    theirs = [
+        f"{name} is {owners[job]}'s {'job' if name == job else 'task'}"
+        for name, job in jobs.items()
+        if owners[job] != you
+    ]
     if theirs:
         it = "it" if len(theirs) == 1 else "them"
         output.confirm(f"{', '.join(theirs)}; cancel {it}?", yes=yes)
 
 
 def _stopping(cancelled: dict[str, Any]) -> str:
-    """Return what happens to the runs of a cancelled job."""
+    """Return what happens to the runs of a cancelled job, or to the one of a task."""
     if cancelled["state"] != "stopping" or cancelled["dry_run"]:
         return ""
+    one = "/" in cancelled["id"]
+    runs, they, are = ("its run", "it", "is") if one else ("its runs", "they", "are")
     if not cancelled["grace_s"]:
-        return "; stopping: its runs are killed"
+        return f"; stopping: {runs} {are} killed"
     grace = format_seconds(cancelled["grace_s"])
-    return f"; stopping: its runs have {grace} before they are killed"
+    return f"; stopping: {runs} {'has' if one else 'have'} {grace} before {they} {are} killed"

@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError, WorldError
-from headgate.base.states import JOB_WORDS
 from headgate.engine import drive
 from headgate.journal import Archive, Record
 from headgate.live.actors.masters import end_earlier_actors
@@ -33,6 +32,7 @@ from headgate.live.cluster.node_supervisor import NodeSupervisor
 from headgate.live.cluster.ordering import Orders
 from headgate.live.cluster.providers.make import make_provider
 from headgate.live.cluster.ray_nodes import own_address
+from headgate.live.controller.cancelling import need_cancellable, need_cancelled
 from headgate.live.controller.directories import SharedDirectories
 from headgate.live.controller.durable import DurableEngine
 from headgate.live.controller.submission import Submissions
@@ -68,13 +68,14 @@ from headgate.protocol import (
     ReplicaLost,
     ScalingChanged,
     SlotsWithdrawn,
+    TaskCancelled,
     TopologyChanged,
 )
 from headgate.spec.live_scaling import load_live_scaling
 from headgate.spec.topology import mismatches
-from headgate.state import JobState, Snapshot
+from headgate.state import Snapshot
 from headgate.state.life import ENDED
-from headgate.state.lookup import dataset_of, job_row, known_row
+from headgate.state.lookup import dataset_of, job_row
 
 log = logging.getLogger(__name__)
 
@@ -367,31 +368,29 @@ class Controller:
         """Return whether a user may read a job's results and logs, or a dataset."""
         return owned.public or user == owned.user or user in self.admins
 
-    def cancel(self, job: str, *, user: str, now: bool = False, dry_run: bool = False) -> None:
-        """Cancel a job that has not ended; SpecError `not_found`, `forbidden`, `already_ended`.
+    def cancel(
+        self,
+        job: str,
+        task: int | None = None,
+        *,
+        user: str,
+        now: bool = False,
+        dry_run: bool = False,
+    ) -> None:
+        """Cancel a job that has not ended, or one task of it; SpecError as of `need_cancellable`.
 
         With `now` its runs get no notice, also those of a job that is being stopped.
         """
-        view = self._published
-        past = None if known_row(view, job) is not None else self.archive.find(job)
-        owner = past.job.user if past is not None else view.job(job_row(view, job)).user
-        if user not in (owner, *self.admins):
-            text = f"permission denied: job {job} belongs to {owner}"
-            raise SpecError([Problem(path=job, problem=text)], code="forbidden")
-        if past is not None:
-            raise _ended_already(job, JobState[past.state.upper()])
-        state = JobState(view.jobs.state[job_row(view, job)])
-        stopping = state == JobState.STOPPING
-        if state in ENDED or (stopping and not now):
-            raise _ended_already(job, state)
+        before, admins = self._published, self.admins
+        need_cancellable(before, self.archive, job, task, user=user, admins=admins, now=now)
         if dry_run:
             return
-        self._handle([JobCancelled(at=self.world.now(), job=job, by=user, now=now)])
-        after = self._published
-        row = job_row(after, job)
-        state = JobState(after.jobs.state[row])
-        if not stopping and state in ENDED and after.jobs.message[row] != f"cancelled by {user}":
-            raise _ended_already(job, state)  # before the event was handled
+        at = self.world.now()
+        event: Event = JobCancelled(at=at, job=job, by=user, now=now)
+        if task is not None:
+            event = TaskCancelled(at=at, job=job, ordinal=task, by=user, now=now)
+        self._handle([event])
+        need_cancelled(before, self._published, job, task, user=user)
 
     def withdraw_slots(self, job: str, *, user: str) -> None:
         """Finish the slots of a job that have no run; SpecError `not_found`, `forbidden`."""
@@ -564,13 +563,6 @@ def _not_handled(full: WorldError | None) -> WorldError:
 def _in_flight(view: Snapshot) -> list[int]:
     rows: list[int] = np.flatnonzero(~np.isin(view.jobs.state.array(), ENDED)).tolist()
     return rows
-
-
-def _ended_already(job: str, state: JobState) -> SpecError:
-    text = f"job {job} is already {JOB_WORDS[state.name.lower()]}"
-    stopping = state == JobState.STOPPING
-    hint = f"headgate cancel {job} --now kills its runs without notice" if stopping else ""
-    return SpecError([Problem(path=job, problem=text, hint=hint)], code="already_ended")
 
 
 def _finite(seconds: float) -> float | None:

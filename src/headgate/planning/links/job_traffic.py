@@ -13,6 +13,7 @@ from headgate.planning.links.traffic import BestSets, Traffic, traffic_of
 from headgate.planning.topology.fabric import Fabric
 from headgate.planning.units.fit import runs_that_fit
 from headgate.state import Snapshot
+from headgate.state.ledger import runs_in
 
 Places = Iterable[tuple[str, tuple[int, ...]]]
 """Of some tasks: the node of each, and the indices of its GPUs."""
@@ -85,7 +86,7 @@ class JobTraffic:
             within = np.arange(ranks) if on_gpus else np.zeros(ranks, np.int64)
             return self._least_apart_s(communication, tasks, within)
         if on_gpus:
-            return self._best.step_s(communication, tasks * ranks, WHOLE // task.gpu_milli)
+            return self._best.step_s(communication, tasks * ranks, runs_in(WHOLE, task.gpu_milli))
         fitting = max((runs_that_fit(node, task.demand) for node in self._kinds), default=0)
         return self._best.step_s(communication, tasks * ranks, max(1, fitting) * ranks)
 

@@ -30,6 +30,7 @@ from headgate.planning.units.unit import Unit
 from headgate.protocol import NO_STEPS, Group, Memo, Move, Steps
 from headgate.protocol.reasons import MovedFor
 from headgate.state import Scratch, Snapshot, TaskState
+from headgate.state.ledger import room_in, runs_in
 from headgate.state.moves import grants_of_moves, unit_of
 from headgate.state.tables import GPU_FREE
 
@@ -39,6 +40,11 @@ MOVED_FOR, MOVED = "moved_for_gpu_s", "moved_gpu_s"
 """Columns of the memo: what moves for the units of a job have cost, and those of its own runs."""
 
 _WORK = 500  # steps of the search: some tenths of a second on 2,000 GPUs
+
+
+def moved_for(snapshot: Snapshot, job: int) -> MovedFor:
+    """Return that a run moves so that a job (row) gets a place."""
+    return MovedFor(job=snapshot.job(job).id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +118,8 @@ def defragment(
                 return Migration()  # other resources than GPUs are short there
             scratch.ledger.take(task, demand, node, gpus)
         attempt.keep()
-    reason = MovedFor(job=snapshot.job(unit.job).id)
     return Migration(
-        steps=Steps.of((Group(tuple(steps), reason),)),
+        steps=Steps.of((Group(tuple(steps), moved_for(snapshot, unit.job)),)),
         memo=_accounts(snapshot, unit.job, [runs[move.unit] for move in first], spent),
     )
 
@@ -239,13 +244,15 @@ class _View:
         """
         names, tasks = self._snapshot.names, self._snapshot.tasks
         nodes, count = np.unique(self._node[self._gpu[leaves]], return_counts=True)
-        places: Ints = count // gpus
-        for kind, amount in names.needs[unit.demands[0]]:
-            free = self._ledger.nodes.free.kind(kind)[nodes].astype(np.int64)
+
+        def free_then(kind: int) -> Ints:
+            free: Ints = self._ledger.nodes.free.kind(kind)[nodes].astype(np.int64)
             for task in left:
                 released = dict(names.needs[tasks.demand[task]]).get(kind, 0)
                 free[nodes == tasks.node[task]] += released
-            places = np.minimum(places, free // amount)
+            return free
+
+        places = room_in(names.needs[unit.demands[0]], free_then, runs_in(count, gpus))
         most = 1 if unit.distinct_nodes else len(unit.tasks)
         return int(np.minimum(places, most).sum()) >= len(unit.tasks)
 

@@ -25,6 +25,7 @@ from headgate.planning.packing.future import Future
 from headgate.planning.packing.room import WHOLE, Demand
 from headgate.planning.shares.task_counts import unfinished
 from headgate.state import JobState, Scratch, Snapshot
+from headgate.state.ledger import runs_in
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
 Mix = tuple[tuple[Demand, int], ...]
@@ -311,7 +312,7 @@ def mix_of(snapshot: Snapshot, sizes: Sizes) -> Mix:
     kinds, often = np.unique(first * most + size, return_counts=True)
     for kind, times in zip(kinds.tolist(), often.tolist(), strict=True):
         spec, left = names.demands[kind // most], kind % most
-        on_node = 1 if spec.in_part or not spec.gpus else max(sizes.width // spec.gpus, 1)
+        on_node = 1 if spec.in_part or not spec.gpus else max(runs_in(sizes.width, spec.gpus), 1)
         full, rest = divmod(left, on_node)
         for number, together in ((full, on_node), (1, rest)):
             if number and together:

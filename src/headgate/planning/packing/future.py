@@ -20,6 +20,7 @@ from headgate.planning.packing.filling import Filling, ratios
 from headgate.planning.packing.fragments import first_least, placed
 from headgate.planning.packing.room import Demand, Room, fits
 from headgate.planning.packing.scorers import Options, Scorer
+from headgate.state.ledger import runs_in
 
 _DIGITS = 3  # of a thousandth of a GPU: costs that differ by less are equal
 _TIE = 1e-7  # per thousandth that the GPU has free: of equal costs the least; below the last digit
@@ -97,7 +98,7 @@ class Future(Scorer):
 
     def _sets(self, demand: Demand, free: Floats, gpu: Ints, model: Ints) -> Floats:
         """Return by node for how many pods that need several GPUs it has room."""
-        sets = ((gpu >= demand.milli).sum(axis=1) // demand.gpus).astype(float)
+        sets = runs_in((gpu >= demand.milli).sum(axis=1), demand.gpus).astype(float)
         needs = np.array([demand.cpu_milli, demand.memory_bytes]) * self.extra
         found: Floats = np.minimum(sets, ratios(free, needs).min(axis=1))
         return np.where(_accepts(demand, model), found, 0.0)

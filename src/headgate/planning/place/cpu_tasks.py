@@ -17,12 +17,10 @@ from headgate.planning.place.choose import ByLinks, Placer
 from headgate.planning.place.choose.balanced import Balanced
 from headgate.planning.place.choose.balancing import Balancing
 from headgate.planning.place.placement import PlacedFit
-from headgate.planning.place.why import being_stopped
-from headgate.planning.units.fit import no_room
+from headgate.planning.place.why import being_stopped, gang_short, no_room
 from headgate.planning.units.reading import read_s_by_node
 from headgate.planning.units.unit import FirstFit, waiting_gang
 from headgate.protocol import Refusal
-from headgate.protocol.reasons import GangShort
 from headgate.state import Scratch
 
 
@@ -86,9 +84,7 @@ class _CpuTasks:
         unit = waiting_gang(self._snapshot, job)
         if unit is not None and FirstFit(self._scratch).place(unit):
             return
-        free = int(self._scratch.ledger.nodes.free_gpus.array().sum())
-        reason = GangShort(placeable_tasks=placed, tasks=count, free_gpus=free, needed_gpus=0)
-        yield Refusal(reason=reason, jobs=(job,))
+        yield Refusal(reason=gang_short(self._scratch, job, placed), jobs=(job,))
 
     def _place_gang_by(self, placer: Placer, job: int) -> Iterator[Refusal]:
         """Place all tasks of a gang by a placer, or none and yield a refusal."""
@@ -98,10 +94,7 @@ class _CpuTasks:
             return
         placing = PlacedFit(self._scratch, placer)
         if not placing.place(unit):
-            fit, free = placing.most(unit), self._scratch.ledger.nodes.free_gpus.array().sum()
-            reason = GangShort(
-                placeable_tasks=fit, tasks=len(unit.tasks), free_gpus=int(free), needed_gpus=0
-            )
+            reason = gang_short(self._scratch, job, placing.most(unit))
             yield Refusal(reason=reason, jobs=(job,))
 
     def _place(self, task: int, used: set[int] | None = None) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from headgate.planning.units.fit import no_room
+from headgate.planning.place.why import no_room
 from headgate.planning.units.reading import read_s_by_node
 from headgate.protocol import NO_STEPS, Reason, Refusal, Steps
 from headgate.state import Scratch

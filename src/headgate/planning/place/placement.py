@@ -48,10 +48,10 @@ class PlacedFit:
 
         O(GPUs x log) and that of a search.
         """
-        if _is_in_part(self._scratch, unit) and not self._placer.places_parts:
+        if not self._placer.places_parts and _on_no_whole_gpu(self._scratch, unit):
             return self._first_fit.place(unit, among)
         if self._placing is None:
-            self._placing = placing(self._scratch, _never, self._placer)
+            self._placing = placing(self._scratch, never, self._placer)
         return self._placing.start_among(unit, among)
 
     def most(self, unit: Unit) -> int:
@@ -95,5 +95,12 @@ def _is_in_part(scratch: Scratch, unit: Unit) -> bool:
     return all(scratch.snapshot.names.demands[demand].in_part for demand in set(unit.demands))
 
 
-def _never(tasks: Ints) -> Floats:
+def _on_no_whole_gpu(scratch: Scratch, unit: Unit) -> bool:
+    """Return whether a unit is on parts of GPUs, or one task without any."""
+    alone = len(unit.tasks) == 1 and not unit.gpus_milli(scratch.snapshot)
+    return alone or _is_in_part(scratch, unit)
+
+
+def never(tasks: Ints) -> Floats:
+    """Return that no run of these tasks (rows) is known to end."""
     return np.full(len(tasks), math.inf)

@@ -15,7 +15,7 @@ import numpy as np
 from headgate.base.arrays import Floats, Ints
 from headgate.planning.place.choose.links import LinkWeigher
 from headgate.planning.place.choose.whole_units import Chooser, WholeUnits
-from headgate.planning.place.timetable import Timetable
+from headgate.planning.place.timetable import GpuCosts, Timetable
 from headgate.planning.times.reservations import Reservation
 from headgate.planning.units.unit import FirstFit, Unit
 
@@ -70,6 +70,10 @@ class Placing:
             self.table.keep(found, run_s)
         return found
 
+    def weighs_links_of(self, unit: Unit) -> bool:
+        """Return whether a unit runs longer on slower links, and that decides where it starts."""
+        return self._links is not None and self._links.matters(unit)
+
     def better(self, unit: Unit, run_s: float, expected_s: float) -> Reservation | None:
         """Return the later set that a unit waits for though it fits now, if there is one.
 
@@ -85,17 +89,10 @@ class Placing:
         """Count GPUs as used, in the order of the chooser; see `Timetable.claim`."""
         self.table.claim(demand, run_s, self._chooser.claim_order, sought)
 
-    def cheapest(self, unit: Unit, price: Floats) -> Ints | None:
-        """Return the GPUs (rows) with which the dearest one of a unit costs least, or None.
-
-        `price`, `[GPU rows]`, is at least 0, and inf for GPUs that it may not have.
-        """
-        table = self.table
+    def cheapest(self, unit: Unit, costs: GpuCosts) -> Ints | None:
+        """Return the GPUs (rows) with which the dearest one of a unit costs least, or None."""
+        demands = unit.by_demand(self.table.scratch.snapshot)
         rows, dearest = self._chooser.gpus_at(
-            unit.by_demand(table.scratch.snapshot),
-            0.0,
-            0.0,
-            distinct=unit.distinct_nodes,
-            price=price[table.row],
+            demands, 0.0, 0.0, distinct=unit.distinct_nodes, costs=costs
         )
         return None if math.isinf(dearest) else rows

@@ -13,6 +13,7 @@ import numpy as np
 from headgate.base.arrays import Ints
 from headgate.planning.units.unit import Unit
 from headgate.state import Scratch, TaskState
+from headgate.state.ledger import runs_in
 from headgate.state.moves import is_moving, unit_of
 
 
@@ -49,10 +50,11 @@ class RoomFreed:
         """Count what the tasks of a unit on GPUs need; return whether all fit."""
         names, nodes = self._snapshot.names, self._snapshot.gpus.node.take(gpus).astype(np.int64)
         for demand, tasks in unit.by_demand(self._snapshot):
-            count = len(tasks) * names.demands[demand].gpus
-            here, nodes = nodes[:count], nodes[count:]
-            places = np.bincount(here, minlength=len(self._snapshot.nodes.alive))
-            places //= max(1, names.demands[demand].gpus)
+            each = names.demands[demand].gpus
+            if not each:  # on no known node
+                continue
+            here, nodes = nodes[: len(tasks) * each], nodes[len(tasks) * each :]
+            places = runs_in(np.bincount(here, minlength=len(self._snapshot.nodes.alive)), each)
             if (places > self._scratch.ledger.room(demand, self._taken)).any():
                 return False
             for kind, amount in names.needs[demand]:

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from headgate.model import WHOLE, Job, Node, Queue, amount_of
 from headgate.model.scaling import Scaling
+from headgate.planning.place.limits import queue_too_small
+from headgate.planning.place.why import never_fits_a_node, never_fits_together
 from headgate.planning.scaling.decision import nearest_shape
 from headgate.planning.units.fit import (
     demand_text,
     infeasible_demand,
     members_that_fit,
-    most_on_one_node,
-    one_node_text,
 )
 from headgate.ports import Policy
 from headgate.protocol import Reason
@@ -75,7 +75,7 @@ def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
     needed_gpus = -(-(sum(needs) if job.gang else max(needs, default=0)) // WHOLE)
     if queue.max_gpus is None or needed_gpus <= queue.max_gpus:
         return None
-    return QueueTooSmall(queue=queue.name, needed_gpus=needed_gpus, max_gpus=queue.max_gpus)
+    return queue_too_small(queue.name, needed_gpus, queue.max_gpus)
 
 
 def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
@@ -86,9 +86,7 @@ def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
     first = {task.demand: number for number, task in reversed([*enumerate(job.tasks)])}
     for demand, task in sorted(first.items(), key=lambda each: each[1]):
         if infeasible_demand(demand, nodes):
-            need = f"{demand_text(demand)} on {one_node_text(demand)}"
-            most = most_on_one_node(demand, nodes)
-            return NothingFits(need=need, task=task, most=most)
+            return never_fits_a_node(demand, task, nodes)
     count = len(job.tasks)
     if not job.gang or count == 1:
         return None
@@ -99,4 +97,4 @@ def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
     need = f"{count} tasks with {total} GPUs together (a gang)"
     if job.distinct_nodes:
         need = f"{count} processes with {demand_text(job.tasks[0].demand)} each on as many nodes"
-    return NothingFits(need=need, largest=largest)
+    return never_fits_together(need, largest)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
 from headgate.planning.times.reservations import Reservation
 from headgate.state import Scratch, Snapshot
+from headgate.state.ledger import room_in
 from headgate.state.moves import gpus_of, grants_of_moves
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
@@ -38,32 +40,44 @@ SOONEST_S = 0.001
 """A held GPU is expected to be free after this many seconds at the earliest."""
 
 
-def gpus_free_at(snapshot: Snapshot, end_at: EndAt) -> Floats:
-    """Return when each GPU is expected to be wholly free, `[GPU rows]`, in the world's clock.
+@dataclass(frozen=True, slots=True, eq=False)
+class GpuCosts:
+    """What it costs to take GPUs from those that hold them, which a chooser compares as times.
 
-    One whose node is lost never is; one that a task leaves to move is soon. O(GPUs), and O(grants)
-    if any GPU is held in part.
+    0 for GPUs that are free, inf for those out of reach.
     """
-    holder, soonest = snapshot.gpus.task.array().astype(np.int64), snapshot.now + SOONEST_S
-    free_at = np.where(holder == GPU_GONE, math.inf, snapshot.now)
+
+    gpu: Floats  # [GPU rows]
+    of_tasks: EndAt
+    """The same of what else tasks (rows) hold of nodes: their CPUs, memory and custom kinds."""
+
+
+def latest_holders(snapshot: Snapshot, of_tasks: EndAt, *, free: float, left: float) -> Floats:
+    """Return for each GPU the greatest value of the tasks that hold it, `[GPU rows]`.
+
+    `free` for one that no task holds, `left` for one that a task leaves to move, and at least that
+    for those held; inf if its node is lost. O(GPUs), and O(grants) if any GPU is held in part.
+    """
+    holder = snapshot.gpus.task.array().astype(np.int64)
+    value = np.where(holder == GPU_GONE, math.inf, free)
     held = np.flatnonzero(holder >= 0)
     if len(held):
         tasks, which = np.unique(holder[held], return_inverse=True)
-        free_at[held] = np.maximum(end_at(tasks), soonest)[which]
-    left = grants_of_moves(snapshot)[1]
-    whole = gpus_of(snapshot, left)
-    free_at[whole[holder[whole] >= 0]] = soonest
+        value[held] = np.maximum(of_tasks(tasks), left)[which]
+    moved = grants_of_moves(snapshot)[1]
+    whole = gpus_of(snapshot, moved)
+    value[whole[holder[whole] >= 0]] = left
     if (holder == GPU_IN_PART).any():
         grants, demands = snapshot.grants, snapshot.names.demands
         task = grants.task.array().astype(np.int64)
         rows = [r for r in np.flatnonzero(task >= 0).tolist() if demands[grants.demand[r]].in_part]
-        for row, end in zip(rows, end_at(task[rows]).tolist(), strict=True):
-            if row in left:
+        for row, each in zip(rows, of_tasks(task[rows]).tolist(), strict=True):
+            if row in moved:
                 continue
             first = snapshot.nodes.first_gpu[grants.node[row]]
             for index in grants.gpus[row]:
-                free_at[first + index] = max(free_at[first + index], end, soonest)
-    return free_at
+                value[first + index] = max(value[first + index], each, left)
+    return value
 
 
 class Timetable:
@@ -102,7 +116,9 @@ class Timetable:
         The runs are estimated when this is first needed: what starts now does not depend on it.
         """
         if not self.has_ends:
-            ends = gpus_free_at(self.scratch.snapshot, self.end_at)
+            ends = latest_holders(
+                self.scratch.snapshot, self.end_at, free=self.now, left=self.now + SOONEST_S
+            )
             np.maximum(self._free_at, ends, out=self._free_at)
             self.has_ends = True
         return self._free_at
@@ -114,7 +130,9 @@ class Timetable:
             ends = self.end_at(np.array([start.task for start in starts]))
             for (_, node, gpus), end in zip(starts, ends.tolist(), strict=True):
                 rows = [first[node] + gpu for gpu in gpus]
-                self.free_at[rows] = np.maximum(self.free_at[rows], max(end, self.now + SOONEST_S))
+                self._free_at[rows] = np.maximum(
+                    self._free_at[rows], max(end, self.now + SOONEST_S)
+                )
 
     def windows_now(self) -> Floats:
         """Return for how long each of the free GPUs may be used from now on, ascending."""
@@ -130,7 +148,7 @@ class Timetable:
         unclaimed: Bools = self._free_at <= self.now
         return unclaimed
 
-    def use(self, rows: Sequence[int], until: float) -> None:
+    def use(self, rows: Sequence[int] | Ints, until: float) -> None:
         """Count GPUs (rows) as used by a start of this round until a time."""
         self._free_at[rows] = np.maximum(self._free_at[rows], until)
 
@@ -171,14 +189,14 @@ class Timetable:
         None on those `used`.
         """
         spec, ledger = self.demands[demand], self.scratch.ledger
-        room = np.minimum(ledger.room(demand), 1 if distinct else count)
+        gpus = None
+        if spec.gpus and not spec.in_part:
+            usable = self.usable_now(demand, self.row, run_s)
+            gpus = np.bincount(self.node[usable], minlength=len(ledger.nodes.alive))
+        room = np.minimum(ledger.room(demand, gpus=gpus), 1 if distinct else count)
         room[sorted(used)] = 0
         if self.among is not None:
             room[~self.among] = 0
-        if spec.gpus and not spec.in_part:
-            usable = self.usable_now(demand, self.row, run_s)
-            gpus = np.bincount(self.node[usable], minlength=len(room))
-            room = np.minimum(room, gpus // spec.gpus)
         return room
 
     def are_usable(self, rows: Ints, holder: Array, run_s: float) -> bool:
@@ -210,7 +228,7 @@ class Timetable:
         is_open: Bools = free & np.isinf(self.reserved_from) & (self._free_at <= self.now)
         return is_open
 
-    def price_of_open(self) -> Floats:
+    def cost_of_open(self) -> Floats:
         """Return 0 for each GPU that is free now, without a claim or reservation, else inf."""
         return np.where(self.is_open(), 0.0, math.inf)
 
@@ -275,10 +293,13 @@ class Timetable:
         available: Floats = np.where(in_time, free_at, later)
         return available
 
-    def places(self, demand: int, free_at: Floats, most: int) -> tuple[Ints, Floats]:
+    def places(
+        self, demand: int, free_at: Floats, most: int, costs: GpuCosts | None = None
+    ) -> tuple[Ints, Floats]:
         """Return places for a task each, at most `most` on a node: their nodes, and when free.
 
         The n-th place of a node is the n-th group of its GPUs in the order in which they are free.
+        With `costs`, these are in place of times.
         """
         gpus = self.demands[demand].gpus
         if (gpus, most) not in self._last:
@@ -286,7 +307,7 @@ class Timetable:
             self._last[gpus, most] = last, self.node[last], self._nth[last] // gpus
         last, node, ordinal = self._last[gpus, most]
         place = self._by_node(free_at)[last]
-        return node, self.with_room(demand, node, ordinal, free_at[place])
+        return node, self.with_room(demand, node, ordinal, free_at[place], costs)
 
     def _by_node(self, free_at: Floats) -> Ints:
         """Return the indices of the GPUs by node, those of a node in the order they are free."""
@@ -317,40 +338,47 @@ class Timetable:
         chosen: Ints = here[nth_of_equals(which) < np.array([*places.values()])[which]]
         return chosen
 
-    def with_room(self, demand: int, node: Ints, ordinal: Ints, free_at: Floats) -> Floats:
-        """Delay places to when the node also has CPUs, memory and custom kinds for them."""
+    def with_room(
+        self,
+        demand: int,
+        node: Ints,
+        ordinal: Ints,
+        free_at: Floats,
+        costs: GpuCosts | None = None,
+    ) -> Floats:
+        """Delay places to when the node also has CPUs, memory and custom kinds for them.
+
+        With `costs`, places cost at least what it costs that the node has them.
+        """
         needs = self.scratch.snapshot.names.needs[demand]
         if not needs:
             return free_at
-        free = self.scratch.ledger.nodes.free
-        room = np.min([free.kind(kind) // amount for kind, amount in needs], axis=0)
+        room = room_in(needs, self.scratch.ledger.nodes.free.kind)
         lacking = ((ordinal >= room[node]) & np.isfinite(free_at)).nonzero()[0]
         for row in np.unique(node[lacking]).tolist():
             here = lacking[node[lacking] == row]
-            room_at = self._room_at(demand, row, ordinal[here])
+            room_at = self._room_at(demand, row, ordinal[here], costs)
             free_at[here] = np.maximum(free_at[here], room_at)
         return free_at
 
-    def _room_at(self, demand: int, node: int, ordinal: Ints) -> Floats:
+    def _room_at(
+        self, demand: int, node: int, ordinal: Ints, costs: GpuCosts | None = None
+    ) -> Floats:
         """Return when a node has room for its n-th task of a demand, GPUs aside, as runs end."""
+        of_tasks = self.end_at if costs is None else costs.of_tasks
+        soonest = SOONEST_S if costs is not None else self.now + SOONEST_S
         snapshot = self.scratch.snapshot
         grants, needs = snapshot.grants, snapshot.names.needs
         task = grants.task.array().astype(np.int64)
         here = np.flatnonzero((grants.node.array() == node) & (task >= 0))
-        end_at = np.maximum(self.end_at(task[here]), self.now + SOONEST_S)
-        end_at[np.isin(here, grants_of_moves(snapshot)[1])] = self.now + SOONEST_S
+        end_at = np.maximum(of_tasks(task[here]), soonest)
+        end_at[np.isin(here, grants_of_moves(snapshot)[1])] = soonest
         order = np.argsort(end_at, kind="stable")
         released = [dict(needs[grants.demand[int(row)]]) for row in here[order]]
-        counts = np.min(
-            [
-                (
-                    self.scratch.ledger.nodes.free.at(node, kind)
-                    + np.cumsum([amounts.get(kind, 0) for amounts in released])
-                )
-                // amount
-                for kind, amount in needs[demand]
-            ],
-            axis=0,
+        free = self.scratch.ledger.nodes.free
+        counts = room_in(
+            needs[demand],
+            lambda kind: free.at(node, kind) + np.cumsum([run.get(kind, 0) for run in released]),
         )
         times = np.append(end_at[order], math.inf)
         room_at: Floats = times[np.searchsorted(counts, ordinal, side="right")]

@@ -2,7 +2,8 @@
 
 A ceiling of its queue; a reservation of others that it would run into; too few free GPUs, or too
 few together; other resources. All that is computed is read from the tables of a round: nothing is
-placed, so any thread may ask once the round is over.
+placed, so any thread may ask once the round is over. The reasons of what is short, and where, are
+made here; those of ceilings, shares and turns in `planning.place.limits`.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.base.units import MOST_SECONDS, SAME_INSTANT_S
-from headgate.model import WHOLE, Demand
+from headgate.base.units import MOST_SECONDS, SAME_INSTANT_S, format_size
+from headgate.model import WHOLE, Demand, Node
 from headgate.planning.place.choose import Placer
+from headgate.planning.place.limits import queue_limit
 from headgate.planning.place.timetable import Timetable
 from headgate.planning.shares.standing import Standing
 from headgate.planning.times.reservations import Reservation, Spread
 from headgate.planning.units.fit import (
     accepted_text,
     demand_text,
-    lacking_resource,
+    gpus_text,
     model_text,
-    no_such_gpu,
+    most_on_one_node,
     one_node_text,
 )
 from headgate.planning.units.unit import Unit
@@ -41,12 +43,12 @@ from headgate.protocol.reasons import (
     NoFittingNode,
     NoFreeGpu,
     NothingFits,
-    QueueLimit,
     Short,
     Shortage,
 )
 from headgate.protocol.reserved_at import ReservedAt
 from headgate.state import Scratch
+from headgate.state.ledger import runs_in
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
 _NAMED_MOST = 3  # jobs that a reservation names
@@ -55,16 +57,37 @@ _MANY = 2**31  # tasks or parts: more than any job has
 
 def being_stopped(scratch: Scratch, job: int) -> GangShort:
     """Return why a gang (row of its job) waits of which some tasks are being stopped."""
+    waiting = len(scratch.snapshot.waiting_of(job))
+    reason = gang_short(scratch, job, waiting)
+    return replace(reason, stopping_tasks=reason.tasks - waiting)
+
+
+def gang_short(scratch: Scratch, job: int, placeable_tasks: int) -> GangShort:
+    """Return why a gang (row of its job) waits of which so many tasks fit; O(its tasks)."""
     snapshot = scratch.snapshot
     tasks = snapshot.tasks_of(job)
-    waiting, needed = len(snapshot.waiting_of(job)), sum(snapshot.tasks.gpus[t] for t in tasks)
     return GangShort(
-        placeable_tasks=waiting,
+        placeable_tasks=placeable_tasks,
         tasks=len(tasks),
         free_gpus=int(scratch.ledger.nodes.free_gpus.array().sum()),
-        needed_gpus=needed,
-        stopping_tasks=len(tasks) - waiting,
+        needed_gpus=sum(snapshot.tasks.gpus[task] for task in tasks),
     )
+
+
+def no_free_gpu(free_gpus: int, total_gpus: int) -> NoFreeGpu:
+    """Return why a task waits for one whole GPU of any kind."""
+    return NoFreeGpu(free_gpus=free_gpus, needed_gpus=1, total_gpus=total_gpus)
+
+
+def gpu_memory(needed_bytes: int, largest_free_bytes: int) -> GpuMemory:
+    """Return why a task waits although GPUs are free: these have too little memory."""
+    return GpuMemory(needed_bytes=needed_bytes, largest_free_bytes=largest_free_bytes)
+
+
+def no_such_gpu(memory_bytes: int, model: str = "") -> NothingFits:
+    """Return why a task waits for a GPU of a model (text) that no node has with `memory_bytes`."""
+    one = f"1 {model} GPU" if model else "a GPU"
+    return NothingFits(need=f"{one} of {format_size(memory_bytes)}" if memory_bytes else one)
 
 
 def no_gpu_of_type(now: Standing, task_type: int, demand: Demand, free: Ints) -> Reason:
@@ -76,8 +99,7 @@ def no_gpu_of_type(now: Standing, task_type: int, demand: Demand, free: Ints) ->
     if task_type == len(now.accepts):
         return no_such_gpu(memory_bytes, model)
     if not model:
-        largest = int(now.class_bytes[free > 0].max(initial=0))
-        return GpuMemory(needed_bytes=memory_bytes, largest_free_bytes=largest)
+        return gpu_memory(memory_bytes, int(now.class_bytes[free > 0].max(initial=0)))
     return NoFreeGpu(
         free_gpus=int(free[now.accepts[task_type]].sum()),
         needed_gpus=1,
@@ -85,6 +107,53 @@ def no_gpu_of_type(now: Standing, task_type: int, demand: Demand, free: Ints) ->
         memory_bytes=memory_bytes,
         model=model,
     )
+
+
+def never_fits_a_node(demand: Demand, task: int, nodes: Sequence[Node]) -> NothingFits:
+    """Return why a job never runs: no idle node holds its task of this number and demand."""
+    return replace(_no_such_node(demand), task=task, most=most_on_one_node(demand, nodes))
+
+
+def never_fits_together(need: str, largest: int) -> NothingFits:
+    """Return why a gang never runs: at most `largest` members fit the idle cluster."""
+    return NothingFits(need=need, largest=largest)
+
+
+def _no_such_node(demand: Demand) -> NothingFits:
+    return NothingFits(need=f"{demand_text(demand)} on {one_node_text(demand)}")
+
+
+def no_room(scratch: Scratch, task: int) -> Reason:
+    """Return why a task fits no node of a scratch, though its GPUs, if any, would fit.
+
+    O(nodes x resources).
+    """
+    view, demand = scratch.snapshot, scratch.snapshot.tasks.demand[task]
+    nodes = np.array(view.live_nodes(), np.int64)
+    spec, free_gpus = view.names.demands[demand], scratch.ledger.nodes.free_gpus.array()[nodes]
+    beside = nodes if spec.in_part else nodes[free_gpus >= spec.gpus]
+    return lacking_resource(scratch, demand, beside if len(beside) else nodes, nodes)
+
+
+def lacking_resource(
+    scratch: Scratch, demand: int, beside: Ints, nodes: Ints
+) -> Shortage | NoFittingNode | NothingFits:
+    """Return what the nodes of `beside`, those of `nodes` with GPUs for a demand, lack for it."""
+    names, free = scratch.snapshot.names, scratch.ledger.nodes.free
+    spec = names.demands[demand]
+    if spec.restricted:
+        accepted = scratch.ledger.accepted_nodes(demand)
+        beside, nodes = beside[accepted[beside]], nodes[accepted[nodes]]
+        if not len(nodes):
+            return _no_such_node(spec)
+    for kind, amount in names.needs[demand]:
+        most = max(0, int(free.kind(kind)[beside].max(initial=0)))
+        if most < amount:
+            elsewhere = bool((free.kind(kind)[nodes] >= amount).any())
+            with_gpus = gpus_text(spec) if elsewhere else ""
+            name = names.resources[kind]
+            return Shortage(resource=name, needed=amount, most_free=most, beside=with_gpus)
+    return NoFittingNode(need=demand_text(spec))
 
 
 class WhyWaits:
@@ -164,10 +233,7 @@ class WhyWaits:
         """Return what is short for a unit, or for how long it fits now."""
         queue = self._snapshot.jobs.queue[unit.job]
         if not self._scratch.has_room(queue, unit.gpus_milli(self._snapshot)):
-            spec, used = self._snapshot.queue(queue), self._scratch.used_milli(queue)
-            return QueueLimit(
-                queue=spec.name, used_gpus=-(-used // WHOLE), max_gpus=spec.max_gpus or 0
-            )
+            return queue_limit(self._scratch, queue)
         if self.tasks_that_fit(unit) == len(unit.tasks):
             return self._hole_s(unit)
         if len(unit.tasks) == 1:
@@ -204,10 +270,9 @@ class WhyWaits:
 
     def _room(self, demand: int, run_s: float, taken: Ints, needs: dict[int, Ints | int]) -> Ints:
         """Return how many tasks of a demand fit each node, beside what is taken, `[nodes]`."""
-        spec, room = self._snapshot.names.demands[demand], self._scratch.ledger.room(demand, needs)
-        if spec.gpus:
-            room = np.minimum(room, self._slots(demand, run_s, taken) // spec.gpus)
-        return np.minimum(room, _MANY)
+        has_gpus = self._snapshot.names.demands[demand].gpus > 0
+        slots = self._slots(demand, run_s, taken) if has_gpus else None
+        return np.minimum(self._scratch.ledger.room(demand, needs, slots), _MANY)
 
     def _slots(self, demand: int, run_s: float = 0.0, taken: Ints | int = 0) -> Ints:
         """Return how many GPUs, or parts of them, each node has free for a demand, `[nodes]`.
@@ -297,11 +362,11 @@ class WhyWaits:
         if np.bincount(self._node[up], minlength=1).max() < spec.gpus:
             if spec.gpus == 1 and not spec.restricted:
                 return no_such_gpu(spec.gpu_memory_bytes)
-            return NothingFits(need=f"{demand_text(spec)} on {one_node_text(spec)}")
+            return _no_such_node(spec)
         any_free = (self._holder == GPU_FREE) & self._unclaimed
         if not free and any_free.any() and not spec.restricted:
             largest = int(self._memory[any_free].max())
-            return GpuMemory(needed_bytes=spec.gpu_memory_bytes, largest_free_bytes=largest)
+            return gpu_memory(spec.gpu_memory_bytes, largest)
         if free < spec.gpus:
             return NoFreeGpu(
                 free_gpus=free,
@@ -368,7 +433,7 @@ class WhyWaits:
         on_node = self._slots(demand) if is_whole else np.zeros(1, np.int64)
         free, needed = int(on_node.sum()), spec.gpus * tasks if is_whole else 0
         if free >= needed:
-            places = np.minimum(on_node // max(1, spec.gpus), 1 if unit.distinct_nodes else _MANY)
+            places = np.minimum(runs_in(on_node, spec.gpus), 1 if unit.distinct_nodes else _MANY)
             if is_whole and places.sum() < tasks:
                 return Fragmented(
                     free_gpus=free,
@@ -397,11 +462,11 @@ class WhyWaits:
         """
         names, free = self._snapshot.names, self._scratch.ledger.nodes.free
         spec = names.demands[demand]
-        gpus = self._slots(demand)[self._nodes] // spec.gpus if spec.gpus else _MANY
+        gpus = runs_in(self._slots(demand)[self._nodes], spec.gpus)
         gpus = np.minimum(gpus, 1 if unit.distinct_nodes else _MANY)
-        lacking = [
-            names.resources[kind]
+        places = {
+            kind: np.minimum(gpus, runs_in(free.kind(kind)[self._nodes], amount))
             for kind, amount in names.needs[demand]
-            if np.minimum(gpus, free.kind(kind)[self._nodes] // amount).sum() < len(unit.tasks)
-        ]
-        return lacking[0] if len(lacking) == 1 else ""
+        }
+        short = [kind for kind, room in places.items() if room.sum() < len(unit.tasks)]
+        return names.resources[short[0]] if len(short) == 1 else ""

@@ -9,7 +9,7 @@ wider than its share. Ceilings of queues always hold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -17,16 +17,17 @@ from headgate.base.arrays import Ints
 from headgate.model import WHOLE
 from headgate.planning.moves.migration import Migration
 from headgate.planning.place.choose import Placer
+from headgate.planning.place.free_gpus import free_milli
 from headgate.planning.place.placement import fit
 from headgate.planning.place.room_freed import RoomFreed
+from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.why import WhyWaits, being_stopped
 from headgate.planning.shares.fair_shares import entitle
 from headgate.planning.shares.standing import Standing, standing_less
 from headgate.planning.units.unit import Unit, Units, waiting_units
 from headgate.protocol import Reason, Refusal, Reserved
-from headgate.protocol.reasons import Undecided
+from headgate.protocol.reasons import UNDECIDED
 from headgate.state import Scratch
-from headgate.state.tables import GPU_IN_PART
 
 
 class _Line:
@@ -47,9 +48,11 @@ class WideUnits:
         """Start with all that wait; units are listed when they are first placed."""
         self._scratch, self._now = scratch, now
         self._placer, self._fit = placer, fit(scratch, placer)
+        self._serving = Serving(scratch)
         self._waiting = set(now.wide_jobs.tolist())
         self._lines: dict[int, list[_Line]] = {}
         self._won_milli: dict[int, int] = {}
+        self._placed_milli = 0  # of all jobs
         self._order: list[int] = []
 
     def __bool__(self) -> bool:
@@ -58,8 +61,7 @@ class WideUnits:
 
     def place_rest(self) -> None:
         """Place units that are left, in the last order, without limits, in turns of one each."""
-        while self._pass(self._order, self.place_one):
-            pass
+        self._serving.serve(self._in_turns(self._order), fit=self._fit)
 
     def place(self, order: Iterable[int], most: Ints | None = None) -> None:
         """Place units of jobs in this order.
@@ -69,24 +71,76 @@ class WideUnits:
         tasks of jobs of which a unit is not wider than what is free).
         """
         self._order = [int(job) for job in order if job in self._waiting]
+        self._serving.serve(self._within(self._order, most), fit=self._fit)
 
-        def place_job(job: int) -> int:
+    def place_one(self, job: int, room_milli: int, among: Sequence[int] | None = None) -> int:
+        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none.
+
+        `room_milli` is what its queue may get, `among` the only nodes to try, in order.
+        """
+        before = self._won_milli.get(job, 0)
+        self._serving.serve(self._one_of(job, room_milli=room_milli, among=among), fit=self._fit)
+        return self._won_milli.get(job, 0) - before
+
+    # --- the turns -----------------------------------------------------------------------------
+
+    def _within(self, order: Sequence[int], most: Ints | None) -> Turns:
+        """Yield the units of each job until one does not fit, or is beyond its limit."""
+        for job in self._narrow_enough(order):
             limit_milli = None if most is None else WHOLE * int(most[job])
-            milli = 0
-            while more := self.place_one(job, limit_milli):
-                milli += more
-            return milli
+            while (yield from self._one_of(job, limit_milli=limit_milli)):
+                pass
 
-        self._pass(self._order, place_job)
+    def _in_turns(self, order: Sequence[int]) -> Turns:
+        """Yield a unit of each job, and again until none of them fits."""
+        some = True
+        while some:
+            some = False
+            for job in self._narrow_enough(order):
+                some |= yield from self._one_of(job)
 
-    def _pass(self, order: Sequence[int], place: Callable[[int], int]) -> int:
-        """Place units of jobs in this order; return their thousandths of GPUs."""
+    def _narrow_enough(self, order: Sequence[int]) -> Iterator[int]:
+        """Yield the waiting jobs with a unit that is not wider than what is free then."""
         jobs, unit_milli = self._now.jobs, self._now.snapshot.jobs.unit_gpus_milli
-        free, placed = free_milli(self._scratch), 0
+        most = free_milli(self._scratch) + self._placed_milli
         for job in order if self._waiting else ():
-            if job in self._waiting and unit_milli[int(jobs[job])] <= free - placed:
-                placed += place(job)
-        return placed
+            left = most - self._placed_milli
+            if job in self._waiting and unit_milli[int(jobs[job])] <= left:
+                yield job
+
+    def _one_of(
+        self,
+        job: int,
+        *,
+        limit_milli: int | None = None,
+        room_milli: int | None = None,
+        among: Sequence[int] | None = None,
+    ) -> Generator[Turn, Answer, bool]:
+        """Yield the first unit of each demand of a job until one starts; return whether one does.
+
+        `limit_milli` is what the job may get in all, but for a first unit.
+        """
+        won = self._won_milli.get(job, 0)
+        holds_nothing = not won and not self._now.held[job]
+        lines = self._lines_of(job)
+        for line in lines:
+            if line.head is None:
+                continue
+            milli = line.head.gpus_milli(self._scratch.snapshot)
+            if limit_milli is not None and won + milli > limit_milli and not holds_nothing:
+                continue
+            if room_milli is not None and milli > room_milli:
+                continue
+            if (yield Turn(line.head, among=among)) is Answer.STARTED:
+                self._won_milli[job] = won + milli
+                self._placed_milli += milli
+                line.advance()
+                if not any(each.head for each in lines):
+                    self._waiting.discard(job)
+                return True
+        return False
+
+    # --- results -------------------------------------------------------------------------------
 
     def room_freed(self) -> RoomFreed:
         """Return the room that runs free which are stopped after all placements of the scratch."""
@@ -95,38 +149,6 @@ class WideUnits:
     def standing_after(self) -> Standing:
         """Return the standing with all placements of the scratch."""
         return standing_less(self._now, self._scratch)
-
-    def place_one(
-        self,
-        job: int,
-        limit_milli: int | None = None,
-        room_milli: int | None = None,
-        among: Sequence[int] | None = None,
-    ) -> int:
-        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none.
-
-        `limit_milli` is what the job may get in all, but for a first unit; `room_milli` what its
-        queue may get, by default as the scratch has it; `among` the only nodes to try, in order.
-        """
-        won, queue = self._won_milli.get(job, 0), int(self._now.queue[job])
-        holds_nothing = not won and not self._now.held[job]
-        lines = self._lines_of(job)
-        for line in lines:
-            if line.head is None:
-                continue
-            milli = line.head.gpus_milli(self._scratch.snapshot)
-            within = limit_milli is None or won + milli <= limit_milli or holds_nothing
-            if room_milli is None:
-                within = within and self._scratch.has_room(queue, milli)
-            elif milli > room_milli:
-                within = False
-            if within and self._fit.place(line.head, among):
-                self._won_milli[job] = won + milli
-                line.advance()
-                if not any(each.head for each in lines):
-                    self._waiting.discard(job)
-                return milli
-        return 0
 
     def next_unit(self, job: int) -> Unit | None:
         """Return the first unit of a job that is not placed."""
@@ -178,7 +200,7 @@ def unit_refusals(
         if unit is None:
             reason: Reason = being_stopped(scratch, row)
         else:
-            reason = why.reason(unit, run_s(unit)) or kept(row) or Undecided()
+            reason = why.reason(unit, run_s(unit)) or kept(row) or UNDECIDED
         groups.setdefault(reason, []).append(row)
     for reason, rows in groups.items():
         yield Refusal(reason=reason, jobs=tuple(rows))
@@ -206,16 +228,3 @@ def leading_tasks(now: Standing) -> Ints:
     for n in np.flatnonzero(several).tolist():
         lead[n] = waiting_units(snapshot, int(rows[n]), wide=True)[0].tasks[0]
     return lead
-
-
-def free_milli(scratch: Scratch) -> int:
-    """Return the thousandths of GPUs that no run holds; O(nodes) if no task is on part of a GPU."""
-    return WHOLE * int(scratch.ledger.nodes.free_gpus.array().sum()) + parts_milli(scratch)
-
-
-def parts_milli(scratch: Scratch) -> int:
-    """Return the thousandths left of GPUs that are held in part."""
-    if not any(demand.in_part for demand in scratch.snapshot.names.demands):
-        return 0
-    gpus, is_open = scratch.ledger.gpus, scratch.ledger.open_gpus()
-    return int(gpus.free_milli.array()[is_open & (gpus.task.array() == GPU_IN_PART)].sum())

@@ -178,7 +178,8 @@ def _unfinished(snapshot: Snapshot, jobs: Ints) -> tuple[Ints, Floats, Floats, B
     """
     every, job = _tasks_of(snapshot, jobs)
     state = snapshot.tasks.state.take(every)
-    some = np.flatnonzero((state != TaskState.FINISHED) & (snapshot.tasks.gpus.take(every) > 0))
+    over = np.isin(state, (TaskState.FINISHED, TaskState.CANCELLED))
+    some = np.flatnonzero(~over & (snapshot.tasks.gpus.take(every) > 0))
     task, held = every[some], np.isin(state[some], HOLDING)
     estimates, left_s = Estimates(snapshot), np.empty(len(some))
     left_s[held] = estimates.end_at(task[held]) - snapshot.now

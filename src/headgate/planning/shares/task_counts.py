@@ -23,7 +23,7 @@ _UNFINISHED = np.isin(
         TaskState.WAITING,
         TaskState.STARTING,
         TaskState.RUNNING,
-        TaskState.STOPPING,  # of a job in flight: the task will wait again, or move
+        TaskState.STOPPING,  # of a job in flight: most tasks will wait again, or move
         TaskState.MOVING,
     ),
 )

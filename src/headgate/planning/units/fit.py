@@ -6,15 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from headgate.base.arrays import Ints
 from headgate.base.text import enumerated, one_of
 from headgate.base.units import format_size
 from headgate.model import UNLIMITED, WHOLE, Demand, Node, Task, amount_of
-from headgate.protocol import Reason
-from headgate.protocol.reasons import NoFittingNode, NothingFits, Shortage
-from headgate.state import Scratch, State
+from headgate.state import State
+from headgate.state.ledger import runs_in
 
 
 def demand_text(demand: Demand) -> str:
@@ -75,29 +71,28 @@ def runs_that_fit(node: Node, demand: Demand) -> int:
         parts = [_parts(g.memory_bytes, demand) for g in node.gpus if demand.accepts_model(g.model)]
         bounds.append(_runs_in_part(parts, demand))
     elif demand.gpus:
-        bounds.append(gpus_that_fit(node, demand) // demand.gpus)
-    if demand.cpus_milli:
-        bounds.append(WHOLE * node.cpus // demand.cpus_milli)
-    if demand.memory_bytes and node.memory_bytes is not None:
-        bounds.append(node.memory_bytes // demand.memory_bytes)
+        bounds.append(runs_in(gpus_that_fit(node, demand), demand.gpus))
+    bounds.append(runs_in(WHOLE * node.cpus, demand.cpus_milli))
+    if node.memory_bytes is not None:
+        bounds.append(runs_in(node.memory_bytes, demand.memory_bytes))
     custom = dict(node.custom)
-    bounds += [custom.get(name, 0) // milli for name, milli in demand.custom if milli]
+    bounds += [runs_in(custom.get(name, 0), milli) for name, milli in demand.custom]
     return min(bounds)
 
 
 def _runs_in_part(parts: Sequence[int], demand: Demand) -> int:
     """Return the number of runs on parts of distinct GPUs, given how many parts each GPU has."""
-    runs = sum(parts) // demand.gpus
-    while (fewer := sum(min(count, runs) for count in parts) // demand.gpus) < runs:
+    runs: int = runs_in(sum(parts), demand.gpus)
+    while (fewer := runs_in(sum(min(count, runs) for count in parts), demand.gpus)) < runs:
         runs = fewer
     return runs
 
 
 def _parts(memory_bytes: int, demand: Demand) -> int:
     """Return the number of parts of a demand that fit one GPU of this memory."""
-    part_bytes = demand.part_bytes(memory_bytes)
-    bounds = [WHOLE // demand.gpu_milli] if demand.gpu_milli else []
-    return min([*bounds, memory_bytes // part_bytes] if part_bytes else bounds, default=UNLIMITED)
+    by_share: int = runs_in(WHOLE, demand.gpu_milli)
+    by_memory: int = runs_in(memory_bytes, demand.part_bytes(memory_bytes))
+    return min(by_share, by_memory)
 
 
 def infeasible_demand(demand: Demand, nodes: Iterable[Node]) -> str:
@@ -280,42 +275,3 @@ def beside_first_fit(node: Node, demands: Sequence[Demand], most: int) -> list[D
             state.ledger.take(placed, known, row, gpus)
             placed += 1
     return left
-
-
-def no_such_gpu(memory_bytes: int, model: str = "") -> NothingFits:
-    """Return why a task waits for a GPU of a model (text) that no node has with `memory_bytes`."""
-    one = f"1 {model} GPU" if model else "a GPU"
-    return NothingFits(need=f"{one} of {format_size(memory_bytes)}" if memory_bytes else one)
-
-
-def no_room(scratch: Scratch, task: int) -> Reason:
-    """Return why a task fits no node of a scratch, though its GPUs, if any, would fit.
-
-    O(nodes x resources).
-    """
-    view, demand = scratch.snapshot, scratch.snapshot.tasks.demand[task]
-    nodes = np.array(view.live_nodes(), np.int64)
-    spec, free_gpus = view.names.demands[demand], scratch.ledger.nodes.free_gpus.array()[nodes]
-    beside = nodes if spec.in_part else nodes[free_gpus >= spec.gpus]
-    return lacking_resource(scratch, demand, beside if len(beside) else nodes, nodes)
-
-
-def lacking_resource(
-    scratch: Scratch, demand: int, beside: Ints, nodes: Ints
-) -> Shortage | NoFittingNode | NothingFits:
-    """Return what the nodes of `beside`, those of `nodes` with GPUs for a demand, lack for it."""
-    names, free = scratch.snapshot.names, scratch.ledger.nodes.free
-    spec = names.demands[demand]
-    if spec.restricted:
-        accepted = scratch.ledger.accepted_nodes(demand)
-        beside, nodes = beside[accepted[beside]], nodes[accepted[nodes]]
-        if not len(nodes):
-            return NothingFits(need=f"{demand_text(spec)} on {one_node_text(spec)}")
-    for kind, amount in names.needs[demand]:
-        most = max(0, int(free.kind(kind)[beside].max(initial=0)))
-        if most < amount:
-            elsewhere = bool((free.kind(kind)[nodes] >= amount).any())
-            with_gpus = gpus_text(spec) if elsewhere else ""
-            name = names.resources[kind]
-            return Shortage(resource=name, needed=amount, most_free=most, beside=with_gpus)
-    return NoFittingNode(need=demand_text(spec))

@@ -173,6 +173,7 @@ class FirstFit:
     def __init__(self, scratch: Scratch) -> None:
         self.scratch = scratch
         self._failed: set[tuple[tuple[int, ...], bool]] = set()
+        self._left: dict[int, list[int]] = {}  # by demand of one task: nodes, the next one last
 
     def place(self, unit: Unit, among: Sequence[int] | None = None) -> bool:
         """Place all tasks of a unit, as one group of steps, or none; O(tasks + nodes) if it fits.
@@ -181,6 +182,8 @@ class FirstFit:
         nodes, tried in that order, the largest tasks first. Raises no error for a queue's ceiling:
         it is the caller's to check (`Scratch.has_room`).
         """
+        if among is None and len(unit.tasks) == 1:
+            return self._place_single(unit.tasks[0], unit.demands[0])
         if among is None and unit.shape in self._failed:
             return False
         largest_first = unit.largest_first(self.scratch.snapshot)
@@ -192,6 +195,12 @@ class FirstFit:
         if among is None:
             self._failed.add(unit.shape)
         return False
+
+    def _place_single(self, task: int, demand: int) -> bool:
+        """Place one task; nodes that did not fit its demand are not tried again."""
+        if demand not in self._left:
+            self._left[demand] = self._nodes(demand)[::-1]
+        return self._place_one(task, self._left[demand], set()) is not None
 
     def most(self, unit: Unit) -> int:
         """Return how many tasks of a unit fit together, in their order; nothing is placed."""

@@ -23,13 +23,14 @@ from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE, Demand
 from headgate.planning.links.job_traffic import communicates
-from headgate.planning.moves.migration import Migration, defragment
+from headgate.planning.moves.migration import Migration
 from headgate.planning.place.choose import Placer
-from headgate.planning.place.placement import placing
+from headgate.planning.place.free_gpus import free_milli
 from headgate.planning.place.placing import Placing
 from headgate.planning.place.room_freed import RoomFreed
+from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.why import WhyWaits
-from headgate.planning.place.wide import free_milli, unit_refusals
+from headgate.planning.place.wide import unit_refusals
 from headgate.planning.shares.debts import FairFinish
 from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.shares.standing import Standing, standing_less
@@ -62,11 +63,9 @@ class Bookings:
         """Start without any; at most `reservations` units get one, and runs may move for it."""
         self._scratch, self._now, self._times, self.finish = scratch, now, times, finish
         self._most, self._placer, self._migrates = reservations, placer, migrate
+        self._serving = Serving(scratch, times.end_at, placer)
         self._order: Ints = now.wide_jobs
-        self._too_long: dict[object, float] = {}  # by shape: runs as long as this do not fit
         self._won_milli = np.zeros(len(now.jobs), np.int64)
-        self._booked_milli: dict[int, int] = {}  # of reservations, by queue
-        self.reservations: list[Reservation] = []
         self.preempted: UnitPreemptions | None = None
         self.windows: Windows | None = None
 
@@ -74,10 +73,14 @@ class Bookings:
         """Return True: some job has wide units."""
         return True
 
-    @cached_property
+    @property
+    def reservations(self) -> list[Reservation]:
+        """The reservations of this round, in order."""
+        return self._serving.reservations
+
+    @property
     def _placing(self) -> Placing:
-        """What places units, made when it is first needed: in `book`, if any GPU is free."""
-        return placing(self._scratch, self._times.end_at, self._placer)
+        return self._serving.placing
 
     @cached_property
     def _sought(self) -> Ints | None:
@@ -117,15 +120,19 @@ class Bookings:
         self._order = order[is_wide[order]]
         if not free_milli(self._scratch):
             return
+        self._serving.serve(self._in_order(order, is_wide[order], flow, wide))
+        self._serving.serve(self._filling(wide))
+
+    def _in_order(self, order: Ints, is_wide: Bools, flow: Ints, wide: Ints) -> Turns:
+        """Yield units up to the last reservation; jobs before them claim GPUs for the flow."""
         last = 0
-        for place in np.flatnonzero(is_wide[order]).tolist():
+        for place in np.flatnonzero(is_wide).tolist():
             if len(self.reservations) >= self._most or not self._placing.table.has_open():
                 break
             self._claim(order[last:place], flow)
             last, job = place, int(order[place])
-            self._book_job(job, WHOLE * int(wide[job]))
+            yield from self._within(job, WHOLE * int(wide[job]))
         self._claim(order[last:], flow)
-        self._fill(wide)
 
     def _claim(self, jobs: Ints, flow: Ints) -> None:
         """Count the GPUs that flow tasks of these jobs are entitled to as used."""
@@ -140,74 +147,43 @@ class Bookings:
         for rows in _by_gpus(now.snapshot.names.demands, np.unique(demand).tolist()):
             self._placing.claim(rows[0], run_s[np.isin(demand, rows)], self._sought)
 
-    def _book_job(self, job: int, limit_milli: int) -> None:
-        """Start units of a job within its limit, and reserve the first that does not fit."""
+    def _within(self, job: int, limit_milli: int) -> Turns:
+        """Yield units of a job within its limit, up to the first that does not start."""
         for unit in self._units(job):
-            milli = unit.gpus_milli(self._scratch.snapshot)
-            won = int(self._won_milli[job])
-            if (won and won + milli > limit_milli) or not self._has_room(job, milli):
+            milli, won = unit.gpus_milli(self._scratch.snapshot), int(self._won_milli[job])
+            if won and won + milli > limit_milli:
                 return
-            if self._waits_for_links(job, unit, milli):
+            turn = self._turn(job, unit, reserves=True, waits_for_links=True)
+            if (yield turn) is not Answer.STARTED:
                 return
-            if not self._start(job, unit, milli):
-                self._reserve(job, unit, milli)
-                return
+            self._won_milli[job] += milli
 
-    def _waits_for_links(self, job: int, unit: Unit, milli: int) -> bool:
-        """Reserve a better set for a unit that fits now, if it ends sooner there."""
-        better = self._better(job, unit)
-        if better is None:
-            return False
-        self._keep(job, better, milli)
-        return True
-
-    def _better(self, job: int, unit: Unit) -> Reservation | None:
-        wide = self._wide
-        return self._placing.better(unit, float(wide.high_s[job]), float(wide.run_s[job]))
+    def _turn(
+        self,
+        job: int,
+        unit: Unit,
+        *,
+        starts: bool = True,
+        reserves: bool = False,
+        waits_for_links: bool = False,
+    ) -> Turn:
+        return Turn(
+            unit,
+            float(self._wide.high_s[job]),
+            float(self._wide.run_s[job]),
+            starts=starts,
+            reserves=reserves,
+            waits_for_links=waits_for_links,
+        )
 
     def _units(self, job: int) -> Iterator[Unit]:
         """Yield the units of a job that have not started."""
-        started = self._wide.started
+        started = self._serving.started
         for units in waiting_units(self._scratch.snapshot, int(self._now.jobs[job]), wide=True):
             yield from (unit for unit in units if unit.tasks[0] not in started)
 
     def _job_of(self, unit: Unit) -> int:
         return int(np.searchsorted(self._now.jobs, unit.job))
-
-    def _has_room(self, job: int, milli: int) -> bool:
-        queue = int(self._now.queue[job])
-        return self._scratch.has_room(queue, milli + self._booked_milli.get(queue, 0))
-
-    def _start(self, job: int, unit: Unit, milli: int) -> bool:
-        run_s = float(self._wide.high_s[job])
-        if self._is_too_long(unit.shape, run_s):
-            return False
-        if not self._placing.start(unit, run_s):
-            if not communicates(self._scratch.snapshot.job(unit.job)):  # else it takes longer
-                self._too_long[unit.shape] = run_s
-            return False
-        self._won_milli[job] += milli
-        self._wide.started.add(unit.tasks[0])
-        return True
-
-    def _reserve(self, job: int, unit: Unit, milli: int) -> None:
-        """Reserve GPUs for a unit that does not start, unless they are all free now.
-
-        Then the ledger denies what the timetable, which books GPUs alone, would allow: GPUs that
-        are kept free for it would not help.
-        """
-        found = self._placing.earliest(unit, float(self._wide.run_s[job]))
-        if found is not None and found.at > self._placing.table.now:
-            self._keep(job, found, milli)
-
-    def _keep(self, job: int, found: Reservation, milli: int) -> None:
-        self._placing.table.keep(found, self._run_s_on(job, found))
-        queue = int(self._now.queue[job])
-        self._booked_milli[queue] = self._booked_milli.get(queue, 0) + milli
-        self.reservations.append(found)
-
-    def _run_s_on(self, job: int, found: Reservation) -> float:
-        return self._placing.run_s_on(found, float(self._wide.run_s[job]))
 
     def preempt(self, ahead: InFlight, bargain: Bargain) -> None:
         """Preempt units for those of the first jobs in order that wait, where that is worth it.
@@ -215,20 +191,17 @@ class Bookings:
         The GPUs that they free are reserved.
         """
         bargain.held = bargain.held - (-self._won_milli // WHOLE)
-        preempted = UnitPreemptions(self._scratch, self._now, ahead, bargain)
+        preempted = UnitPreemptions(self._serving, self._now, ahead, bargain)
+        self._serving.serve(self._below_share(preempted), victims=preempted)
+        self.preempted = preempted
+
+    def _below_share(self, preempted: UnitPreemptions) -> Turns:
+        """Yield the next unit of jobs that may gain by preemption, but wait for no faster links."""
         by_choice = {each.unit.tasks[0] for each in self.reservations if each.spread}
         for job in preempted.may_gain(self._order[: self._most]).tolist():
             unit = next(self._units(job), None)
-            if unit is None or unit.tasks[0] in by_choice:
-                continue
-            milli = unit.gpus_milli(self._scratch.snapshot)
-            run_s, gpus = float(self._times.run_s[job]), -(-milli // WHOLE)
-            if not self._has_room(job, milli):
-                continue
-            if preempted.for_unit(self._placing, job, unit, gpus, run_s):
-                self._placing.table.free_soon(ahead.all_runs.gpu[preempted.freed])
-                self._reserve(job, unit, milli)
-        self.preempted = preempted
+            if unit is not None and unit.tasks[0] not in by_choice:
+                yield self._turn(job, unit, starts=False, reserves=True)
 
     # --- windows -------------------------------------------------------------------------------
 
@@ -293,39 +266,34 @@ class Bookings:
 
     # --- backfill ------------------------------------------------------------------------------
 
-    def _fill(self, limits: Ints | None) -> None:
-        """Start units in the order of jobs, each job within its limit."""
-        reserved = {each.unit.tasks[0] for each in self.reservations}
-        left = free_milli(self._scratch)
+    def _filling(self, limits: Ints | None) -> Turns:
+        """Yield units in the order of jobs that may fit now, each job within its limit."""
+        left, serving = free_milli(self._scratch), self._serving
         order = self._order[self._wide.unit_milli[self._order] <= left]
         for job in order.tolist():
             if self._wide.unit_milli[job] > left:
                 continue
-            if self._is_too_long(self._wide.shape(job), float(self._wide.high_s[job])):
+            if serving.is_too_long(self._wide.shape(job), float(self._wide.high_s[job])):
                 continue
             for unit in self._units(job):
                 milli, won = unit.gpus_milli(self._scratch.snapshot), int(self._won_milli[job])
                 beyond = limits is not None and won > 0 and won + milli > WHOLE * int(limits[job])
-                if beyond or unit.tasks[0] in reserved or not self._has_room(job, milli):
+                if beyond or unit.tasks[0] in serving.reserved:
                     break
-                if not self._start(job, unit, milli):
+                if (yield self._turn(job, unit)) is not Answer.STARTED:
                     break
+                self._won_milli[job] += milli
                 left -= milli
             if left <= 0:
                 return
 
-    def _is_too_long(self, shape: object, run_s: float) -> bool:
-        """Return whether a unit of this shape is known not to fit for so long."""
-        longest = self._too_long.get(shape)
-        return longest is not None and run_s >= longest
-
     def place_rest(self) -> None:
         """Start units on what the flow has left, in the order of jobs, beyond entitlements."""
         if len(self._order) and free_milli(self._scratch):
-            self._too_long.clear()
+            self._serving.open_again()
             if self._placing.table.unclaim():
                 self._start_reserved()
-            self._fill(None)
+            self._serving.serve(self._filling(None))
 
     def _start_reserved(self) -> None:
         """Start reserved units that only claims delayed.
@@ -333,24 +301,11 @@ class Bookings:
         A claim that the flow has not used may be that of a task that fits nowhere, in every round.
         """
         for each in tuple(self.reservations):
-            job = self._job_of(each.unit)
-            queue, milli = int(self._now.queue[job]), each.unit.gpus_milli(self._scratch.snapshot)
-            others = [other for other in self.reservations if other is not each]
-            self._rebook(others)
-            self._booked_milli[queue] -= milli
-            waits = bool(each.spread) and self._better(job, each.unit) is not None
-            if not waits and self._has_room(job, milli) and self._start(job, each.unit, milli):
-                self.reservations[:] = others  # in place: `_all_reservations` may be this list
-            else:
-                self._booked_milli[queue] += milli
-                self._rebook(self.reservations)
-
-    def _rebook(self, reservations: list[Reservation]) -> None:
-        """Keep the GPUs of these reservations free, and no others."""
-        self._placing.table.release()
-        for each in reservations:
-            job = self._job_of(each.unit)
-            self._placing.table.keep(each, self._run_s_on(job, each))
+            turn = self._turn(self._job_of(each.unit), each.unit, waits_for_links=bool(each.spread))
+            if self._serving.start_reserved(each, turn):
+                self._won_milli[self._job_of(each.unit)] += each.unit.gpus_milli(
+                    self._scratch.snapshot
+                )
 
     def backfill(self, tasks: Ints, starts: Ints) -> tuple[Ints, Ints, Ints]:
         """Start tasks of the flow on GPUs that are free until reservations begin, in this order.
@@ -358,31 +313,32 @@ class Bookings:
         `tasks` are indices into `Standing.task`, as are those that the flow `starts`. Returns those
         that start besides, the nodes, and the classes of the GPUs.
         """
-        now, found = self._now, list[int]()
-        room = self._queue_room(starts)
-        too_long: dict[int, float] = {}  # by demand
+        now, before = self._now, len(self._scratch.starts)
+        found = list[int]()
         if self.reservations and self._placing.table.has_kept():
-            rows = now.task[tasks]
-            high_s = self._times.surely_s_of(rows)
-            demands = now.snapshot.tasks.demand.take(rows)
-            for n in np.flatnonzero(np.isfinite(high_s)).tolist():
-                demand, run_s = int(demands[n]), float(high_s[n])
-                if run_s >= too_long.get(demand, math.inf):
-                    continue
-                job = int(now.task_job[tasks[n]])
-                unit = Unit(job=int(now.jobs[job]), tasks=(int(rows[n]),), demands=(demand,))
-                queue = int(now.queue[job])
-                if room[queue] < WHOLE:
-                    continue
-                if not self._placing.start(unit, run_s, kept=True):
-                    too_long[demand] = run_s
-                    continue
-                room[queue] -= WHOLE
-                found.append(n)
-        started = self._scratch.starts[len(self._scratch.starts) - len(found) :]
+            self._serving.serve(self._on_kept(tasks, self._queue_room(starts), found))
+        started = self._scratch.starts[before:]
         node = np.array([start.node for start in started], np.int64)
         gpu = now.snapshot.nodes.first_gpu.array()[node] + [start.gpus[0] for start in started]
         return tasks[found], node, now.hardware.gpu_class[gpu.astype(np.int64)]
+
+    def _on_kept(self, tasks: Ints, room_milli: Ints, found: list[int]) -> Turns:
+        """Yield tasks of the flow that may fit; `found` are those that start, as indices."""
+        now, too_long = self._now, dict[int, float]()  # by demand
+        rows = now.task[tasks]
+        high_s = self._times.surely_s_of(rows)
+        demands = now.snapshot.tasks.demand.take(rows)
+        for n in np.flatnonzero(np.isfinite(high_s)).tolist():
+            demand, run_s, job = int(demands[n]), float(high_s[n]), int(now.task_job[tasks[n]])
+            queue = int(now.queue[job])
+            if run_s >= too_long.get(demand, math.inf) or room_milli[queue] < WHOLE:
+                continue
+            unit = Unit(job=int(now.jobs[job]), tasks=(int(rows[n]),), demands=(demand,))
+            if (yield Turn(unit, run_s, on_kept=True)) is Answer.STARTED:
+                room_milli[queue] -= WHOLE
+                found.append(n)
+            else:
+                too_long[demand] = run_s
 
     def _queue_room(self, starts: Ints) -> Ints:
         """Return how many thousandths of GPUs queues may get besides these starts, `[queues]`."""
@@ -391,7 +347,7 @@ class Bookings:
         specs = [view.queue(row) for row in range(len(now.ceiling))]
         limits = [WHOLE * (NO_CEILING if q.max_gpus is None else q.max_gpus) for q in specs]
         used = [
-            self._scratch.used_milli(row) + self._booked_milli.get(row, 0)
+            self._scratch.used_milli(row) + self._serving.ceilings.booked_milli(row)
             for row in range(len(limits))
         ]
         room: Ints = (np.array(limits) - np.array(used) - WHOLE * won).astype(np.int64)
@@ -425,8 +381,7 @@ class Bookings:
         preempts = self.preempted is not None and self.preempted.groups
         if not self._migrates or not self.reservations or preempts:
             return Migration()
-        first = self.reservations[0]
-        return defragment(self._scratch, first.unit, wait_s=first.at - self._placing.table.now)
+        return self._serving.moves_for(self.reservations[0])
 
     def memo(self) -> Memo:
         """Return the times of reservations of jobs that had none before."""
@@ -445,16 +400,17 @@ class Bookings:
     @cached_property
     def _all_reservations(self) -> list[Reservation]:
         """The reservations of the round, with those that no free GPU made necessary."""
-        reserved = {each.unit.tasks[0] for each in self.reservations}
+        self._serving.serve(self._unreserved())
+        return self.reservations
+
+    def _unreserved(self) -> Turns:
+        """Yield the next unit of jobs without a reservation, up to the last reservation."""
         for job in self._order.tolist():
             if len(self.reservations) >= self._most:
-                break
+                return
             unit = next(self._units(job), None)
-            if unit is not None and unit.tasks[0] not in reserved:
-                milli = unit.gpus_milli(self._scratch.snapshot)
-                if self._has_room(job, milli):
-                    self._reserve(job, unit, milli)
-        return self.reservations
+            if unit is not None and unit.tasks[0] not in self._serving.reserved:
+                yield self._turn(job, unit, starts=False, reserves=True)
 
     def _unit_s(self, unit: Unit) -> float:
         """Return the run time of a unit that is compared with reservations."""
@@ -463,7 +419,8 @@ class Bookings:
     def planned(self) -> Iterator[Reserved]:
         """Yield what is reserved, in order."""
         for each in self._all_reservations:
-            yield each.planned(self._run_s_on(self._job_of(each.unit), each))
+            run_s = float(self._wide.run_s[self._job_of(each.unit)])
+            yield each.planned(self._serving.run_s_on(each, run_s))
 
     def again_at(self) -> float:
         """Return when a set was expected to be free for a unit that waits for links; inf for none.
@@ -499,13 +456,11 @@ def start_only_unit(
     if len(found) != 1 or len(found[0]) != 1:
         return False
     (unit,) = found[0]
-    if not scratch.has_room(int(now.queue[job]), unit.gpus_milli(now.snapshot)):
-        return False
-    units = placing(scratch, times.end_at, placer)
+    turn = Turn(unit)
     if communicates(now.snapshot.job(unit.job)):
         high_s, run_s = float(times.surely_s[job]), float(times.run_s[job])
-        return units.better(unit, high_s, run_s) is None and units.start(unit, high_s)
-    return units.start(unit, math.inf)
+        turn = Turn(unit, high_s, run_s, waits_for_links=True)
+    return Serving(scratch, times.end_at, placer).answer(turn) is Answer.STARTED
 
 
 class _WideJobs:
@@ -517,7 +472,6 @@ class _WideJobs:
         self.unit_milli = np.full(len(now.jobs), np.iinfo(np.int64).max)
         self.unit_milli[jobs] = snapshot.jobs.unit_gpus_milli.take(rows)
         self.run_s, self.high_s = times.run_s, times.surely_s
-        self.started: set[int] = set()  # the first task of each unit
         self._now, self._shape = now, dict[int, object]()
 
     def shape(self, job: int) -> object:

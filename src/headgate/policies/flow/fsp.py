@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from headgate.base.arrays import Ints
+from headgate.planning.place.limits import preempted_for
 from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.placed import Placed
@@ -15,7 +16,6 @@ from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_share import victims
 from headgate.policies.flow.readback import Choice
 from headgate.protocol import Group, Steps, Stop
-from headgate.protocol.reasons import PreemptedFor
 
 
 class PreemptiveFlowSharing(FlowPolicy):
@@ -59,6 +59,7 @@ class PreemptiveFlowSharing(FlowPolicy):
         preempted = victims(
             round_.now, target=round_.entitled.target, slack=self._slack, starts=placed
         )
-        reason = PreemptedFor(job="")  # not for a single job: the number of tasks served decides
+        # Not for a single job: the number of tasks served decides.
+        reason = preempted_for(round_.now.snapshot, None)
         stops = Steps.of(Group((Stop(task),), reason) for task in preempted)
         return replace(super().choose(round_, placed, wait_price), stops=stops)

@@ -11,6 +11,7 @@ import numpy as np
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.order import nth_of_equals
+from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.unit import one_task
@@ -23,7 +24,6 @@ from headgate.policies.flow.preempt_units import (
     running_units,
 )
 from headgate.protocol import Group, Steps, Stop
-from headgate.protocol.reasons import PreemptedFor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,7 +121,7 @@ def _would_start(
 
 def _preempted(now: Standing, job: int, task: int) -> Group:
     """Return the stop of a run for a job."""
-    return Group((Stop(task),), PreemptedFor(job=now.snapshot.job(int(now.jobs[job])).id))
+    return Group((Stop(task),), preempted_for(now.snapshot, int(now.jobs[job])))
 
 
 def _covered_in_s(price: float, owed: float, grows: float, soonest: float) -> float:

@@ -9,14 +9,15 @@ from functools import cached_property
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.planning.place.placing import Placing
+from headgate.model import WHOLE
+from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
+from headgate.planning.place.serve import Serving, Turn
+from headgate.planning.place.timetable import GpuCosts
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.unit import Unit
 from headgate.policies.flow.in_flight import InFlight
 from headgate.protocol import Group, Stop
-from headgate.protocol.reasons import PreemptedFor
-from headgate.state import Scratch
 
 RESTART_S = 1.0
 """Assumed seconds to start a run again, besides its lost work, on each of its GPUs."""
@@ -84,10 +85,10 @@ class Bargain:
 class UnitPreemptions:
     """The units preempted for wide units in a round."""
 
-    def __init__(self, scratch: Scratch, now: Standing, ahead: InFlight, bargain: Bargain) -> None:
+    def __init__(self, serving: Serving, now: Standing, ahead: InFlight, bargain: Bargain) -> None:
         """Start without any."""
-        self._now, self._ahead, self.bargain = now, ahead, bargain
-        self.room = RoomFreed(scratch)
+        self._serving, self._now, self._ahead, self.bargain = serving, now, ahead, bargain
+        self.room = RoomFreed(serving.scratch)
         self.groups: list[Group] = []
         self.freed: Bools = np.zeros(len(ahead.all_runs.gpu), bool)
         """The GPUs that they free, by held GPU."""
@@ -121,29 +122,31 @@ class UnitPreemptions:
         freed: Bools = np.isin(gpus, self._ahead.all_runs.gpu[self.freed])
         return freed
 
-    def for_unit(self, placing: Placing, job: int, unit: Unit, gpus: int, run_s: float) -> bool:
+    def free(self, turn: Turn) -> bool:
         """Preempt units for one that waits, if that is worth its price; return whether it is.
 
         The price, in GPU seconds, must be less than the unit would wait otherwise, on all its GPUs,
         and the debt to its job must cover it, which pays it. The job holds less than its share, and
-        precedes each job that loses a unit, even after paying. It would start then.
+        precedes each job that loses a unit, even after paying. It would start then. The GPUs are
+        free soon.
         """
-        bargain = self.bargain
+        unit, bargain = turn.unit, self.bargain
+        job = int(np.searchsorted(self._now.jobs, unit.job))
         if bargain.held[job] >= bargain.target[job]:
             return False
         most = float(bargain.owed[job])
         may = self._may_lose(job, most)
         if not may.any():
             return False
-        price = placing.table.price_of_open()
-        price[self._ahead.all_runs.gpu[may]] = (self.running.price / self.running.gpus)[may]
-        chosen = placing.cheapest(unit, price)
+        chosen = self._cheapest(unit, may)
         if chosen is None:
             return False
         victims = self._victims(chosen, may)
         total = sum(float(self.running.price[first]) for first in victims)
-        soonest = placing.earliest(unit, run_s)
+        placing = self._serving.placing
+        soonest = placing.earliest(unit, turn.run_s)
         wait_s = math.inf if soonest is None else soonest.at - placing.table.now
+        gpus = -(-unit.gpus_milli(self._now.snapshot) // WHOLE)
         if not victims or total >= min(most, gpus * wait_s) or not self._affordable(victims):
             return False
         rank = bargain.rank_of(job, total)
@@ -154,7 +157,18 @@ class UnitPreemptions:
         if not self.room.holds(unit, chosen, stops):
             return False
         self._preempt(job, victims, total)
+        placing.table.free_soon(self._ahead.all_runs.gpu[self.freed])
         return True
+
+    def _cheapest(self, unit: Unit, may: Bools) -> Ints | None:
+        """Return the GPUs (rows) with which least is lost, of free ones and those of runs."""
+        runs, placing = self._ahead.all_runs, self._serving.placing
+        each = (self.running.price / self.running.gpus)[may]
+        of_gpu = placing.table.cost_of_open()
+        of_gpu[runs.gpu[may]] = each
+        of_task = np.full(len(self._now.snapshot.tasks.state), math.inf)
+        of_task[runs.task[may]] = each
+        return placing.cheapest(unit, GpuCosts(of_gpu, of_task.take))
 
     def _may_lose(self, job: int, most: float) -> Bools:
         """Return which held GPUs are of a unit that a job may preempt for less than `most`."""
@@ -180,7 +194,7 @@ class UnitPreemptions:
 
     def _preempt(self, job: int, victims: list[int], total: float) -> None:
         runs, bargain = self._ahead.all_runs, self.bargain
-        reason = PreemptedFor(job=self._now.snapshot.job(int(self._now.jobs[job])).id)
+        reason = preempted_for(self._now.snapshot, int(self._now.jobs[job]))
         for first in victims:
             bargain.spare[runs.job[first]] -= self.running.gpus[first]
             self.freed |= self.running.unit == self.running.unit[first]

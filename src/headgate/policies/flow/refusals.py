@@ -9,19 +9,14 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.model import Demand
-from headgate.planning.place.why import no_gpu_of_type
+from headgate.planning.place.limits import queue_limit_at, share_reason
+from headgate.planning.place.why import no_free_gpu, no_gpu_of_type
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.options import cheapest_free
 from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.problem import OfferedTasks, problem_with
 from headgate.protocol import Reason, Refusal
-from headgate.protocol.reasons import (
-    BelowShare,
-    NoFreeGpu,
-    QueueLimit,
-    ShareLimit,
-    WaitsForLocality,
-)
+from headgate.protocol.reasons import WaitsForLocality
 
 # The limit of a job: the first of these that applies.
 _NO_SUCH_GPU, _CEILING, _LOCALITY, _NO_FIT, _SHARE, _BELOW, _BUSY = range(7)
@@ -169,24 +164,23 @@ class _After:
             move, wait = int(self._move[job]), int(self._wait[job])
             return WaitsForLocality(move_s=move / 1e6, wait_s=wait / 1e6)
         if case == _BUSY:
-            free, total = int(self._free.sum()), int(now.gpus.sum())
-            return NoFreeGpu(free_gpus=free, needed_gpus=1, total_gpus=total)
+            return no_free_gpu(int(self._free.sum()), int(now.gpus.sum()))
         return self._less_than_others(job)
 
     def _less_than_others(self, job: int) -> Reason:
         holds, target, furthest = self._holds, self._target, self._furthest_but(job)
-        ahead = self._now.snapshot.job(int(self._now.jobs[furthest])).id
-        running, share = int(holds[job]), int(target[job])
-        if self._cases[job] == _SHARE:
-            return ShareLimit(running_gpus=running, share_gpus=share, ahead=ahead)
-        over = int(holds[furthest] - target[furthest])
-        return BelowShare(running_gpus=running, share_gpus=share, ahead=ahead, ahead_over_gpus=over)
+        return share_reason(
+            self._now.snapshot,
+            held=int(holds[job]),
+            share=int(target[job]),
+            ahead=int(self._now.jobs[furthest]),
+            over=int(holds[furthest] - target[furthest]),
+        )
 
     def _furthest_but(self, job: int) -> int:
         return next(other for other in self._ahead if other != job)
 
     def _queue_limit(self, queue: int) -> Reason:
         snapshot = self._now.snapshot
-        spec = snapshot.queue(queue)
         used = int(snapshot.gpus_of_queues()[queue]) + int(self._queue_won[queue])
-        return QueueLimit(queue=spec.name, used_gpus=used, max_gpus=spec.max_gpus or 0)
+        return queue_limit_at(snapshot, queue, used)

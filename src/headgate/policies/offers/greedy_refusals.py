@@ -7,18 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from headgate.model import Demand
-from headgate.planning.place.why import no_gpu_of_type
+from headgate.planning.place.limits import queue_limit_at, share_reason
+from headgate.planning.place.why import no_free_gpu, no_gpu_of_type
 from headgate.policies.offers.candidates import ANY, Candidate
 from headgate.policies.offers.delay import SkipCounters
 from headgate.policies.offers.greedy_round import GreedyRound
 from headgate.protocol import Reason, Refusal
-from headgate.protocol.reasons import (
-    BelowShare,
-    Declines,
-    NoFreeGpu,
-    QueueLimit,
-    ShareLimit,
-)
+from headgate.protocol.reasons import Declines
 from headgate.state import Snapshot
 
 
@@ -59,7 +54,8 @@ class _After:
         if not greedy.waiting[job].any():  # no GPU suits its tasks left
             return self._no_fit(job, len(greedy.now.accepts))
         if not self._under_ceiling[job]:
-            return self._queue_limit(int(greedy.now.queue[job]))
+            queue = int(greedy.now.queue[job])
+            return queue_limit_at(self._snapshot, queue, int(self._queue_used[queue]))
         if self._fitting[job] and self._counters is not None:
             offered = greedy.candidates(job).best(ANY)
             if offered is not None:
@@ -73,26 +69,16 @@ class _After:
         held, share = int(greedy.held[job]), int(greedy.target[job])
         ahead = next((j for j in self._ahead if j != job), None)
         if ahead is not None:
-            name = self._snapshot.job(int(greedy.now.jobs[ahead])).id
-            over = int(greedy.held[ahead] - greedy.target[ahead])
-            if held >= share:
-                return ShareLimit(running_gpus=held, share_gpus=share, ahead=name)
-            if over > 0:
-                return BelowShare(
-                    running_gpus=held, share_gpus=share, ahead=name, ahead_over_gpus=over
-                )
-        return NoFreeGpu(free_gpus=0, needed_gpus=1, total_gpus=int(greedy.now.gpus.sum()))
+            row, over = int(greedy.now.jobs[ahead]), int(greedy.held[ahead] - greedy.target[ahead])
+            if held >= share or over > 0:
+                return share_reason(self._snapshot, held=held, share=share, ahead=row, over=over)
+        return no_free_gpu(0, int(greedy.now.gpus.sum()))
 
     def _demand(self, job: int, task_type: int) -> Demand:
         """Return the demand of a job's waiting task of a type, for the least GPU memory."""
         now, here = self._greedy.now, self._greedy.tasks_of(job)
         of_type = here.start + np.flatnonzero(now.task_type[here] == task_type)
         return self._snapshot.demand(int(now.task[of_type[now.memory_bytes_of(of_type).argmin()]]))
-
-    def _queue_limit(self, queue: int) -> Reason:
-        spec = self._snapshot.queue(queue)
-        used = int(self._queue_used[queue])
-        return QueueLimit(queue=spec.name, used_gpus=used, max_gpus=spec.max_gpus or 0)
 
     def _declines(self, job: int, offered: Candidate, counters: SkipCounters) -> Reason:
         gap = int(self._greedy.target[job] - self._greedy.held[job])

@@ -16,11 +16,11 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.model import WHOLE
+from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.units.unit import one_task
 from headgate.policies.offers.greedy_round import GreedyRound
 from headgate.protocol import Group, Steps, Stop
-from headgate.protocol.reasons import PreemptedFor
 from headgate.state import Snapshot, TaskState
 from headgate.state.moves import gpus_of, grants_of_moves, is_moving
 
@@ -47,7 +47,6 @@ class _Preemption:
     """The choice of victims; jobs are indices into `Standing.jobs`."""
 
     def __init__(self, snapshot: Snapshot, greedy: GreedyRound, slack: float) -> None:
-        self._names = [snapshot.job(row).id for row in greedy.now.jobs.tolist()]
         self._queue = greedy.now.queue
         self._waiting = greedy.waiting.copy()
         self._held = greedy.held.copy()  # GPUs, less those of STOPPING runs
@@ -115,7 +114,7 @@ class _Preemption:
                     continue
                 self._runs.remove(run)
                 self._preempt(run, task_type)
-                reason = PreemptedFor(job=self._names[job])
+                reason = preempted_for(self._snapshot, int(self._greedy.now.jobs[job]))
                 victims.append(Group((Stop(run.task),), reason))
             self._room[self._queue[job]] -= 1
             self._held[job] += 1

@@ -7,15 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from headgate.model import WHOLE
+from headgate.planning.place.limits import behind_head, queue_limit_at
 from headgate.planning.place.line import Line
-from headgate.planning.place.why import no_gpu_of_type
+from headgate.planning.place.why import no_free_gpu, no_gpu_of_type
 from headgate.planning.shares.standing import Standing
 from headgate.protocol import Reason, Refusal, Start
-from headgate.protocol.reasons import (
-    BehindHead,
-    NoFreeGpu,
-    QueueLimit,
-)
+from headgate.protocol.reasons import NoFreeGpu
 from headgate.state.tables import GPU_FREE
 
 UserQueue = tuple[int, int]
@@ -44,7 +41,7 @@ def refusals(
             reason = after.reason(job, tasks)
             if fifo_within_user and isinstance(reason, NoFreeGpu):
                 if head is not None and head < job:
-                    reason = BehindHead(head=snapshot.job(head).id)
+                    reason = behind_head(snapshot.job(head).id)
                 head = job if head is None else head
             if reason is not None:
                 groups.setdefault(reason, []).append(job)
@@ -85,13 +82,11 @@ class _After:
         queue = snapshot.queue(row)
         used = self._queue_used[row]
         if queue.max_gpus is not None and used >= queue.max_gpus:
-            return QueueLimit(queue=queue.name, used_gpus=used, max_gpus=queue.max_gpus)
+            return queue_limit_at(snapshot, row, used)
         by_model = task_type >= len(now.kinds.memories)
         if self._free.any() or (by_model and not self._fits[task_type]):
             return why
-        return self._line.why_row(job) or NoFreeGpu(
-            free_gpus=0, needed_gpus=1, total_gpus=int(now.gpus.sum())
-        )
+        return self._line.why_row(job) or no_free_gpu(0, int(now.gpus.sum()))
 
     def _need(self, task: int) -> tuple[int, int, int]:
         """Return the type of a task, the GPU memory that it needs, and its demand."""

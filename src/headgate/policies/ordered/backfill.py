@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import cached_property
 
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.base.units import SAME_INSTANT_S
-from headgate.model import WHOLE
 from headgate.planning.place.choose import Placer
-from headgate.planning.place.placement import fit, placing
-from headgate.planning.place.placing import Placing
-from headgate.planning.place.wide import free_milli, parts_milli
+from headgate.planning.place.free_gpus import free_milli
+from headgate.planning.place.placement import fit
+from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.times.reservations import (
     RESERVED_AT,
@@ -43,9 +40,9 @@ def expected_s(estimates: Estimates, unit: Unit) -> float:
 
 
 class Backfill:
-    """Serves jobs on a scratch. `reservations` are those of this round, in order.
+    """Serves jobs on a scratch, in an order.
 
-    The time of one is `UNKNOWN_AT` if it waits for runs of unknown length.
+    The time of a reservation is `UNKNOWN_AT` if it waits for runs of unknown length.
     """
 
     def __init__(
@@ -55,29 +52,27 @@ class Backfill:
         self._placer = placer
         self._scratch, self._snapshot = scratch, scratch.snapshot
         self._estimates, self._most = estimates, most
+        self.serving = Serving(scratch, self._end_at, placer, keeps_free=True)
         self._reserved_at = self._snapshot.memos.get(RESERVED_AT)
         self._full: set[int] = set()  # queues at their ceilings
-        self._booked_milli: dict[int, int] = {}  # thousandths of GPUs of reservations, by queue
-        self._done: set[int] = set()  # the first tasks of units that are placed or reserved
-        self._too_long: dict[object, float] = {}  # by shape: longer runs than this do not fit
         self._expected_s: dict[int, float] = {}  # by the first task of a unit, of the first units
-        self._seen = -1, -1  # starts and reservations, when the windows were read
-        self.reservations: list[Reservation] = []
-
-    @cached_property
-    def placing(self) -> Placing:
-        """What places units on a timetable, made when none is placed by first fit any more."""
-        return placing(self._scratch, self._end_at, self._placer)
+        self._left = 0  # the index of the first job that is not served in order
 
     def _end_at(self, tasks: Ints) -> Floats:
         return np.minimum(self._estimates.end_at(tasks), UNKNOWN_AT)
+
+    @property
+    def reservations(self) -> list[Reservation]:
+        """The reservations of this round, in order."""
+        return self.serving.reservations
 
     def serve(self, jobs: Ints, *, always_reserve: bool = False) -> None:
         """Start what may start now of jobs with waiting tasks on GPUs (rows, in their order).
 
         Reservations are made if something may backfill or one is the first of its job, or always.
         """
-        left = jobs[self._in_order(jobs) :]
+        self.serving.serve(self._in_order(jobs), fit=fit(self._scratch, self._placer))
+        left = jobs[self._left :]
         if not self._most or not len(left):
             return
         units = WaitingUnits.of(self._snapshot, self._estimates, left, free_milli(self._scratch))
@@ -86,8 +81,8 @@ class Backfill:
             or len(units)
             or any(self._has_no_time(job) for job in left[: self._most].tolist())
         ):
-            self._reserve_first(left)
-            self._fill(units)
+            self.serving.serve(self._reserving(left))
+            self.serving.serve(self._filling(units))
 
     def memo(self) -> Memo:
         """Return the times of reservations of jobs that had none."""
@@ -100,29 +95,46 @@ class Backfill:
         """
         if self.reservations:
             return self.reservations[0]
-        units = (unit for job in jobs.tolist() for unit in self._units(job) if self._has_room(unit))
-        unit = None if self._most else next(units, None)
-        return None if unit is None else self.placing.earliest(unit, math.inf)
+        unit = None if self._most else self._first_below_ceiling(jobs)
+        return None if unit is None else self.serving.placing.earliest(unit, math.inf)
+
+    def _first_below_ceiling(self, jobs: Ints) -> Unit | None:
+        for job in jobs.tolist():
+            for unit in self._units(job):
+                if self.serving.ceilings.has_room(unit):
+                    return unit
+                self._full.add(self._snapshot.jobs.queue[job])
+                break
+        return None
 
     def _has_no_time(self, job: int) -> bool:
         return self._reserved_at is None or math.isnan(self._reserved_at[job])
 
-    # --- in order ------------------------------------------------------------------------------
+    def _units(self, job: int) -> Iterator[Unit]:
+        """Yield the units of a job that have not been placed or reserved; none of a full queue."""
+        if self._snapshot.jobs.queue[job] not in self._full:
+            for units in waiting_units(self._snapshot, job):
+                yield from (unit for unit in units if not self._is_taken(unit))
 
-    def _in_order(self, jobs: Ints) -> int:
-        """Start units by first fit up to the first that does not fit; return its job's index."""
-        first_fit = fit(self._scratch, self._placer)
+    def _is_taken(self, unit: Unit) -> bool:
+        return unit.tasks[0] in self.serving.started or unit.tasks[0] in self.serving.reserved
+
+    # --- the turns -----------------------------------------------------------------------------
+
+    def _in_order(self, jobs: Ints) -> Turns:
+        """Yield units up to the first that does not fit."""
         for index in range(len(jobs)):
-            job = int(jobs[index])
+            self._left, job = index, int(jobs[index])
             if self._is_too_large(job):
-                return index
+                return
             for unit in self._units(job):
-                if not self._has_room(unit):
+                answer = yield Turn(unit)
+                if answer is Answer.FULL:
+                    self._full.add(self._snapshot.jobs.queue[job])
                     break
-                if not first_fit.place(unit):
-                    return index
-                self._done.add(unit.tasks[0])
-        return len(jobs)
+                if answer is Answer.WAITS:
+                    return
+        self._left = len(jobs)
 
     def _is_too_large(self, job: int) -> bool:
         """Return whether a job, below its ceiling, needs more GPUs than are free; O(nodes)."""
@@ -135,47 +147,20 @@ class Backfill:
             and self._scratch.has_room(queue, milli)
         )
 
-    def _units(self, job: int) -> Iterator[Unit]:
-        """Yield the units of a job that have not been placed or reserved; none of a full queue."""
-        if self._snapshot.jobs.queue[job] not in self._full:
-            for units in waiting_units(self._snapshot, job):
-                yield from (unit for unit in units if unit.tasks[0] not in self._done)
-
-    def _has_room(self, unit: Unit) -> bool:
-        """Return whether the ceiling of a unit's queue has room for it; else the queue is full."""
-        queue = self._snapshot.jobs.queue[unit.job]
-        milli = unit.gpus_milli(self._snapshot) + self._booked_milli.get(queue, 0)
-        if self._scratch.has_room(queue, milli):
-            return True
-        self._full.add(queue)
-        return False
-
-    # --- reservations --------------------------------------------------------------------------
-
-    def _reserve_first(self, jobs: Ints) -> None:
-        """Start units in order, or reserve, up to the last reservation."""
+    def _reserving(self, jobs: Ints) -> Turns:
+        """Yield units up to that with the last reservation."""
         if self._most > 1:
             first = jobs[: self._most]
             units = WaitingUnits.of(self._snapshot, self._estimates, first, _UNLIMITED_MILLI)
             self._expected_s = dict(zip(units.lead.tolist(), units.run_s.tolist(), strict=True))
-        for index in range(len(jobs)):
-            for unit in self._units(int(jobs[index])):
-                if not self._has_room(unit):
-                    break
+        for job in jobs.tolist():
+            for unit in self._units(job):
                 run_s = self._run_s(unit)
-                if not self._start(unit, run_s):
-                    self._reserve(unit, run_s)
+                if (yield Turn(unit, run_s, run_s, reserves=True)) is Answer.FULL:
+                    self._full.add(self._snapshot.jobs.queue[job])
+                    break
                 if len(self.reservations) == self._most:
                     return
-
-    def _reserve(self, unit: Unit, run_s: float) -> None:
-        found = self.placing.reserve(unit, run_s)
-        if found is not None:
-            queue = self._snapshot.jobs.queue[unit.job]
-            booked = self._booked_milli.get(queue, 0)
-            self._booked_milli[queue] = booked + unit.gpus_milli(self._snapshot)
-            self.reservations.append(found)
-            self._done.add(unit.tasks[0])
 
     def _run_s(self, unit: Unit) -> float:
         """Return the run time of a unit that is compared with reservations."""
@@ -184,58 +169,27 @@ class Backfill:
         known = self._expected_s.get(unit.tasks[0])
         return expected_s(self._estimates, unit) if known is None else known
 
-    def _start(self, unit: Unit, run_s: float) -> bool:
-        """Start a unit if it fits now and delays no reservation."""
-        if run_s > self._too_long.get(unit.shape, math.inf):
-            return False
-        wide = unit.gpus_milli(self._snapshot) > self._open_milli(run_s)
-        if not wide and self.placing.start(unit, run_s):
-            self._done.add(unit.tasks[0])
-            return True
-        self._too_long[unit.shape] = self._next_shorter(run_s)
-        return False
-
-    def _next_shorter(self, run_s: float) -> float:
-        """Return the longest time of which a run may use more GPUs than one of `run_s`, or -inf."""
-        windows = self._windows()
-        shorter = windows.searchsorted(run_s)
-        return float(windows[shorter - 1]) if shorter else -math.inf
-
-    def _open_milli(self, run_s: float | Floats) -> Ints:
-        """Return a bound of the thousandths of GPUs that runs of `run_s` seconds may use now."""
-        windows = self._windows()
-        return WHOLE * (len(windows) - windows.searchsorted(run_s)) + self._parts_milli
-
-    def _windows(self) -> Floats:
-        """Return the longest runs that each of the free GPUs may be used for, ascending."""
-        seen = len(self._scratch.starts), len(self.reservations)
-        if self._seen != seen:
-            self._seen, self._longest_s = seen, self.placing.table.windows_now() + SAME_INSTANT_S
-            self._parts_milli = parts_milli(self._scratch)
-        return self._longest_s
-
-    # --- backfill ------------------------------------------------------------------------------
-
-    def _fill(self, units: WaitingUnits) -> None:
-        """Start units that fit now and delay no reservation, in order."""
-        done = np.zeros(len(self._snapshot.tasks.state), bool)
-        done[sorted(self._done)] = True
-        left = (~done[units.lead]).nonzero()[0]
+    def _filling(self, units: WaitingUnits) -> Turns:
+        """Yield units in order that may fit now without delaying a reservation."""
+        taken = np.zeros(len(self._snapshot.tasks.state), bool)
+        taken[[*self.serving.started, *self.serving.reserved]] = True
+        left = (~taken[units.lead]).nonzero()[0]
         if self._full:
             left = left[~np.isin(units.queue[left], sorted(self._full))]
         left = left[self._fits(units, left)]
         while len(left):
             index, left = int(left[0]), left[1:]
             unit, run_s = units.unit(index), float(units.run_s[index])
-            if not self._has_room(unit):
+            answer = yield Turn(unit, run_s)
+            if answer is Answer.FULL:
                 left = left[units.queue[left] != units.queue[index]]
-            elif self._start(unit, run_s):
+            elif answer is Answer.STARTED:
                 left = left[self._fits(units, left)]
             else:
-                shape, too_long = units.shape, self._too_long[unit.shape]
+                shape, too_long = units.shape, self.serving.too_long.get(unit.shape, math.inf)
                 left = left[(shape[left] != shape[index]) | (units.run_s[left] <= too_long)]
 
     def _fits(self, units: WaitingUnits, left: Ints) -> Bools:
         """Return which units may fit the GPUs that are free for as long as they run."""
-        fits: Bools = units.milli[left] <= self._open_milli(units.run_s[left])
+        fits: Bools = units.milli[left] <= self.serving.open_milli(units.run_s[left])
         return fits

@@ -2,7 +2,8 @@
 
 The first waiting job blocks all later ones until all its tasks have started. Exception: jobs of a
 queue that is at its `max_gpus` are skipped, so that a ceiling does not block other queues. Nodes
-are filled in the order in which they joined (first fit), smallest sufficient GPUs first.
+are filled in the order in which they joined (first fit), smallest sufficient GPUs first. Tasks
+without GPUs take their turns like all others.
 """
 
 from __future__ import annotations
@@ -10,20 +11,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
 from headgate.base.rng import Random
-from headgate.model import WHOLE
 from headgate.planning.moves.migration import WHEN_CHEAPER, Migration, defragment
 from headgate.planning.place.choose import Placer
-from headgate.planning.place.choose.balanced import Balanced
 from headgate.planning.place.choose.setting import PlacingPolicy
-from headgate.planning.place.placement import Fit, fit, placing
-from headgate.planning.place.why import WhyWaits, being_stopped
+from headgate.planning.place.limits import behind_head
+from headgate.planning.place.placement import fit
+from headgate.planning.place.serve import Answer, Serving, Turn, Turns
+from headgate.planning.place.why import WhyWaits, being_stopped, gang_short
 from headgate.planning.times.estimates import Estimates
-from headgate.planning.units.unit import Unit
+from headgate.planning.units.unit import Unit, one_task, waiting_gang
 from headgate.protocol import Plan, Reason, Refusal
-from headgate.protocol.reasons import BehindHead, GangShort, QueueLimit, Undecided
+from headgate.protocol.reasons import UNDECIDED
 from headgate.state import Scratch, Snapshot
 
 
@@ -45,127 +44,71 @@ class _Round:
     """One round: one pass over the waiting jobs in order of arrival."""
 
     def __init__(self, snapshot: Snapshot, placer: Placer | None) -> None:
-        self.snapshot = snapshot
-        self.scratch = Scratch(snapshot)
-        self.placer = placer
-        self._fit: Fit | None = None
-        self.refusals: list[Refusal] = []
+        self._snapshot, self._placer = snapshot, placer
+        self._scratch = Scratch(snapshot)
+        self._serving = Serving(self._scratch, Estimates(snapshot).end_at, placer)
+        self._fit = fit(self._scratch, placer)
+        self._refusals: list[Refusal] = []
         self._head: Unit | None = None  # the first that does not fit
-        self.full_queues: dict[int, list[int]] = {}
-        # By row of a demand: nodes still to be tried, and the current one. GPUs are only taken
-        # during a round, so a node that lacks room is not tried again.
-        self.candidates: dict[int, tuple[Iterator[int], list[int]]] = {}
+        self._full: dict[int, list[int]] = {}  # by queue at its ceiling: the jobs that wait for it
 
     def run(self, *, migrate: bool) -> Plan:
-        for job in self.snapshot.waiting_jobs():
-            queue = self.snapshot.jobs.queue[job]
-            if queue in self.full_queues:
-                self.full_queues[queue].append(job)
-                continue
-            reason = self._start(job)
-            if isinstance(reason, QueueLimit):
-                self.full_queues[queue] = [job]
-                self.refusals.append(Refusal(reason=reason, jobs=(job,)))
-            elif reason is not None:
-                self.refusals.append(Refusal(reason=reason, jobs=(job,)))
-                self.refusals.append(Refusal(reason=BehindHead(head=self.snapshot.job(job).id)))
-                break
-        for _, (head, *behind) in sorted(self.full_queues.items()):
+        self._serving.serve(self._turns(), fit=self._fit)
+        for _, (head, *behind) in sorted(self._full.items()):
             if behind:
-                reason = BehindHead(head=self.snapshot.job(head).id)
-                self.refusals.append(Refusal(reason=reason, jobs=tuple(behind)))
+                self._refuse(behind_head(self._snapshot.job(head).id), *behind)
         moved = self._moves() if migrate else Migration()
         return Plan(
-            steps=self.scratch.steps() + moved.steps,
+            steps=self._scratch.steps() + moved.steps,
             memo=moved.memo,
-            node_memo=self.scratch.node_memos(),
-            refusals=tuple(self.refusals),
+            node_memo=self._scratch.node_memos(),
+            refusals=tuple(self._refusals),
         )
+
+    def _turns(self) -> Turns:
+        """Yield units in order of arrival until one does not fit."""
+        for job in self._snapshot.waiting_jobs():
+            queue = self._snapshot.jobs.queue[job]
+            if queue in self._full:
+                self._full[queue].append(job)
+                continue
+            for unit in self._units(job):
+                answer = Answer.WAITS if unit is None else (yield Turn(unit))
+                if answer is Answer.FULL:
+                    self._full[queue] = [job]
+                    self._refuse(self._why(job, unit), job)
+                    break
+                if answer is Answer.WAITS:
+                    self._head = unit
+                    self._refuse(self._why(job, unit), job)
+                    self._refuse(behind_head(self._snapshot.job(job).id))
+                    return
+
+    def _units(self, job: int) -> Iterator[Unit | None]:
+        """Yield the waiting units of a job, with GPUs or without; None for a gang being stopped."""
+        if self._snapshot.jobs.gang[job]:
+            yield waiting_gang(self._snapshot, job)
+        else:
+            for task in self._snapshot.waiting_of(job).tolist():
+                yield one_task(self._snapshot, task)
+
+    def _refuse(self, reason: Reason, *jobs: int) -> None:
+        """Refuse jobs (rows), or all others that wait if none is named."""
+        self._refusals.append(Refusal(reason=reason, jobs=jobs))
+
+    def _why(self, job: int, unit: Unit | None) -> Reason:
+        """Return why a unit of a job does not start, None for a gang that is being stopped."""
+        if unit is None:
+            return being_stopped(self._scratch, job)
+        reason = WhyWaits(self._scratch, placer=self._placer).reason(unit)
+        if reason is not None or len(unit.tasks) == 1:
+            return reason or UNDECIDED
+        return gang_short(self._scratch, job, self._fit.most(unit))
 
     def _moves(self) -> Migration:
         """Return the moves that make room for the unit that blocks all others, where they pay."""
-        if self._head is None or not self._head.gpus_milli(self.snapshot):
+        if self._head is None or not self._head.gpus_milli(self._snapshot):
             return Migration()
-        estimates = Estimates(self.snapshot)
-        units = placing(self.scratch, estimates.end_at, self.placer)
-        first = units.earliest(self._head, math.inf)
-        wait_s = math.inf if first is None else first.at - self.snapshot.now
-        return defragment(self.scratch, self._head, wait_s=wait_s)
-
-    def _start(self, job: int) -> Reason | None:
-        """Place a job's waiting tasks in order; return why the first one left waits, or None."""
-        tasks: list[int] = self.snapshot.waiting_of(job).tolist()
-        if not self.snapshot.jobs.gang[job]:
-            return next((r for t in tasks if (r := self._place(t)) is not None), None)
-        if len(tasks) < self.snapshot.jobs.task_count[job]:
-            return being_stopped(self.scratch, job)
-        limit = self._queue_limit(job, sum(self.snapshot.demand(t).gpus_milli for t in tasks))
-        if limit is not None:
-            return limit
-        unit, placing = self._unit(tasks), self._placing()
-        if placing.place(unit):
-            return None
-        self._head = unit
-        return self._gang_short(unit, placing.most(unit))
-
-    def _placing(self) -> Fit:
-        """Return what places units; first fit is new for each unit, as it remembers what failed."""
-        if self._fit is None or self.placer is None:
-            self._fit = fit(self.scratch, self.placer)
-        return self._fit
-
-    def _place(self, task: int) -> Reason | None:
-        tasks = self.snapshot.tasks
-        row, demand = tasks.demand[task], self.snapshot.demand(task)
-        limit = self._queue_limit(tasks.job[task], demand.gpus_milli)
-        if limit is not None:
-            return limit
-        unit = self._unit([task])
-        if self.placer is not None and (demand.gpus or isinstance(self.placer, Balanced)):
-            if self._placing().place(unit):
-                return None
-            if demand.gpus:
-                self._head = unit
-                return WhyWaits(self.scratch, placer=self.placer).reason(unit) or Undecided()
-        if row not in self.candidates:
-            least = 0 if demand.in_part else demand.gpus
-            free = self.snapshot.nodes.free_gpus.array()
-            self.candidates[row] = (iter((free >= least).nonzero()[0].tolist()), [])
-        rest, current = self.candidates[row]
-        while True:
-            if current and self.scratch.place(task, current[0]):
-                return None
-            current.clear()
-            node = next(rest, None)
-            if node is None:
-                self._head = unit
-                reason = WhyWaits(self.scratch).reason(unit)
-                assert reason is not None, "one task fits by counting where it fits a node"
-                return reason
-            current.append(node)
-
-    def _queue_limit(self, job: int, gpus_milli: int) -> QueueLimit | None:
-        row = self.snapshot.jobs.queue[job]
-        queue, used = self.snapshot.queue(row), self.scratch.used_milli(row)
-        if queue.max_gpus is None or used + gpus_milli <= WHOLE * queue.max_gpus:
-            return None
-        used_gpus = -(-used // WHOLE)
-        return QueueLimit(queue=queue.name, used_gpus=used_gpus, max_gpus=queue.max_gpus)
-
-    def _unit(self, tasks: list[int]) -> Unit:
-        """Return tasks of a job that start together."""
-        job = self.snapshot.tasks.job[tasks[0]]
-        return Unit(
-            job=job,
-            tasks=tuple(tasks),
-            demands=tuple(self.snapshot.tasks.demand.take(np.array(tasks)).tolist()),
-            distinct_nodes=self.snapshot.job(job).distinct_nodes,
-        )
-
-    def _gang_short(self, unit: Unit, placed: int) -> Reason:
-        """Return why a gang does not start of which first fit places some tasks."""
-        free = int(self.scratch.ledger.nodes.free_gpus.array().sum())
-        needed = sum(self.snapshot.tasks.gpus[t] for t in unit.tasks)
-        return WhyWaits(self.scratch, placer=self.placer).reason(unit) or GangShort(
-            placeable_tasks=placed, tasks=len(unit.tasks), free_gpus=free, needed_gpus=needed
-        )
+        first = self._serving.placing.earliest(self._head, math.inf)
+        wait_s = math.inf if first is None else first.at - self._snapshot.now
+        return defragment(self._scratch, self._head, wait_s=wait_s)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headgate.base.arrays import Ints
-from headgate.model import WHOLE
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
+from headgate.planning.place.limits import behind_head, queue_limit
 from headgate.planning.place.why import WhyWaits, being_stopped
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.ordered.backfill import Backfill, expected_s
 from headgate.protocol import Reason, Refusal, Reserved
-from headgate.protocol.reasons import BackfillTooLong, BehindHead, QueueLimit, Undecided
+from headgate.protocol.reasons import UNDECIDED, BackfillTooLong
 from headgate.state import Scratch, Snapshot
 
 
@@ -65,7 +65,7 @@ class Explained:
         started = {start.task for start in scratch.starts}
         why = WhyWaits(
             scratch,
-            self._round.served.placing.table if self._most else None,
+            self._round.served.serving.placing.table if self._most else None,
             self._round.served.reservations,
             self._placer,
         )
@@ -79,15 +79,15 @@ class Explained:
             queue, name = snapshot.jobs.queue[job], snapshot.job(job).id
             reason: Reason
             if queue in heads:
-                reason = BehindHead(head=heads[queue])
+                reason = behind_head(heads[queue])
             elif not scratch.has_room(queue, snapshot.jobs.unit_gpus_milli[job]):
                 heads[queue] = name
-                reason = _queue_limit(scratch, queue)
+                reason = queue_limit(scratch, queue)
             elif unit is None:
                 reason = being_stopped(scratch, job)
             elif not head or job in reserved:
                 head = head or name
-                reason = why.reason(unit, expected_s(self._estimates, unit)) or Undecided()
+                reason = why.reason(unit, expected_s(self._estimates, unit)) or UNDECIDED
             else:
                 reason = self._behind(why, unit, head)
             yield Refusal(reason=reason, jobs=(job,))
@@ -95,7 +95,7 @@ class Explained:
     def _behind(self, why: WhyWaits, unit: Unit, head: str) -> Reason:
         """Return why a unit behind the first one that waits does not start before it."""
         reason = why.reason(unit, expected_s(self._estimates, unit)) if self._most else None
-        return reason if isinstance(reason, BackfillTooLong) else BehindHead(head=head)
+        return reason if isinstance(reason, BackfillTooLong) else behind_head(head)
 
 
 def unserved(scratch: Scratch, jobs: Ints, placer: Placer | None) -> Iterator[Refusal]:
@@ -107,7 +107,7 @@ def unserved(scratch: Scratch, jobs: Ints, placer: Placer | None) -> Iterator[Re
         unit = _first_unit(snapshot, job, started)
         if unit is not None:
             reason = why.reason(unit)  # None if what is free is kept for those before it
-            yield Refusal(reason=reason or BehindHead(head=head), jobs=(job,))
+            yield Refusal(reason=reason or behind_head(head), jobs=(job,))
             head = head or snapshot.job(job).id
         elif snapshot.jobs.gang[job] and not started.issuperset(snapshot.waiting_of(job).tolist()):
             yield Refusal(reason=being_stopped(scratch, job), jobs=(job,))
@@ -120,9 +120,3 @@ def _first_unit(snapshot: Snapshot, job: int, started: set[int]) -> Unit | None:
             if unit.tasks[0] not in started:
                 return unit
     return None
-
-
-def _queue_limit(scratch: Scratch, row: int) -> QueueLimit:
-    queue = scratch.snapshot.queue(row)
-    used_gpus = -(-scratch.used_milli(row) // WHOLE)
-    return QueueLimit(queue=queue.name, used_gpus=used_gpus, max_gpus=queue.max_gpus or 0)

@@ -13,7 +13,7 @@ from itertools import repeat
 import numpy as np
 
 from headgate.base.arrays import Floats, Ints
-from headgate.planning.place.timetable import Timetable
+from headgate.planning.place.timetable import GpuCosts, Timetable
 
 Pick = Callable[[Ints, int], list[int]]
 """The nodes of so many tasks, given how many fit each; fewer if too few fit."""
@@ -142,19 +142,21 @@ class Compact:
         run_s: float,
         *,
         distinct: bool,
-        price: Floats | None = None,
+        costs: GpuCosts | None = None,
     ) -> tuple[Ints, float]:
         """Return GPUs (rows) for tasks by demand, and when all of them are free, inf if never.
 
         If that is after `at` and there are reservations, which may then be in the way, there is no
-        choice. With a `price` for each GPU, in the order of `Timetable.row`, that is used in place
-        of times, and the cheapest are chosen.
+        choice. With `costs`, these are used in place of times, and the cheapest are chosen.
         """
         table = self._table
-        available = table.available(table.every, at, run_s) if price is None else price.copy()
+        if costs is None:
+            available = table.available(table.every, at, run_s)
+        else:
+            available = costs.gpu[table.row]
         if table.among is not None:
             available = np.where(table.among[table.node], available, math.inf)
-        void = table.has_reservations and price is None
+        void = table.has_reservations and costs is None
         chosen, soonest = [np.zeros(0, np.int64)], at
         on_gpus = [(demand, len(tasks)) for demand, tasks in demands if table.demands[demand].gpus]
         for left, (demand, count) in zip(range(len(on_gpus))[::-1], on_gpus, strict=True):
@@ -165,13 +167,13 @@ class Compact:
             if distinct and len(chosen) > 1:
                 fits = fits.copy()
                 fits[np.isin(table.node, table.node[np.concatenate(chosen)])] = math.inf
-            node, free_at = table.places(demand, fits, 1 if distinct else count)
+            node, free_at = table.places(demand, fits, 1 if distinct else count, costs)
             if len(free_at) < count:
                 return chosen[0], math.inf
             soonest = max(soonest, float(np.partition(free_at, count - 1)[count - 1]))
             if math.isinf(soonest) or (void and soonest > at and not left):
                 return chosen[0], soonest
             nodes = self.pick(np.bincount(node[free_at <= soonest]), count)
-            chosen.append(table.latest(nodes, fits, soonest, spec.gpus, first=price is not None))
+            chosen.append(table.latest(nodes, fits, soonest, spec.gpus, first=costs is not None))
             available[chosen[-1]] = math.inf
         return table.row[np.concatenate(chosen)], soonest

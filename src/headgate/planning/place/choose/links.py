@@ -28,6 +28,7 @@ from headgate.planning.place.timetable import Timetable
 from headgate.planning.times.reservations import Reservation
 from headgate.planning.topology.layout import Request
 from headgate.planning.units.unit import Unit
+from headgate.state.ledger import runs_in
 
 _SETS = 6  # of nodes, tried at each time
 _TIMES = 24  # at which runs end, tried for sets that are not free now
@@ -256,7 +257,7 @@ class _TightSets:
         rows = table.row[low:high]
         usable = np.zeros(len(table.reserved_from), bool)
         usable[rows] = table.usable_now(demand, rows, run_s)
-        most = min(places, int(usable[rows].sum()) // spec.gpus)
+        most = min(places, runs_in(int(usable[rows].sum()), spec.gpus))
         free = Room(
             room=np.zeros(0, np.int64),
             usable=usable,

@@ -26,7 +26,7 @@ from headgate.planning.topology.fabric import Fabric
 from headgate.planning.topology.layout import Layout, Request, filled
 from headgate.planning.topology.make import layout_of
 from headgate.state import Snapshot
-from headgate.state.ledger import Ledger
+from headgate.state.ledger import Ledger, room_in, runs_in
 from headgate.state.tables import GPU_GONE
 
 Spot = tuple[int, tuple[int, ...]]
@@ -224,9 +224,8 @@ class ClusterPlacer:
             if spec.gpus:
                 fits = (snapshot.gpus.task.array() != GPU_GONE) & self._ledger.suits(demand)
                 gpus = np.bincount(self._gpu_node[fits], minlength=len(capacity))
-                capacity = np.minimum(capacity, gpus // spec.gpus)
-            for kind, amount in snapshot.names.needs[demand]:
-                capacity = np.minimum(capacity, snapshot.nodes.total.kind(kind) // amount)
+                capacity = np.minimum(capacity, runs_in(gpus, spec.gpus))
+            capacity = room_in(snapshot.names.needs[demand], snapshot.nodes.total.kind, capacity)
             if distinct:
                 capacity = np.minimum(capacity, 1)
             self._capacity[demand, distinct] = capacity.astype(np.int64)

@@ -18,7 +18,7 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.compact import Compact, Demands, soonest_first
 from headgate.planning.place.choose.on_cluster import ClusterPlacer, Room
-from headgate.planning.place.timetable import Timetable
+from headgate.planning.place.timetable import GpuCosts, Timetable
 from headgate.planning.times.reservations import UNKNOWN_AT
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
@@ -56,7 +56,8 @@ class Sets:
         usable[table.row] = table.usable_now(demand, table.row, run_s)
         held = self._scratch.ledger.gpus.task.array() != GPU_FREE
         held |= ~table.is_unclaimed
-        now = self._room(room, usable, held, table.now, table.reserved_from)
+        kept = self._kept_until(table.now) > table.now
+        now = self._room(room, usable, held, kept, table.reserved_from)
         if not spec.gpus:
             now = replace(now, busy=self._busy_nodes())
         spots = self._placer.spots(
@@ -89,18 +90,19 @@ class Sets:
         nodes = [each.node for each in self._scratch.starts if tasks.job[each.task] == job]
         return np.array(nodes, np.int64)
 
-    def _room(self, room: Ints, usable: Bools, held: Bools, at: float, rank: Floats) -> Room:
-        """Return what may be used at a time, with the closed sets of runs that last longer."""
+    def _room(self, room: Ints, usable: Bools, held: Bools, kept: Bools, rank: Floats) -> Room:
+        """Return what may be used, without what is `kept` in closed sets of runs."""
         gone = self._scratch.snapshot.gpus.task.array() == GPU_GONE
-        kept = self._kept_until(at) > at
         return Room(room=room, usable=usable, held=held & ~gone, kept=kept, rank=rank)
 
-    def _kept_until(self, at: float) -> Floats:
+    def _kept_until(self, at: float, costs: GpuCosts | None = None) -> Floats:
         """Return until when each GPU is in a closed set of a run, as far as that matters now."""
         holder = self._scratch.ledger.gpus.task.array().astype(np.int64)
         job = np.where(
             holder >= 0, self._scratch.snapshot.tasks.job.take(np.maximum(holder, 0)), -1
         )
+        if costs is not None:
+            return self._placer.kept_until(job, costs.gpu)
         if at <= self._table.now and not self._table.has_ends:
             return self._placer.kept_until(job, np.full(len(job), math.inf))
         return self._placer.kept_until(job, self._table.free_at)
@@ -112,24 +114,26 @@ class Sets:
         run_s: float,
         *,
         distinct: bool,
-        price: Floats | None = None,
+        costs: GpuCosts | None = None,
     ) -> tuple[Ints, float]:
         """Return GPUs for tasks by demand, and when all of them are free, inf if they never are."""
         table = self._table
-        chosen, soonest = self._compact.gpus_at(demands, at, run_s, distinct=distinct, price=price)
+        chosen, soonest = self._compact.gpus_at(demands, at, run_s, distinct=distinct, costs=costs)
         if math.isinf(soonest):
             return chosen, soonest
-        available = table.available(table.every, at, run_s) if price is None else price
+        if costs is None:
+            available = table.available(table.every, at, run_s)
+        else:
+            available = costs.gpu[table.row]
         on_gpus = [(demand, len(tasks)) for demand, tasks in demands if table.demands[demand].gpus]
 
         def found_at(time: float) -> Ints | None:
-            ends = time if price is None else math.inf  # prices: no closed set outlasts them
-            return self._found(on_gpus, available, time, ends, distinct=distinct)
+            return self._found(on_gpus, available, time, costs, distinct=distinct)
 
         best = found_at(soonest)
         if best is not None:
             return best, soonest
-        times = self._times(on_gpus, available, soonest)
+        times = self._times(on_gpus, available, soonest, costs)
         low, high = -1, len(times) - 1
         best = None if high < 0 else found_at(float(times[high]))
         if best is None:
@@ -141,10 +145,17 @@ class Sets:
             best = best if found is None else found
         return best, float(times[high])
 
-    def _times(self, demands: Sequence[tuple[int, int]], available: Floats, after: float) -> Floats:
+    def _times(
+        self,
+        demands: Sequence[tuple[int, int]],
+        available: Floats,
+        after: float,
+        costs: GpuCosts | None,
+    ) -> Floats:
         """Return the times after one at which more becomes available, ascending."""
         places = [
-            self._table.places(demand, available.copy(), count)[1] for demand, count in demands
+            self._table.places(demand, available.copy(), count, costs)[1]
+            for demand, count in demands
         ]
         times: Floats = np.unique(np.concatenate([available, *places]))
         return times[(times > after) & np.isfinite(times)]
@@ -154,14 +165,11 @@ class Sets:
         demands: Sequence[tuple[int, int]],
         available: Floats,
         at: float,
-        ends: float,
+        costs: GpuCosts | None,
         *,
         distinct: bool,
     ) -> Ints | None:
-        """Return the GPUs (rows) that the placer chooses of those available by a time, or None.
-
-        Closed sets of runs that last until `ends` are free.
-        """
+        """Return the GPUs (rows) that the placer chooses of those available by a time, or None."""
         available, chosen, anchors = available.copy(), list[int](), list[int]()
         table = self._table
         held = np.ones(len(table.reserved_from), bool)
@@ -172,12 +180,13 @@ class Sets:
             fits = np.where(table.suits(demand)[table.row], available, math.inf)
             if distinct and anchors:
                 fits[np.isin(table.node, anchors)] = math.inf
-            node, free_at = table.places(demand, fits, 1 if distinct else count)
+            node, free_at = table.places(demand, fits, 1 if distinct else count, costs)
             nodes = len(self._scratch.snapshot.nodes.alive)
             usable = np.zeros(len(held), bool)
             usable[table.row] = fits <= at
             room = np.bincount(node[free_at <= at], minlength=nodes)
-            now = self._room(room, usable, held, ends, latest)
+            kept = self._kept_until(at, costs) > at
+            now = self._room(room, usable, held, kept, latest)
             near = np.array(anchors, np.int64)
             spots = self._placer.spots(demand, count, now, distinct=distinct, anchors=near)
             if spots is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from headgate.base.arrays import Floats, Ints
 from headgate.planning.place.choose.compact import Demands
-from headgate.planning.place.timetable import Timetable
+from headgate.planning.place.timetable import GpuCosts, Timetable
 from headgate.planning.times.reservations import Reservation
 from headgate.planning.units.unit import FirstFit, Unit
 
@@ -35,7 +35,7 @@ class Chooser(Protocol):
         run_s: float,
         *,
         distinct: bool,
-        price: Floats | None = None,
+        costs: GpuCosts | None = None,
     ) -> tuple[Ints, float]:
         """Return GPUs (rows) for tasks by demand, and when they are free; see `Compact`."""
         ...

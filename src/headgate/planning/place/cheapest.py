@@ -1,4 +1,4 @@
-"""The earliest start of a unit on the GPUs that become free first, without reservations."""
+"""The GPUs with which a unit costs least, node by node, for many units one after the other."""
 
 from __future__ import annotations
 
@@ -7,79 +7,79 @@ import math
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.planning.place.timetable import Timetable
-from headgate.planning.times.reservations import Reservation
+from headgate.planning.place.timetable import GpuCosts, Timetable
 from headgate.planning.units.unit import Unit
 from headgate.state import Snapshot
 from headgate.state.tables import GPU_GONE
 
 
-class Soonest:
-    """Answers for the units of one round, one after the other, as its timetable changes."""
+class CheapestGpus:
+    """Answers for the units of one round, as what GPUs cost changes.
 
-    def __init__(self, snapshot: Snapshot, table: Timetable) -> None:
-        """Take the timetable of a round."""
-        self._snapshot, self._table = snapshot, table
+    Where `Placing.cheapest` keeps a unit on few nodes, this takes the cheapest GPUs wherever they
+    are, and sorts only nodes on which a cost has changed.
+    """
+
+    def __init__(self, table: Timetable) -> None:
+        """Take the timetable of a round, for what suits and what has room."""
+        self._snapshot, self._table = table.scratch.snapshot, table
         self._by_node: dict[tuple[int, int], _ByNode] = {}  # by memory at least, or by demand
 
-    def reservation(self, unit: Unit) -> Reservation | None:
-        """Return what a unit gets if it waits for the GPUs that become free first; None if never.
+    def of_unit(self, unit: Unit, costs: GpuCosts) -> Ints | None:
+        """Return the GPUs (rows) with which the dearest one of a unit costs least, or None.
 
-        O(GPUs), and O(log) of the GPUs of nodes on which any became free or not since the last one.
+        O(GPUs), and O(log) of the GPUs of nodes on which a cost changed since the last one.
         """
-        free_at, chosen = self._table.free_at, list[Ints]()
-        at = self._table.now
+        of_gpu, chosen = costs.gpu, [np.zeros(0, np.int64)]
         for demand, tasks in unit.by_demand(self._snapshot):
             spec = self._snapshot.names.demands[demand]
             if not spec.gpus:
                 continue
-            here = self._nodes(demand, free_at)
+            here = self._nodes(demand, of_gpu)
             most = 1 if unit.distinct_nodes else len(tasks)
-            found = self._places(demand, here, most, len(tasks))
-            if found is None:
+            places = self._places(demand, here, most, len(tasks), costs)
+            if places is None:
                 return None
-            places, soonest = found
-            at = max(at, soonest)
             chosen.append(here.first(places * spec.gpus))
             if len(set(unit.demands)) > 1:
                 taken = here.all_of(places) if unit.distinct_nodes else chosen[-1]
-                free_at = free_at.copy()
-                free_at[taken] = math.inf
-        gpus = np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
-        return Reservation(unit=unit, at=at, gpus=gpus)
+                of_gpu = of_gpu.copy()
+                of_gpu[taken] = math.inf
+        return np.concatenate(chosen)
 
-    def _nodes(self, demand: int, free_at: Floats) -> _ByNode:
+    def _nodes(self, demand: int, of_gpu: Floats) -> _ByNode:
         spec = self._snapshot.names.demands[demand]
         key = spec.gpu_memory_bytes, demand if spec.restricted else -1
         if key not in self._by_node:
             self._by_node[key] = _ByNode(self._snapshot, self._table.suits(demand))
-        self._by_node[key].sort(free_at)
+        self._by_node[key].sort(of_gpu)
         return self._by_node[key]
 
     def _places(
-        self, demand: int, here: _ByNode, most: int, count: int
-    ) -> tuple[Ints, float] | None:
-        """Return on how many of the places that are free first each node has, and when all are."""
+        self, demand: int, here: _ByNode, most: int, count: int, costs: GpuCosts
+    ) -> Ints | None:
+        """Return how many of the cheapest places each node has; None if there are too few."""
         gpus = self._snapshot.names.demands[demand].gpus
-        free_at = here.free_at[:, gpus - 1 :: gpus][:, :most]
-        flat = self._table.with_room(demand, *here.places(free_at.shape[1]), free_at.flatten())
+        cost = here.cost[:, gpus - 1 :: gpus][:, :most]
+        ordinals = here.places(cost.shape[1])
+        flat = self._table.with_room(demand, *ordinals, cost.flatten(), costs)
         if len(flat) < count:
             return None
-        soonest = float(np.partition(flat, count - 1)[count - 1])
-        if math.isinf(soonest):
+        dearest = float(np.partition(flat, count - 1)[count - 1])
+        if math.isinf(dearest):
             return None
-        chosen = flat < soonest
-        last = (flat == soonest).nonzero()[0]
+        chosen = flat < dearest
+        last = (flat == dearest).nonzero()[0]
         chosen[last[: count - np.count_nonzero(chosen)]] = True
-        places: Ints = chosen.reshape(free_at.shape).sum(axis=1)
-        return places, soonest
+        places: Ints = chosen.reshape(cost.shape).sum(axis=1)
+        return places
 
 
 class _ByNode:
-    """The GPUs of each node in the order in which they become free, ties by row.
+    """The GPUs of each node, the cheapest first, ties by row.
 
-    `free_at`, `[nodes, GPUs of a node at most]`, are the times, `inf` where there is no GPU that
-    suits; `node` are the rows of the nodes that are up and have GPUs.
+    `cost`, `[nodes, GPUs of a node at most]`, is `inf` where there is no GPU that suits; `node` are
+    the rows of the nodes that are up and have GPUs.
     """
 
     def __init__(self, snapshot: Snapshot, suits: Bools) -> None:
@@ -99,7 +99,7 @@ class _ByNode:
         self._suits = self._is_gpu & suits[self._rows]
         self._seen = np.full(len(gpus.node), math.nan)
         self._sorted = self._rows.copy()
-        self.free_at = np.full(shape, math.inf)
+        self.cost = np.full(shape, math.inf)
         self._places: dict[int, tuple[Ints, Ints]] = {}
 
     def places(self, most: int) -> tuple[Ints, Ints]:
@@ -109,21 +109,21 @@ class _ByNode:
             self._places[most] = np.repeat(self.node, most), ordinal
         return self._places[most]
 
-    def sort(self, free_at: Floats) -> None:
-        """Take the times at which GPUs become free, `[GPU rows]`."""
+    def sort(self, of_gpu: Floats) -> None:
+        """Take what GPUs cost, `[GPU rows]`."""
         touched = np.zeros(len(self.node), bool)
-        touched[self._index[(free_at != self._seen).nonzero()[0]]] = True
+        touched[self._index[(of_gpu != self._seen).nonzero()[0]]] = True
         changed = touched.nonzero()[0]
-        self._seen = free_at.copy()
+        self._seen = of_gpu.copy()
         rows = self._rows[changed]
-        when = np.where(self._suits[changed], free_at[rows], math.inf)
-        order = when.argsort(axis=1, kind="stable")
+        cost = np.where(self._suits[changed], of_gpu[rows], math.inf)
+        order = cost.argsort(axis=1, kind="stable")
         order += np.arange(0, order.size, order.shape[1])[:, None]
         self._sorted[changed] = rows.ravel()[order]
-        self.free_at[changed] = when.ravel()[order]
+        self.cost[changed] = cost.ravel()[order]
 
     def first(self, count: Ints) -> Ints:
-        """Return the GPUs (rows) that become free first, so many of each node, node by node."""
+        """Return the cheapest GPUs (rows), so many of each node, node by node."""
         some = np.flatnonzero(count)
         rows: Ints = self._sorted[some]
         return rows[np.arange(rows.shape[1]) < count[some, None]]

@@ -1,0 +1,56 @@
+"""Reasons of who may have more: queues at their ceilings, jobs at their shares, jobs behind others.
+
+The reasons of what is short on the nodes are those of `planning.place.why`.
+"""
+
+from __future__ import annotations
+
+from headgate.model import WHOLE
+from headgate.protocol.reasons import (
+    BehindHead,
+    BelowShare,
+    PreemptedFor,
+    QueueLimit,
+    QueueTooSmall,
+    ShareLimit,
+)
+from headgate.state import Scratch, Snapshot
+
+
+def queue_limit(scratch: Scratch, queue: int) -> QueueLimit:
+    """Return that a queue (row) is at its ceiling after the starts of a scratch."""
+    return queue_limit_at(scratch.snapshot, queue, -(-scratch.used_milli(queue) // WHOLE))
+
+
+def queue_limit_at(snapshot: Snapshot, queue: int, used_gpus: int) -> QueueLimit:
+    """Return that a queue (row) is at its ceiling with so many GPUs."""
+    spec = snapshot.queue(queue)
+    return QueueLimit(queue=spec.name, used_gpus=used_gpus, max_gpus=spec.max_gpus or 0)
+
+
+def queue_too_small(queue: str, needed_gpus: int, max_gpus: int) -> QueueTooSmall:
+    """Return that a queue never allows the GPUs that a job needs together."""
+    return QueueTooSmall(queue=queue, needed_gpus=needed_gpus, max_gpus=max_gpus)
+
+
+def share_reason(
+    snapshot: Snapshot, *, held: int, share: int, ahead: int, over: int
+) -> ShareLimit | BelowShare:
+    """Return why a job waits that holds some GPUs of its share, while others hold the rest.
+
+    `ahead` is the job (row) farthest above its own share, by `over` GPUs.
+    """
+    name = snapshot.job(ahead).id
+    if held >= share:
+        return ShareLimit(running_gpus=held, share_gpus=share, ahead=name)
+    return BelowShare(running_gpus=held, share_gpus=share, ahead=name, ahead_over_gpus=over)
+
+
+def behind_head(head: str) -> BehindHead:
+    """Return that a job comes after `head` (its id), which cannot start yet."""
+    return BehindHead(head=head)
+
+
+def preempted_for(snapshot: Snapshot, job: int | None) -> PreemptedFor:
+    """Return that a run stops for a job (row) below its share; None: for no single one."""
+    return PreemptedFor(job="" if job is None else snapshot.job(job).id)
