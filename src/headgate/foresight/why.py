@@ -311,7 +311,7 @@ class _Explainer:
         takers = [s.task for s in plan.starts if s.node == option.node and gpu.index in s.gpus]
         price_s = None
         if self._offers.prices is not None:
-            price_s = self._offers.prices.slot_price_s(freed, option.node, gpu.memory_bytes)
+            price_s = self._offers.prices.slot_price_s(freed, option.node, gpu.index)
         starts = on.get(self._task) if self._task is not None else None
         return IfFreed(
             ends=self._snapshot.task_id(gpu.holder),

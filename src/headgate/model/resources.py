@@ -63,7 +63,12 @@ class Demand:
     @property
     def restricted(self) -> bool:
         """Whether it is for certain models of GPUs, or for certain nodes, only."""
-        return bool(self.gpu_models or self.nodes or self.exclude)
+        return bool(self.gpu_models) or self.for_nodes
+
+    @property
+    def for_nodes(self) -> bool:
+        """Whether it names nodes that it is for, or excludes some."""
+        return bool(self.nodes or self.exclude)
 
     def accepts_model(self, model: str) -> bool:
         """Return whether it may hold GPUs of a model."""

@@ -51,11 +51,11 @@ class RoundPrices(Protocol):
         """Return the price of running a task on a node, in seconds."""
         ...
 
-    def slot_price_s(self, snapshot: Snapshot, node: int, memory_bytes: int) -> float | None:
-        """Return the shadow price of a free GPU of this size on a node, in seconds.
+    def slot_price_s(self, snapshot: Snapshot, node: int, gpu: int) -> float | None:
+        """Return the shadow price of a free GPU (index on its node), in seconds.
 
-        It is how much more the round of a snapshot would cost with one such GPU less; None if one
-        task less would start. Such a GPU must be free.
+        It is how much more the round of a snapshot would cost with one GPU of its class on the node
+        less; None if one task less would start. Such a GPU must be free.
         """
         ...
 

@@ -7,6 +7,7 @@ from itertools import groupby
 
 import numpy as np
 import pytest
+from tests.planning.place.keeping import reserve
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
@@ -15,7 +16,6 @@ from headgate.planning.place.cheapest import CheapestGpus
 from headgate.planning.place.choose.compact import Compact, most_room_first
 from headgate.planning.place.placing import Placing
 from headgate.planning.place.timetable import GpuCosts, Timetable, latest_holders
-from headgate.planning.times.reservations import Reservation
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.state import JobState, Scratch, State, TaskState, moves
 
@@ -50,14 +50,6 @@ def _unit(state: State, job: int) -> Unit:
 def _units(table: Timetable) -> Placing:
     """Return what places units on a timetable, on the roomiest nodes."""
     return Placing(table, Compact(table))
-
-
-def _reserve(table: Timetable, unit: Unit, run_s: float) -> Reservation | None:
-    """Keep the GPUs with which a unit starts earliest free for it, and return them."""
-    found = _units(table).earliest(unit, run_s)
-    if found is not None:
-        table.keep(found, run_s)
-    return found
 
 
 def _timetable(state: State, ends: dict[int, float]) -> Timetable:
@@ -96,7 +88,7 @@ def test_reservations_are_at_the_earliest_time_at_which_a_unit_fits(seed: int) -
         expected = min(
             (t for t in sorted(times) if _fits_at(table, nodes, unit, gpus, t, run_s)), default=None
         )
-        found = _reserve(table, unit, run_s)
+        found = reserve(_units(table), unit, run_s)
         assert (found and found.at) == expected
         if found is not None:
             assert len(set(found.gpus.tolist())) == gpus * len(unit.tasks)
@@ -108,7 +100,7 @@ def test_reservations_are_at_the_earliest_time_at_which_a_unit_fits(seed: int) -
 def test_reservation_takes_what_becomes_free_last_so_that_the_rest_stays_usable() -> None:
     state = _state([6], [(1, 4), (1, 2)])
     table = _timetable(state, dict.fromkeys(range(2, 6), 10.0))
-    found = _reserve(table, _unit(state, 0), 100.0)
+    found = reserve(_units(table), _unit(state, 0), 100.0)
     assert found is not None
     assert found.at == 10.0
     assert found.gpus.tolist() == [2, 3, 4, 5]
@@ -118,7 +110,7 @@ def test_reservation_takes_what_becomes_free_last_so_that_the_rest_stays_usable(
 def test_unit_starts_on_reserved_gpus_only_if_it_ends_in_time() -> None:
     state = _state([4], [(1, 4), (1, 2), (1, 2)])
     table = _timetable(state, {2: 10.0, 3: 10.0})
-    reserved = _reserve(table, _unit(state, 0), 5.0)
+    reserved = reserve(_units(table), _unit(state, 0), 5.0)
     assert reserved is not None
     assert reserved.at == 10.0
     assert not _units(table).start(_unit(state, 1), 11.0)
@@ -300,7 +292,7 @@ def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None
 def test_gpu_claimed_for_after_its_reservation_stays_kept_until_then() -> None:
     state = _state([4], [(1, 3)])
     table = _timetable(state, {2: 10.0})
-    reserved = _reserve(table, _unit(state, 0), 5.0)
+    reserved = reserve(_units(table), _unit(state, 0), 5.0)
     assert reserved is not None
     _units(table).claim(0, np.array([1.0, 1.0]))
     open_gpu = {0, 1, 2, 3} - set(reserved.gpus.tolist())

@@ -8,6 +8,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.planning.place.keeping import reserve
 
 from headgate.base.rng import Random, stream
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
@@ -297,7 +298,7 @@ def test_reservation_names_the_jobs_whose_runs_end_before_it() -> None:
         _run(state, name, 0, [(gpu,)])
     ends = dict(zip(names, (50.0, 10.0, 40.0, 20.0, 30.0), strict=True))
     table, unit = _timetable(state, ends), _unit(state, "gang")
-    reservation = _units(table).reserve(unit, 5.0)
+    reservation = reserve(_units(table), unit, 5.0)
     assert reservation is not None
     reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, GangShort)
@@ -318,7 +319,7 @@ def test_later_reservation_names_the_unit_before_it_on_the_same_gpus() -> None:
     state = _state([_node("n", 1, 1)], jobs)
     _run(state, "run", 0, [(0, 1)])
     table = _timetable(state, {"run": 10.0})
-    made = [_units(table).reserve(_unit(state, name), 5.0) for name in ("one", "two")]
+    made = [reserve(_units(table), _unit(state, name), 5.0) for name in ("one", "two")]
     reservations = [each for each in made if each is not None]
     assert [each.at for each in reservations] == [10.0, 15.0]
     reason = WhyWaits(table.scratch, table, reservations).reason(_unit(state, "two"), 5.0)
@@ -336,7 +337,7 @@ def test_unit_that_would_run_into_a_reservation_names_its_job_and_the_hole() -> 
     state = _state([_node("n", 1, 1, 1, 1)], jobs)
     _run(state, "run", 0, [(0, 1)])
     table = _timetable(state, {"run": 2400.0})
-    reservation = _units(table).reserve(_unit(state, "wide"), 60.0)
+    reservation = reserve(_units(table), _unit(state, "wide"), 60.0)
     assert reservation is not None
     late = _unit(state, "late")
     why = WhyWaits(table.scratch, table, [reservation])
@@ -354,7 +355,7 @@ def test_reservation_without_a_known_end_gives_no_time() -> None:
     state = _state([_node("n", 1)], [_job("run", Task()), _job("j", Task())])
     _run(state, "run", 0, [(0,)])
     table, unit = _timetable(state, {"run": 1e300}), _unit(state, "j")
-    reservation = _units(table).reserve(unit, 5.0)
+    reservation = reserve(_units(table), unit, 5.0)
     assert reservation is not None
     reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, NoFreeGpu)
@@ -371,7 +372,7 @@ def test_runs_on_parts_of_a_reserved_gpu_are_named() -> None:
     for name in ("p1", "p2"):
         _run(state, name, 0, [(0,)])
     table, unit = _timetable(state, {"p1": 5.0, "p2": 9.0}), _unit(state, "j")
-    reservation = _units(table).reserve(unit, 5.0)
+    reservation = reserve(_units(table), unit, 5.0)
     assert reservation is not None
     reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, NoFreeGpu)

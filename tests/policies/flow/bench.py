@@ -80,8 +80,8 @@ class Bench:
         queue = Queue(name=name, weight=weight, max_gpus=max_gpus)
         self.apply(QueueChanged(at=self.at, queue=queue))
 
-    def node(self, name: str, rack: str, *memory_gb: int, cpus: int = 4) -> None:
-        gpus = tuple(Gpu(memory_bytes=m * GB) for m in memory_gb)
+    def node(self, name: str, rack: str, *memory_gb: int, cpus: int = 4, model: str = "") -> None:
+        gpus = tuple(Gpu(memory_bytes=m * GB, model=model) for m in memory_gb)
         self.apply(NodeJoined(at=self.at, node=Node(id=name, rack=rack, gpus=gpus, cpus=cpus)))
 
     def data(self, shard: str, size_bytes: int, *nodes: str) -> None:

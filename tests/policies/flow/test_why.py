@@ -148,7 +148,9 @@ def test_the_price_of_a_gpu_is_the_cost_of_one_less(data: st.DataObject) -> None
         less = now.free.copy()
         less[node, kind] -= 1
         sent_without, cost_without = optimum(replace(problem, free=less))
-        price_s = policy.slot_price_s(then, node, int(now.class_bytes[kind]))
+        first, end = then.nodes.first_gpu[node], len(now.hardware.gpu_class)
+        gpu = now.hardware.gpu_class[first:end].tolist().index(kind)
+        price_s = policy.slot_price_s(then, node, gpu)
         if price_s is None:
             assert sent_without == sent - 1
         else:

@@ -112,7 +112,7 @@ class Watched(TimelyFlow):
         for start, end_at in zip(starts, ends_at.tolist(), strict=True):
             assert end_at <= reserved_from[first[start.node] + start.gpus[0]] + 1e-6
         plain = choice.starts
-        cells = plain.node * now.free.shape[1] + plain.memory_class
+        cells = plain.node * now.free.shape[1] + plain.gpu_class
         assert (np.bincount(cells, minlength=now.free.size) <= now.free.ravel()).all()
         self.in_windows += int((placed.window < UNLIMITED).sum())
         self.held += len(round_.windows.held.runs.gpu)

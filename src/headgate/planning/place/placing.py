@@ -78,9 +78,9 @@ class Placing:
         """Return how long a run of `run_s` seconds takes as reserved."""
         return run_s if self._links is None else self._links.run_s_on(found, run_s)
 
-    def claim(self, memory_bytes: int, run_s: Floats, sought: Ints | None = None) -> None:
+    def claim(self, demand: int, run_s: Floats, sought: Ints | None = None) -> None:
         """Count GPUs as used, in the order of the chooser; see `Timetable.claim`."""
-        self.table.claim(memory_bytes, run_s, self._chooser.claim_order, sought)
+        self.table.claim(demand, run_s, self._chooser.claim_order, sought)
 
     def cheapest(self, unit: Unit, costs: GpuCosts) -> Ints | None:
         """Return the GPUs (rows) with which the dearest one of a unit costs least, or None."""

@@ -43,7 +43,7 @@ class GpuRuns:
     task: Ints  # rows
     job: Ints  # indices into `Standing.jobs`, -1 for other jobs and for tasks that move
     node: Ints  # rows
-    memory_class: Ints
+    gpu_class: Ints
     stopping: Bools
     launched_at: Floats
 
@@ -67,7 +67,7 @@ def runs_now(now: Standing) -> GpuRuns:
         task=task,
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
         job=job,
-        memory_class=now.hardware.memory_class[gpu],
+        gpu_class=now.hardware.gpu_class[gpu],
         stopping=stopping & ~np.isin(gpu, kept),
         launched_at=snapshot.tasks.launched_at.array()[task],
     )
@@ -133,7 +133,7 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
         task=task,
         job=np.where(kept | left, -1, job),
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
-        memory_class=now.hardware.memory_class[gpu],
+        gpu_class=now.hardware.gpu_class[gpu],
         stopping=stopping,
         launched_at=launched_at,
     )

@@ -175,7 +175,7 @@ class FlowPolicy(PlacingPolicy, ABC):
         """Return the price of running a task on a node, in seconds."""
         return run_price_s(snapshot, task, node, self._prices)
 
-    def slot_price_s(self, snapshot: Snapshot, node: int, memory_bytes: int) -> float | None:
+    def slot_price_s(self, snapshot: Snapshot, node: int, gpu: int) -> float | None:
         """Return the shadow price, in seconds, of a free GPU; None if one task less would start."""
         round_, posed = self._cold_problem(snapshot)
-        return free_gpu_price_s(round_.now, Flow(posed), node, memory_bytes)
+        return free_gpu_price_s(round_.now, Flow(posed), node, gpu)

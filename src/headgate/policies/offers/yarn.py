@@ -69,11 +69,11 @@ class _Round:
 
     def __init__(self, snapshot: Snapshot, placer: Placer | None, *, evenly: bool) -> None:
         self._snapshot, self._evenly, self._placer = snapshot, evenly, placer
-        self._gpus = FreeGpusByPlace(snapshot)
         self._scratch = Scratch(snapshot)
         self._starts: list[Start] = []  # of tasks on one whole GPU
         self._lacking: list[int] = []  # of these, tasks whose node lacks another resource
         self._now = standing(snapshot)
+        self._gpus = FreeGpusByPlace(snapshot, self._now)
         self._index = {row: index for index, row in enumerate(self._now.jobs.tolist())}
         self._wide = WideUnits(self._scratch, self._now, placer)
         self._line = Line(self._scratch, self._now, self._wide)
@@ -117,7 +117,7 @@ class _Round:
                 del open_users[user_queue]
         placed, short = self._checked()
         explained = refusals(
-            self._snapshot,
+            self._now,
             user_queues={u: [(j, self._tasks(j)) for j in jobs] for u, jobs in jobs_of.items()},
             fifo_within_user=not self._evenly,
             placed=(*self._starts, *scratch.starts),
