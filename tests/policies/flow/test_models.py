@@ -12,7 +12,7 @@ from tests.policies.flow.bench import CLUSTER, DISK, GB, RACK, Bench, flow_of, s
 from tests.policies.flow.test_headgate import Stage, of_kind
 
 from headgate.base.units import format_size
-from headgate.model import Task
+from headgate.model import Demand, Task
 from headgate.policies.flow import (
     FlowSharing,
     PreemptiveFlowSharing,
@@ -39,6 +39,18 @@ H100, A100, V100 = "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla V100
 NAMES = {H100: "H100", A100: "A100", V100: "V100"}
 
 
+def on_models(
+    models: tuple[str, ...] = (),
+    *,
+    gpu_memory_bytes: int = 0,
+    reads: tuple[str, ...] = (),
+    after: tuple[int, ...] = (),
+) -> Task:
+    """A task on one GPU of some models."""
+    demand = Demand.of(gpus=1, gpu_models=models, gpu_memory_bytes=gpu_memory_bytes)
+    return Task(reads=reads, after=after, demand=demand)
+
+
 def made(name: str) -> Policy:
     """A policy by its name."""
     return make_policy(OWN, name, {})
@@ -46,7 +58,7 @@ def made(name: str) -> Policy:
 
 def h100s(count: int, *reads: str, memory_gb: int = 0) -> list[Task]:
     """Tasks on an H100 each."""
-    task = Task(gpu_models=("H100",), reads=reads, gpu_memory_bytes=memory_gb * GB)
+    task = on_models(("H100",), reads=reads, gpu_memory_bytes=memory_gb * GB)
     return [task] * count
 
 
@@ -81,7 +93,7 @@ def test_a_list_of_models_is_any_of_them(name: str) -> None:
     bench = two_racks(made(name))
     bench.node("v", "a", 16, model=V100)
     bench.data("there", GB, "v")
-    either, reader = Task(gpu_models=("V100", "A100")), Task(gpu_models=("V100",), reads=("there",))
+    either, reader = on_models(("V100", "A100")), on_models(("V100",), reads=("there",))
     bench.apply(submitted("job", [reader, *[either] * 6]))
     assert by_node(bench, "job") == ["a-a", "a-a", "a-b", "a-b", "v"]
 
@@ -92,7 +104,7 @@ def test_a_task_needs_model_and_memory_on_one_gpu(name: str) -> None:
     bench.node("small", "r", 40, 40, model=A100)
     bench.node("other", "r", 80, 80, model=H100)
     bench.node("large", "r", 80, model=A100)
-    wanted = Task(gpu_models=("A100",), gpu_memory_bytes=60 * GB)
+    wanted = on_models(("A100",), gpu_memory_bytes=60 * GB)
     bench.apply(submitted("job", [wanted] * 3))
     assert by_node(bench, "job") == ["large"]
 
@@ -101,13 +113,13 @@ def test_a_task_needs_model_and_memory_on_one_gpu(name: str) -> None:
 def test_tasks_of_any_model_leave_the_models_that_others_name(name: str) -> None:
     """Of equal GPUs, at an equal price: later tasks for an H100 find one."""
     bench = two_racks(made(name))
-    bench.apply(submitted("picky", [*h100s(1), *[Task(after=(0,), gpu_models=("H100",))] * 3]))
+    bench.apply(submitted("picky", [*h100s(1), *[on_models(("H100",), after=(0,))] * 3]))
     bench.apply(submitted("any", 4))
     assert by_node(bench, "any") == ["a-a", "a-a", "a-b", "a-b"]
 
 
 @EACH
-def test_a_model_that_no_task_named_before_divides_the_flow_anew(
+def test_a_model_that_no_task_named_before_divides_the_flow_again(
     make: Callable[[], FlowPolicy],
 ) -> None:
     bench = two_racks(make())
@@ -147,7 +159,7 @@ def test_a_job_that_accepts_two_models_does_not_take_the_share_of_one_that_accep
     bench = Bench(made(name))
     bench.node("h", "r", 80, 80, model=H100)
     bench.node("a", "r", 80, 80, model=A100)
-    either = Task(gpu_models=("A100", "H100"))
+    either = on_models(("A100", "H100"))
     bench.apply(submitted("either", [either] * 4), submitted("picky", h100s(4)))
     assert len(by_node(bench, "picky")) == len(by_node(bench, "either")) == 2
     assert by_node(bench, "picky") == ["h", "h"]
@@ -159,7 +171,7 @@ def test_a_job_that_accepts_two_models_does_not_take_the_share_of_one_that_accep
 @ANY
 def test_without_a_gpu_of_the_model_the_reason_says_so(name: str) -> None:
     bench = two_racks(made(name))
-    bench.apply(submitted("job", [Task(gpu_models=("L4", "L40S"), gpu_memory_bytes=20 * GB)]))
+    bench.apply(submitted("job", [on_models(("L4", "L40S"), gpu_memory_bytes=20 * GB)]))
     bench.apply(submitted("large", h100s(1, memory_gb=90)))
     assert bench.reason("job") == NothingFits(need=f"1 L4 or L40S GPU of {format_size(20 * GB)}")
     assert bench.reason("large") == NothingFits(need=f"1 H100 GPU of {format_size(90 * GB)}")
@@ -188,7 +200,7 @@ def test_where_all_gpus_are_of_the_model_reasons_are_those_of_any_task(name: str
         bench.finish(*min(bench.runs))
         return [bench.reason("one"), bench.reason("two"), sorted(bench.runs)]
 
-    assert reasons(h100s(4)) == reasons([Task()] * 4)
+    assert reasons(h100s(4)) == reasons([on_models()] * 4)
 
 
 @EACH
@@ -196,7 +208,7 @@ def test_a_job_with_tasks_for_two_models_waits_for_the_one_that_is_busy(
     make: Callable[[], FlowPolicy],
 ) -> None:
     bench = two_racks(make())
-    both = [Task(gpu_models=("A100",)), Task(gpu_models=("H100",))]
+    both = [on_models(("A100",)), on_models(("H100",))]
     bench.apply(submitted("first", [both[0]] * 4))
     bench.apply(submitted("job", both))
     assert len(by_node(bench, "job")) == 1
@@ -222,11 +234,11 @@ def test_below_its_share_a_job_preempts_runs_on_its_model_only(name: str) -> Non
 @pytest.mark.parametrize("name", ["fsp", "gsp"])
 def test_no_run_is_preempted_for_a_model_that_no_one_else_holds(name: str) -> None:
     bench = two_racks(made(name))
-    bench.apply(submitted("early", [Task(gpu_models=("A100",))] * 8))
+    bench.apply(submitted("early", [on_models(("A100",))] * 8))
     bench.apply(submitted("picky", h100s(9)))
     assert len(by_node(bench, "picky")) == 4
     bench.at = 5.0
-    bench.apply(submitted("none", [Task(gpu_models=("L4",))] * 2))
+    bench.apply(submitted("none", [on_models(("L4",))] * 2))
     assert bench.stops == []
 
 
@@ -234,7 +246,7 @@ def test_by_price_a_job_preempts_runs_on_its_model_only() -> None:
     stage = Stage()
     stage.node("h", "r", 80, 80, model=H100)
     stage.node("a", "r", 80, 80, model=A100)
-    stage.learn("long", 1000.0, "h", Task())
+    stage.learn("long", 1000.0, "h", on_models())
     stage.apply(of_kind("long", "early", 20))
     on = stage.where()
     stage.at += 10.0
@@ -275,16 +287,20 @@ def clusters(draw: st.DrawFn, policy: Policy) -> tuple[Bench, list[Gpu], dict[st
 TASKS = st.builds(
     Task,
     reads=st.lists(st.sampled_from(sorted(SHARDS)), max_size=2, unique=True).map(tuple),
-    gpu_models=st.sampled_from(ACCEPTED),
-    gpu_memory_bytes=st.sampled_from([0, 0, 60 * GB]),
+    demand=st.builds(
+        Demand.of,
+        gpus=st.just(1),
+        gpu_models=st.sampled_from(ACCEPTED),
+        gpu_memory_bytes=st.sampled_from([0, 0, 60 * GB]),
+    ),
 )
 
 
 def accepts(task: Task, gpu: Gpu) -> bool:
     """Whether a task may have a GPU."""
     _, _, model, size = gpu
-    names = [name.upper() for name in task.gpu_models]
-    return task.gpu_memory_bytes <= size * GB and (not names or NAMES[model] in names)
+    names = [name.upper() for name in task.demand.gpu_models]
+    return task.demand.gpu_memory_bytes <= size * GB and (not names or NAMES[model] in names)
 
 
 def price_s(
@@ -398,5 +414,5 @@ def test_warm_rounds_cost_as_much_as_cold_ones_and_fit(
             bench.finish(*data.draw(st.sampled_from(sorted(bench.runs))))
         bench.stop()
         for (job, ordinal), run in bench.runs.items():
-            names = [name.upper() for name in tasks[job][ordinal].gpu_models]
+            names = [name.upper() for name in tasks[job][ordinal].demand.gpu_models]
             assert not names or NAMES[models[run.node]] in names
