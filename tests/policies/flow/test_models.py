@@ -119,7 +119,7 @@ def test_tasks_of_any_model_leave_the_models_that_others_name(name: str) -> None
 
 
 @EACH
-def test_a_model_that_no_task_named_before_divides_the_flow_again(
+def test_a_model_that_no_task_named_before_divides_the_flow(
     make: Callable[[], FlowPolicy],
 ) -> None:
     bench = two_racks(make())
@@ -240,6 +240,19 @@ def test_no_run_is_preempted_for_a_model_that_no_one_else_holds(name: str) -> No
     bench.at = 5.0
     bench.apply(submitted("none", [on_models(("L4",))] * 2))
     assert bench.stops == []
+
+
+@pytest.mark.parametrize("name", ["fsp", "gsp"])
+def test_a_job_below_its_share_seeks_each_model_that_it_names(name: str) -> None:
+    bench = two_racks(made(name))
+    of_a = Task(gpu_models=("A100",))
+    bench.apply(submitted("a", [of_a] * 9), submitted("h", h100s(9)))
+    on = bench.where()
+    bench.at = 5.0
+    bench.apply(submitted("both", [of_a, of_a, *h100s(2)]))  # its share is 2, of the others 3 each
+    stopped = bench.stop()
+    assert sorted(task[0] + on[task][0] for task in stopped) == ["aa", "hh"]
+    assert [node[0] for node in by_node(bench, "both")] == ["a", "h"]
 
 
 def test_by_price_a_job_preempts_runs_on_its_model_only() -> None:

@@ -40,7 +40,7 @@ class Hardware:
     def divides_as(self, other: Hardware) -> bool:
         """Return whether the same classes have the same GPUs; the nodes that are up are the same.
 
-        O(GPUs) if the tasks that name models were counted again.
+        O(GPUs) if the tasks that name models have been counted again.
         """
         return self is other or np.array_equal(self.gpu_class, other.gpu_class)
 
@@ -52,7 +52,7 @@ class Standing:
     Shares count GPUs: `held`, `unfinished`, `wide`, parts of one rounded up. `waiting` counts tasks
     that are not wide, each on one whole GPU of any node: only these are in `task`. Wide are the
     tasks of gangs, on several GPUs or parts of GPUs, and those that name or exclude nodes. Types
-    are those of `kinds`; `accepts` are the classes of GPUs that tasks that are not wide accept. A
+    are those of `kinds`; `accepts` are the classes of GPUs that tasks which are not wide accept. A
     task that no GPU suits is of the type after the last one; `unfinished`, `waiting` and `wide`
     exclude it.
     """
