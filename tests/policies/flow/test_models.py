@@ -245,7 +245,7 @@ def test_no_run_is_preempted_for_a_model_that_no_one_else_holds(name: str) -> No
 @pytest.mark.parametrize("name", ["fsp", "gsp"])
 def test_a_job_below_its_share_seeks_each_model_that_it_names(name: str) -> None:
     bench = two_racks(made(name))
-    of_a = Task(gpu_models=("A100",))
+    of_a = on_models(("A100",))
     bench.apply(submitted("a", [of_a] * 9), submitted("h", h100s(9)))
     on = bench.where()
     bench.at = 5.0
