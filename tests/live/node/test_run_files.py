@@ -131,6 +131,16 @@ def test_only_files_that_the_job_includes_are_kept(work: Path, place: Path) -> N
     assert not (place / "files" / "notes.txt").exists()
 
 
+def test_bytecode_is_kept_only_if_the_job_includes_it(work: Path, place: Path) -> None:
+    for directory in (work / "__pycache__", work / "steps" / "__pycache__"):
+        directory.mkdir(parents=True)
+        (directory / "loss.cpython-311.pyc").write_bytes(b"code")
+    assert kept(work, place) is None
+    (work / "model.pt").write_bytes(b"weights")
+    keep = KeepFiles(include=("__pycache__/", "*.pt"))
+    assert kept(work, place, keep=keep) == KeptFiles(files=3, size_bytes=15)
+
+
 def test_over_the_limit_the_newest_are_kept_and_the_others_stay_on_the_node(
     work: Path, place: Path
 ) -> None:

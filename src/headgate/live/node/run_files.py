@@ -39,6 +39,7 @@ NAMED = 20
 
 _DEEPEST = 64  # directories below each other
 _MOST_COUNTED = 1_000_000
+_BYTECODE = "__pycache__"  # directories of it are kept only where a job includes them
 _TRIES = 3  # to read a file that changes
 _FILES, _MANIFEST = "files", "manifest"
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -130,7 +131,9 @@ class RunFiles:
         return bool(found.files)
 
     def _wanted(self, path: str) -> bool:
-        return self._included is None or self._included.match_file(_text(path))
+        if self._included is None:
+            return _BYTECODE not in path.split("/")
+        return self._included.match_file(_text(path))
 
     def _count(self, entry: _Entry) -> None:
         found, mode = self._found, stat.S_IFMT(entry.status.st_mode)
