@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
@@ -119,13 +120,10 @@ class Serving:
         victims: Victims | None = None,
     ) -> None:
         """Serve all turns; with a `fit`, units start by it, without regard to times."""
-        answer: Answer | None = None
-        try:
+        with suppress(StopIteration):
+            turn = next(turns)
             while True:
-                turn = turns.send(answer)  # type: ignore[arg-type]  # the first one is None
-                answer = self.answer(turn, fit=fit, victims=victims)
-        except StopIteration:
-            return
+                turn = turns.send(self.answer(turn, fit=fit, victims=victims))
 
     def answer(
         self, turn: Turn, *, fit: Fit | None = None, victims: Victims | None = None
