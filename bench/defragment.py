@@ -16,7 +16,7 @@ import numpy as np
 
 from headgate.app import POLICIES
 from headgate.model.topology import Tree
-from headgate.planning.moves.defrag import Held, Moves, least_moves
+from headgate.planning.moves.defrag import Held, Relocations, least_moves
 from headgate.planning.moves.price import MovePrice
 from headgate.planning.moves.ranked_tree import RankedTree
 from headgate.ports import make_policy
@@ -69,7 +69,7 @@ def times(fan_out: tuple[int, ...], used: float) -> None:
             found = least_moves(tree, held, idle, count, work=work)
             ms = 1e3 * (time.process_time() - began)
             what = "none"
-            if isinstance(found, Moves):
+            if isinstance(found, Relocations):
                 what = (
                     f"{len(found.moves):3d} moves, {found.phases} phases, {found.cost / 1e6:9.1f}"
                 )
@@ -115,7 +115,7 @@ def stream(seed: int, load: float, *, migrate: bool, jobs: int) -> dict[str, flo
             for n in names
         ]
         found = least_moves(tree, held, idle, int(size[job]), work=500)
-        if isinstance(found, Moves):
+        if isinstance(found, Relocations):
             counts["full"] += 1
             counts["needs"] += bool(found.moves)
             counts["moves"] += len(found.moves)
@@ -130,7 +130,7 @@ def stream(seed: int, load: float, *, migrate: bool, jobs: int) -> dict[str, flo
             counts["spread"] += 1
             leaves = np.flatnonzero(idle)[: size[job]]
         idle[leaves] = False
-        runs[job] = Run(leaves, now, not isinstance(found, Moves))
+        runs[job] = Run(leaves, now, not isinstance(found, Relocations))
         heapq.heappush(ends, (now + float(run_s[job]), job))
         counts["work"] += float(run_s[job] * size[job])
     return counts

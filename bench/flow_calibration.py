@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import sqrt
 
 from headgate.app import POLICIES
-from headgate.experiments.flow.jobs import MB, Speeds, in_parallel
+from headgate.experiments.flow.jobs import MB, SimulatorConstants, in_parallel
 from headgate.ports import make_policy
 from headgate.sim.run import run
 
@@ -20,7 +20,7 @@ SEEDS = range(1, 6)
 
 def total_s(gpu_bytes_per_s: float) -> float:
     """Return the mean makespan of the jobs in turn over the seeds."""
-    speeds = Speeds(gpu_bytes_per_s=gpu_bytes_per_s)
+    speeds = SimulatorConstants(gpu_bytes_per_s=gpu_bytes_per_s)
     policy = make_policy(POLICIES, "gs")
     runs = [run(in_parallel("constrained", seed, speeds, parallel=1), policy) for seed in SEEDS]
     return sum(outcome.figures["makespan_s"] for outcome in runs) / len(runs)

@@ -33,7 +33,7 @@ from _decided import carry_out, submit
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.flow import LaminarSolver
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Bandwidth, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.flow import solve
 from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan
@@ -119,7 +119,7 @@ class Cluster:
                 near = rack + int(rng.integers(0, min(NODES_IN_RACK, self.nodes - rack)))
                 for node in sorted({first, near, other}):
                     state.add_replica(row, node)
-            made.append(Task(reads=reads, gpus=1))
+            made.append(Task(reads=reads, demand=Demand(gpus=1)))
         submit(
             state,
             Job(

@@ -14,7 +14,7 @@ import json
 from dataclasses import replace
 
 from headgate.app import POLICIES
-from headgate.experiments.flow.jobs import Speeds, by_users, in_parallel
+from headgate.experiments.flow.jobs import SimulatorConstants, by_users, in_parallel
 from headgate.ports import make_policy
 from headgate.sim.forecasts import ForecastCheck
 from headgate.sim.run import Simulation, run
@@ -25,8 +25,8 @@ NETWORK, PARALLEL = "constrained", 6
 def simulation(setup: str, seed: int) -> Simulation:
     """Return J1 to J36, six in flight, or six jobs of each of ten users."""
     if setup == "users":
-        return by_users(NETWORK, seed, Speeds())
-    return in_parallel(NETWORK, seed, Speeds(), parallel=PARALLEL)
+        return by_users(NETWORK, seed, SimulatorConstants())
+    return in_parallel(NETWORK, seed, SimulatorConstants(), parallel=PARALLEL)
 
 
 def declared(of: Simulation) -> Simulation:

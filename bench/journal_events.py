@@ -25,7 +25,7 @@ from pathlib import Path
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.journal import Journal
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import (
@@ -68,7 +68,7 @@ def storm(events: int, seed: int) -> list[Event]:
     for number in range(events // EVENTS_PER_JOB + 1):
         now += rng.expovariate(1 / gap_s)
         tasks = tuple(
-            Task(gpus=1, compute_s=rng.expovariate(1 / MEAN_RUN_S))
+            Task(demand=Demand(gpus=1), compute_s=rng.expovariate(1 / MEAN_RUN_S))
             for _ in range(rng.randint(1, 8))
         )
         job = Job(

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from headgate.app import POLICIES
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Task
+from headgate.model import Bandwidth, Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.packing.cluster import ClusterPacking
 from headgate.planning.packing.future import Future
 from headgate.planning.place.choose.packed import Packed
@@ -85,7 +85,7 @@ def stream(seed: int, jobs: int, load: float, pods: list[dict[str, Any]]) -> Sim
     gpus = np.array([a["gpus"] * a.get("gpu_milli", 1000) / 1000 * n for a, n in asks])
     at = np.cumsum(rng.exponential(gpus.mean() * RUN_S / (load * NODES * GPUS), jobs))
     for number, (ask, count) in enumerate(asks):
-        task = Task(compute_s=float(run_s[number]), **ask)
+        task = Task(demand=Demand.of(**ask), compute_s=float(run_s[number]))
         job = Job(
             id=f"j{number}",
             name="j",

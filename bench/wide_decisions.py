@@ -23,7 +23,7 @@ import numpy as np
 from _decided import carry_out, submit
 from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan
 from headgate.state import JobState, Snapshot, State, TaskState
@@ -53,7 +53,9 @@ class Cluster:
         state, rng, name = self.state, self._rng, f"j{self._jobs}"
         self._jobs += 1
         run_s = rng.uniform(*RUN_S)
-        tasks = (Task(gpus=rng.choice(GPUS), compute_s=run_s),) * rng.choice(TASKS)
+        tasks = (Task(demand=Demand.of(gpus=rng.choice(GPUS)), compute_s=run_s),) * rng.choice(
+            TASKS
+        )
         submit(
             state,
             Job(

@@ -24,10 +24,10 @@ from headgate.model.topology import ClusterTopology
 from headgate.planning.moves.requested import requested_move
 from headgate.planning.place.choose.setting import size_warnings
 from headgate.planning.place.submission_check import check_submission
-from headgate.planning.rounds.certificates import CertificateStats
 from headgate.planning.rounds.decide import decide
 from headgate.planning.scaling.draining import drain_request, resume_request
 from headgate.ports import Policy, choose_policy
+from headgate.ports.capabilities import CertificateStats
 from headgate.protocol import (
     Command,
     DatasetAdded,

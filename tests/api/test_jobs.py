@@ -13,7 +13,7 @@ import pytest
 
 from headgate.api.client import Client
 from headgate.base.errors import SpecError, WorldError
-from headgate.model import SHARED, Gpu, Job, Node, Shard, Task
+from headgate.model import SHARED, Demand, Gpu, Job, Node, Shard, Task
 from headgate.protocol import JobSubmitted, NodeJoined, ReplicaAdded, ResultsExpired
 
 TWO_TASKS = "{name: pair, tasks: {run: 'true', count: 2}}"
@@ -118,7 +118,7 @@ def test_nodes_show_what_grants_hold_of_them_and_of_their_gpus(client: Client) -
 def test_nodes_have_the_documented_vectors_and_fields_of_gpus(
     client: Client, controller: Any
 ) -> None:
-    task = Task(gpus=0, cpus=0.5, memory_bytes=2 << 30, custom=(("fpga", 1500),))
+    task = Task(demand=Demand(cpus_milli=500, memory_bytes=2 << 30, custom=(("fpga", 1500),)))
     node = Node(
         id="n9", rack="r0", gpus=(Gpu(memory_bytes=1 << 30),), memory_bytes=8 << 30,
         custom=(("fpga", 3000),),

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.planning.rounds.certificates import CertificateStats
+from headgate.ports.capabilities import CertificateStats
 
 NO_HANGS = {"headgate_policy_hung_calls_total": 0.0, "headgate_policy_stand_in": 0.0}
 

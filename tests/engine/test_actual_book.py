@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate.journal import decode_snapshot, encode_snapshot
 from headgate.journal.codec import decode, encode
-from headgate.model import Task
+from headgate.model import Demand, Task
 from headgate.protocol import Decide, GpuUse, NodeReported
 from headgate.state.check import check
 from headgate.state.thaw import thaw
@@ -36,7 +36,9 @@ def used(view: View, node: str) -> list[tuple[int, int]]:
 
 def test_report_is_stored_without_a_decision(bench: Bench) -> None:
     bench.node("a", 2)
-    bench.job("big", [Task(gpus=3)])  # it waits, so that a decision could be requested
+    bench.job(
+        "big", [Task(demand=Demand(gpus=3))]
+    )  # it waits, so that a decision could be requested
     bench.plan()
     commands = reports(bench, "a", GpuUse(5, 250), GpuUse(None, None))
     state = bench.engine.state

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.journal.codec import decode, encode
-from headgate.model import Job, Shard, Task
+from headgate.model import Demand, Job, Shard, Task
 from headgate.protocol import (
     FailureKind,
     JobSubmitted,
@@ -28,7 +28,7 @@ def ten(bench: Bench) -> Bench:
     """A node and a job of one task on two GPUs that saves what it has done every ten seconds."""
     bench.node("a", gpus=2)
     bench.node("b", gpus=2)
-    bench.job("j", [Task(gpus=2, checkpoint_s=10)])
+    bench.job("j", [Task(demand=Demand(gpus=2), checkpoint_s=10)])
     return bench
 
 
@@ -97,7 +97,7 @@ def test_run_never_reported_as_running_saves_nothing(ten: Bench) -> None:
 def test_unreported_reading_time_is_the_expected_one(bench: Bench, how: str) -> None:
     bench.node("a", gpus=2)
     bench.replica("s", "a")
-    task = Task(reads=("s",), gpus=2, checkpoint_s=10)
+    task = Task(reads=("s",), demand=Demand(gpus=2), checkpoint_s=10)
     bench.job("j", [task], shards=(READ,))
     launch, started_at = begin(bench)
     disk_s = READ.size_bytes / bench.engine.state.bandwidth.disk_bytes_per_s
@@ -135,7 +135,7 @@ def test_all_work_of_a_cancelled_run_is_lost(ten: Bench) -> None:
 
 def test_all_work_of_a_failed_task_is_lost(bench: Bench) -> None:
     bench.node("a", gpus=2)
-    bench.job("j", [Task(gpus=2, checkpoint_s=10)], retries=1)
+    bench.job("j", [Task(demand=Demand(gpus=2), checkpoint_s=10)], retries=1)
     for _ in range(2):
         launch, started_at = begin(bench)
         kind = FailureKind.ERROR
@@ -148,7 +148,7 @@ def test_all_work_of_a_failed_task_is_lost(bench: Bench) -> None:
 def test_task_whose_result_is_lost_starts_from_the_beginning(bench: Bench) -> None:
     bench.node("a", gpus=2)
     bench.node("b", gpus=2)
-    bench.job("j", [Task(gpus=2, checkpoint_s=10), Task(after=(0,), reads=("j/0",))])
+    bench.job("j", [Task(demand=Demand(gpus=2), checkpoint_s=10), Task(after=(0,), reads=("j/0",))])
     launch, started_at = begin(bench)
     stopped(bench, launch, started_at + 10)
     launch, started_at = begin(bench)
@@ -161,7 +161,7 @@ def test_task_whose_result_is_lost_starts_from_the_beginning(bench: Bench) -> No
 
 def test_all_work_of_a_run_without_checkpoints_is_lost(bench: Bench) -> None:
     bench.node("a", gpus=2)
-    bench.job("j", [Task(gpus=2)])
+    bench.job("j", [Task(demand=Demand(gpus=2))])
     launch, started_at = begin(bench)
     stopped(bench, launch, started_at + 1000)
     assert (progress_s(bench), lost_gpu_s(bench)) == (0, 2 * 1001)
@@ -169,7 +169,7 @@ def test_all_work_of_a_run_without_checkpoints_is_lost(bench: Bench) -> None:
 
 def test_task_on_cpu_slots_saves_progress_and_loses_no_gpu_time(bench: Bench) -> None:
     bench.node("a")
-    bench.job("j", [Task(gpus=0, checkpoint_s=10)])
+    bench.job("j", [Task(demand=Demand(cpus_milli=1000), checkpoint_s=10)])
     launch = bench.run("j", 0, "a", ())
     stopped(bench, launch, bench.at + 26)
     assert (progress_s(bench), lost_gpu_s(bench)) == (20, 0)
@@ -180,7 +180,7 @@ def test_task_on_cpu_slots_saves_progress_and_loses_no_gpu_time(bench: Bench) ->
 
 def test_estimate_includes_the_progress_of_earlier_runs(bench: Bench) -> None:
     bench.node("a", gpus=2)
-    bench.job("j", [Task(gpus=2, checkpoint_s=10)], runtime_class="train")
+    bench.job("j", [Task(demand=Demand(gpus=2), checkpoint_s=10)], runtime_class="train")
     launch, started_at = begin(bench)
     stopped(bench, launch, started_at + 27)
     launch, started_at = begin(bench)
@@ -193,11 +193,11 @@ def test_estimate_includes_the_progress_of_earlier_runs(bench: Bench) -> None:
 
 def test_expected_end_is_after_the_remaining_computing(bench: Bench) -> None:
     bench.node("a", gpus=2)
-    bench.job("first", [Task(gpus=2, checkpoint_s=10)], runtime_class="train")
+    bench.job("first", [Task(demand=Demand(gpus=2), checkpoint_s=10)], runtime_class="train")
     launch, started_at = begin(bench, job="first")
     bench.give(TaskFinished(at=started_at + 50, run=launch.run))
     bench.at += 50
-    bench.job("j", [Task(gpus=2, checkpoint_s=10)], runtime_class="train")
+    bench.job("j", [Task(demand=Demand(gpus=2), checkpoint_s=10)], runtime_class="train")
     launch, started_at = begin(bench)
     row, state = bench.row("j", 0), bench.engine.state
     assert state.expected_end(row) == pytest.approx(started_at - 1 + 50)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.model import Bandwidth, Task
+from headgate.model import Bandwidth, Demand, Task
 from headgate.protocol import (
     BandwidthMeasured,
     Decide,
@@ -147,7 +147,15 @@ def test_repeated_plan_is_applied_once(bench: Bench) -> None:
 def impossible(bench: Bench) -> dict[str, Plan]:
     bench.node("a", gpus=2, memory=10, cpus=1)
     bench.queue("poor", max_gpus=0)
-    bench.job("j", [Task(gpu_memory_bytes=20), Task(), Task(gpus=0, cpus=9), Task(after=(1,))])
+    bench.job(
+        "j",
+        [
+            Task(demand=Demand(gpus=1, gpu_memory_bytes=20)),
+            Task(),
+            Task(demand=Demand(cpus_milli=9000)),
+            Task(after=(1,)),
+        ],
+    )
     bench.job("p", queue="poor")
     bench.job("g", [Task(), Task()], gang=True)
     bench.plan()

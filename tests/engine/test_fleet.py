@@ -10,7 +10,7 @@ import pytest
 from headgate.engine import Engine
 from headgate.foresight.explain import explain
 from headgate.journal import decode_snapshot, encode_snapshot
-from headgate.model import Node, Task
+from headgate.model import Demand, Node, Task
 from headgate.model.scaling import Scaling, Shape
 from headgate.planning.rounds.decide import decide
 from headgate.protocol import (
@@ -34,7 +34,7 @@ from headgate.testing.digest import digest
 Bench = Any  # of conftest.py
 LARGE = Shape(name="large", cpus=8, memory_bytes=64, ready_after_s=40.0)
 SCALING = Scaling(shapes=(LARGE,), utilisation=1.0, idle_after_s=100.0)
-BIG = Task(gpus=0, cpus=6.0)
+BIG = Task(demand=Demand(cpus_milli=6000))
 
 
 class NoPolicy:
@@ -75,13 +75,13 @@ def scaled(bench: Bench) -> Bench:
 def test_parked_task_gets_one_order_which_its_node_fulfils(bench: Bench) -> None:
     scaled(bench).job("j", [BIG])
     assert scale(bench) == [AddNode(order="large-1", shape=LARGE)]
-    bench.job("other", [Task(gpus=0)])
+    bench.job("other", [Task(demand=Demand(cpus_milli=1000))])
     assert scale(bench) == [], "its node is on its way"
     join(bench, "large-1")
     assert bench.engine.state.fleet.orders == {}
     assert bench.engine.state.fleet.made == {"large-1": ("large-1", "large")}
     bench.run("j", 0, "large-1", ())
-    bench.job("third", [Task(gpus=0)])
+    bench.job("third", [Task(demand=Demand(cpus_milli=1000))])
     assert scale(bench) == []
 
 
@@ -142,7 +142,7 @@ def test_idle_ordered_node_is_drained_and_removed_after_its_timeout(bench: Bench
     assert scale(bench) == []
     assert bench.engine.state.timers, "it decides again when the timeout is over"
     bench.at = 700.0
-    bench.job("k", [Task(gpus=1)])  # requests a decision
+    bench.job("k", [Task(demand=Demand(gpus=1))])  # requests a decision
     assert scale(bench) == [RemoveNode(order="large-1", node="large-1")]
     state = bench.engine.state
     assert state.nodes.draining[state.names.node_rows["large-1"]]
@@ -220,7 +220,15 @@ def drain(bench: Bench, node: str) -> list[Any]:
 
 def test_draining_node_keeps_its_runs_and_starts_none(bench: Bench) -> None:
     bench.node("a", 2, cpus=4)
-    bench.job("j", [Task(gpus=1), Task(gpus=1), Task(gpus=0), Task(gpus=0, cpus=0)])
+    bench.job(
+        "j",
+        [
+            Task(demand=Demand(gpus=1)),
+            Task(demand=Demand(gpus=1)),
+            Task(demand=Demand(cpus_milli=1000)),
+            Task(demand=Demand()),
+        ],
+    )
     first, on_cpu = bench.plan(("j", 0, "a", (0,)), ("j", 2, "a", ()))
     drain(bench, "a")
     state = bench.engine.state
@@ -240,7 +248,7 @@ def test_draining_node_keeps_its_runs_and_starts_none(bench: Bench) -> None:
 
 def test_resumed_node_counts_what_its_runs_hold(bench: Bench) -> None:
     bench.node("a", 1, cpus=4)
-    bench.job("j", [Task(gpus=1), Task(gpus=0, cpus=3)])
+    bench.job("j", [Task(demand=Demand(gpus=1)), Task(demand=Demand(cpus_milli=3000))])
     bench.plan(("j", 0, "a", (0,)), ("j", 1, "a", ()))
     drain(bench, "a")
     bench.give(NodeResumed(at=bench.at, node="a", by="root"))

@@ -12,7 +12,7 @@ from headgate.engine import Engine
 from headgate.journal.codec import decode, encode
 from headgate.journal.snapshots import decode_snapshot, encode_snapshot
 from headgate.machine import outstanding
-from headgate.model import RunId, Task
+from headgate.model import Demand, RunId, Task
 from headgate.protocol import (
     Admitted,
     FailureKind,
@@ -47,7 +47,9 @@ To = tuple[str, int, str, tuple[int, ...]]
 
 def move(bench: Bench, *targets: To, winner: str = "k") -> list[Any]:
     """Have these tasks moved in one group by a plan on the state of now."""
-    bench.job(f"reason-{bench.at}", [Task(gpus=1, gpu_memory_bytes=1 << 40)])  # to decide
+    bench.job(
+        f"reason-{bench.at}", [Task(demand=Demand(gpus=1, gpu_memory_bytes=1 << 40))]
+    )  # to decide
     bench.up_to_date()
     rows = bench.engine.state.names.node_rows
     steps = tuple(Move(bench.row(job, n), rows[node], gpus) for job, n, node, gpus in targets)
@@ -192,7 +194,7 @@ def test_target_that_other_programs_use_is_released(moving: Bench) -> None:
 @pytest.mark.parametrize("again", [Stop(0), Move(0, 2, (0,))], ids=["stop", "move"])
 def test_moving_task_is_not_stopped_or_moved_again(moving: Bench, again: Stop | Move) -> None:
     moving.node("c")
-    moving.job("k", [Task(gpu_memory_bytes=1 << 40)])
+    moving.job("k", [Task(demand=Demand(gpus=1, gpu_memory_bytes=1 << 40))])
     moving.up_to_date()
     decide, moving.decide = moving.decide, None
     plan = Plan(steps=Steps.of([again]))
@@ -312,7 +314,7 @@ def test_group_whose_target_was_taken_meanwhile_is_dropped(bench: Bench) -> None
     bench.node("b")
     bench.job("j")
     bench.run("j", 0, "a")
-    bench.job("k", [Task(gpu_memory_bytes=1 << 40)])
+    bench.job("k", [Task(demand=Demand(gpus=1, gpu_memory_bytes=1 << 40))])
     plan = Plan(steps=Steps.of([Group((Move(0, 1, (0,)),), MovedFor(job="k"))]))
     decide, bench.decide = bench.decide, None
     bench.lose("b")

@@ -49,11 +49,11 @@ def test_a_job_walks_from_submission_to_its_end(bench: Bench) -> None:
 
 def test_launch_has_the_demand_and_the_bytes_of_a_share(bench: Bench) -> None:
     bench.node("a", gpus=3, memory=1000, cpus=4)
-    share = Task(gpus=1, gpu_milli=250, cpus=1.5, memory_bytes=0)
-    memory = Task(gpus=1, gpu_milli=0, gpu_memory_bytes=300)
-    both = Task(gpus=1, gpu_milli=250, gpu_memory_bytes=300)
-    whole = Task(gpus=1, gpu_memory_bytes=700)
-    bench.job("j", [share, memory, both, whole, Task(gpus=0, cpus=2)])
+    share = Task(demand=Demand(gpus=1, cpus_milli=1500, gpu_milli=250, memory_bytes=0))
+    memory = Task(demand=Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=300))
+    both = Task(demand=Demand(gpus=1, gpu_milli=250, gpu_memory_bytes=300))
+    whole = Task(demand=Demand(gpus=1, gpu_memory_bytes=700))
+    bench.job("j", [share, memory, both, whole, Task(demand=Demand(cpus_milli=2000))])
     placed = [("j", 0, "a", (0,)), ("j", 1, "a", (0,)), ("j", 2, "a", (0,)), ("j", 3, "a", (1,))]
     launches = bench.plan(*placed, ("j", 4, "a", ()))
     assert [launch.holds for launch in launches] == [
@@ -71,7 +71,7 @@ def test_launches_of_a_job_share_its_program(bench: Bench) -> None:
     first = Stage(first=0, count=2, program_type=how, run="m:f", params={"k": [1, {"a": None}]})
     last = Stage(first=2, count=1, program_type=how, run="m:g")
     program = Program(stages=(first, last), envs={"A": "1"})
-    tasks = [Task(), Task(), Task(gpus=0, after=(0, 1))]
+    tasks = [Task(), Task(), Task(demand=Demand(cpus_milli=1000), after=(0, 1))]
     bench.job("j", tasks, program=program, results_path="/shared")
     one, two = bench.plan(("j", 0, "a", (0,)), ("j", 1, "a", (1,)))
     assert one.program == TaskProgram(

@@ -9,7 +9,7 @@ import pytest
 from headgate.base.errors import InvariantBroken
 from headgate.foresight.explain import explain
 from headgate.journal import decode_snapshot, encode_snapshot
-from headgate.model import Task
+from headgate.model import Demand, Task
 from headgate.planning.shares.standing import standing
 from headgate.protocol import Decide, GpusWithheld
 from headgate.protocol.reasons import UsedElsewhere
@@ -38,7 +38,7 @@ def test_withheld_gpu_is_no_capacity_until_it_is_free(bench: Bench) -> None:
     withhold(bench, "a", 0, 2)
     assert capacity(bench) == (1, [1])
     assert bench.engine.state.withheld_gpus_of(0) == (0, 2)
-    bench.job("j", [Task(gpus=3)])
+    bench.job("j", [Task(demand=Demand(gpus=3))])
     bench.plan()
     assert any(isinstance(command, Decide) for command in withhold(bench, "a", 2))
     assert capacity(bench) == (2, [2])
@@ -48,7 +48,7 @@ def test_withheld_gpu_is_no_capacity_until_it_is_free(bench: Bench) -> None:
 
 def test_no_run_starts_on_a_withheld_gpu(bench: Bench) -> None:
     bench.node("a", 2)
-    bench.job("j", [Task(gpus=1)])
+    bench.job("j", [Task(demand=Demand(gpus=1))])
     withhold(bench, "a", 1)
     state = bench.engine.state
     with pytest.raises(InvariantBroken, match="not free"):
@@ -60,8 +60,8 @@ def test_run_keeps_a_gpu_that_is_withheld_meanwhile_and_no_other_run_gets_it(
     bench: Bench, share: dict[str, int]
 ) -> None:
     bench.node("a", 1)
-    bench.job("j", [Task(gpus=1, **share)])
-    bench.job("k", [Task(gpus=1, **share)])
+    bench.job("j", [Task(demand=Demand(gpus=1, **share))])
+    bench.job("k", [Task(demand=Demand(gpus=1, **share))])
     launch = bench.run("j", 0, "a")
     withhold(bench, "a", 0)
     state = bench.engine.state
@@ -104,9 +104,9 @@ def test_withheld_gpus_survive_a_stored_snapshot(bench: Bench) -> None:
 
 def test_job_that_needs_withheld_gpus_waits_for_them_by_name(bench: Bench) -> None:
     bench.node("a", 2)
-    bench.job("two", [Task(gpus=2)])
-    bench.job("gang", [Task(gpus=1), Task(gpus=1)], gang=True)
-    bench.job("one", [Task(gpus=1)])
+    bench.job("two", [Task(demand=Demand(gpus=2))])
+    bench.job("gang", [Task(demand=Demand(gpus=1)), Task(demand=Demand(gpus=1))], gang=True)
+    bench.job("one", [Task(demand=Demand(gpus=1))])
     withhold(bench, "a", 1)
     view = bench.engine.snapshot()
     reasons = [explain(view, job, bench.at).reason for job in range(3)]

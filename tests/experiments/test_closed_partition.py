@@ -143,8 +143,8 @@ def test_recorded_jobs_spread_less_with_best_fit_than_with_first_fit(tmp_path: P
     recorded = traces.Recorded(file="own.parquet", vc="v", gpus=64)
     rows = {}
     for place in (traces.FIRST_FIT, traces.BEST_FIT):
-        contender = traces.Contender(policy="fifo", place=place)
-        what = traces.TraceRun(directory=tmp_path, recorded=recorded, contender=contender)
+        variant = traces.TraceVariant(policy="fifo", place=place)
+        what = traces.TraceRun(directory=tmp_path, recorded=recorded, variant=variant)
         rows[place] = traces.measure(what, dict(POLICIES))
 
     first, best = rows[traces.FIRST_FIT], rows[traces.BEST_FIT]

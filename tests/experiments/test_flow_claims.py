@@ -10,7 +10,7 @@ import pytest
 
 from headgate.cli.common.output import verdict
 from headgate.experiments.flow.claims import CLAIMS
-from headgate.experiments.flow.tables import Figures, Results, Rounds, Times, job_kinds
+from headgate.experiments.flow.tables import Figures, FlowResults, MeanTimes, Rounds, job_kinds
 from headgate.experiments.frame.claims import as_json, judge, numbers_text
 
 World = dict[tuple[str, str], dict[str, Any]]  # table, policy -> figures
@@ -65,7 +65,7 @@ def figures(
     for job, (_, shards) in JOB_KINDS.items():
         run_s = others_s if others_s is not None and job != "J37" else mean_s
         stretch = small if shards <= 10 else large
-        times[job] = Times(run_s=run_s, ideal_s={"alone": run_s / stretch})
+        times[job] = MeanTimes(run_s=run_s, ideal_s={"alone": run_s / stretch})
     node, rack, cluster = (share * bytes for share in shares)
     return Figures(
         makespan_s=makespan_s,
@@ -79,7 +79,7 @@ def figures(
     )
 
 
-def results(world: World, rounds: dict[str, tuple[float, float]] | None = None) -> Results:
+def results(world: World, rounds: dict[str, tuple[float, float]] | None = None) -> FlowResults:
     made: dict[str, dict[str, Figures]] = {}
     for (table, policy), own in world.items():
         made.setdefault(table, {})[policy] = figures(**own)
@@ -88,7 +88,7 @@ def results(world: World, rounds: dict[str, tuple[float, float]] | None = None) 
         Rounds(policy="fs", where=where, gpus=1, jobs=1, count=1, mean_s=mean_s, max_s=max_s)
         for where, (mean_s, max_s) in measured.items()
     )
-    return Results(runs={}, seeds=(1,), parallel=6, figures=made, overhead=overhead)
+    return FlowResults(runs={}, seeds=(1,), parallel=6, figures=made, overhead=overhead)
 
 
 def verdicts(world: World, **more: Any) -> dict[str, bool | None]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.experiments.flow.jobs import Speeds, by_users, in_parallel
+from headgate.experiments.flow.jobs import SimulatorConstants, by_users, in_parallel
 from headgate.model import Job
 from headgate.sim.run import Simulation
 from headgate.spec import Scenario, load_scenario
@@ -40,7 +40,7 @@ def same_cluster(file: Scenario, made: Simulation) -> bool:
 @pytest.mark.parametrize("network", ["constrained", "unconstrained"])
 def test_scenario_of_jobs_in_parallel_equals_the_experiment(network: str, seed: int | None) -> None:
     file = example(network, seed)
-    made = in_parallel(network, seed or 1, Speeds(), parallel=6)
+    made = in_parallel(network, seed or 1, SimulatorConstants(), parallel=6)
 
     assert file.seed == made.seed
     assert same_cluster(file, made)
@@ -55,7 +55,7 @@ def test_scenario_of_jobs_in_parallel_equals_the_experiment(network: str, seed: 
 
 
 def test_scenario_of_users_equals_the_experiment() -> None:
-    file, made = example("users"), by_users("constrained", 1, Speeds())
+    file, made = example("users"), by_users("constrained", 1, SimulatorConstants())
 
     assert same_cluster(file, made)
     assert [queue for queue in file.queues if queue.name != "default"] == list(made.queues)

@@ -14,8 +14,8 @@ from headgate.experiments import bed
 from headgate.experiments.flow import PAPER
 from headgate.experiments.flow.live import (
     Comparison,
+    MeasuredPolicy,
     Overhead,
-    Pair,
     Side,
     calibration_jobs,
     make_jobs,
@@ -37,9 +37,9 @@ from headgate.workloads.verify import verify
 OVERHEAD = Overhead(start=(0.0, 0.5), gpu=(0.25, 0.75), cpu=(0.25,))
 
 
-def pair(policy: str, simulated_s: float, measured_s: float, **more: object) -> Pair:
+def pair(policy: str, simulated_s: float, measured_s: float, **more: object) -> MeasuredPolicy:
     return replace(
-        Pair(
+        MeasuredPolicy(
             policy=policy,
             uplink_mbit_per_s=100,
             simulated=Side(makespan_s=simulated_s, read_bytes=(60, 30, 10)),
@@ -51,7 +51,7 @@ def pair(policy: str, simulated_s: float, measured_s: float, **more: object) -> 
     )
 
 
-def holds(*pairs: Pair) -> dict[str, bool]:
+def holds(*pairs: MeasuredPolicy) -> dict[str, bool]:
     comparison = Comparison(pairs=pairs, overhead=OVERHEAD)
     return {agreement.id: agreement.holds for agreement in judge(comparison)}
 
@@ -144,7 +144,8 @@ def test_every_task_of_every_job_has_a_stated_duration(tmp_path: Path) -> None:
         }
         job = expanded(made.text(made.job_kind), datasets)
         stated = stated_times_s(job)
-        assert [s > 1.5 for s in stated] == [task.gpus > 0 for task in job.tasks], made.job_kind
+        on_gpus = [task.demand.gpus > 0 for task in job.tasks]
+        assert [s > 1.5 for s in stated] == on_gpus, made.job_kind
         assert min(stated) == 1.0, made.job_kind
         for stage in job.program.stages:
             assert stage.program_type is ProgramType.FUNCTION
@@ -156,7 +157,7 @@ def test_calibration_has_tasks_with_and_without_gpus() -> None:
     assert len({job.name for job in jobs}) == 2
     for job in jobs:
         assert not job.shards
-        assert {task.gpus for task in job.tasks} == {0, 1}
+        assert {task.demand.gpus for task in job.tasks} == {0, 1}
         assert len(stated_times_s(job)) == len(job.tasks)
 
 

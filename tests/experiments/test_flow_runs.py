@@ -10,10 +10,10 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.errors import InvariantBroken, SpecError
-from headgate.experiments.flow.jobs import GB, MB, Speeds
+from headgate.experiments.flow.jobs import GB, MB, SimulatorConstants
 from headgate.experiments.flow.runs import (
-    Held,
-    Run,
+    FlowRun,
+    HeldInterval,
     Setup,
     Span,
     choose,
@@ -24,14 +24,14 @@ from headgate.experiments.flow.runs import (
     simulation_of,
 )
 from headgate.experiments.frame.pool import run_all
-from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.ports import make_policy
 from headgate.sim.run import Simulation
 from headgate.spec import Links
 
 
-def run_of(setup: Setup, policy: str, *, parallel: int = 6, drawn: bool = False) -> Run:
-    return Run(
+def run_of(setup: Setup, policy: str, *, parallel: int = 6, drawn: bool = False) -> FlowRun:
+    return FlowRun(
         setup=setup, network="constrained", policy=policy, seed=1, parallel=parallel, drawn=drawn
     )
 
@@ -65,13 +65,19 @@ def test_figures_of_a_run_equal_those_computed_by_hand() -> None:
     assert made.read_bytes == (2 * GB, 0, 0)
     assert made.lost_gpu_s == 0.0
     assert made.held == tuple(
-        Held(job="a", node="n", gpu=0, start_s=start, end_s=start + 15.0, lost=False)
+        HeldInterval(job="a", node="n", gpu=0, start_s=start, end_s=start + 15.0, lost=False)
         for start in (3.0, 18.0)
     )
 
 
 def test_run_with_a_job_that_cannot_finish_raises() -> None:
-    huge = Job(id="a", name="a", user="u", queue="default", tasks=(Task(gpu_memory_bytes=2 * GB),))
+    huge = Job(
+        id="a",
+        name="a",
+        user="u",
+        queue="default",
+        tasks=(Task(demand=Demand(gpus=1, gpu_memory_bytes=2 * GB)),),
+    )
 
     with pytest.raises(InvariantBroken, match="0 of 1 jobs finished"):
         measure(one_gpu(huge), policy_of("gs", POLICIES))
@@ -80,12 +86,12 @@ def test_run_with_a_job_that_cannot_finish_raises() -> None:
 @pytest.mark.usefixtures("few_jobs")
 def test_recorded_intervals_agree_with_the_figures() -> None:
     made = measure(
-        simulation_of(run_of(Setup.PARALLEL, "fsp"), Speeds()),
+        simulation_of(run_of(Setup.PARALLEL, "fsp"), SimulatorConstants()),
         policy_of("fsp", POLICIES),
         drawn=True,
     )
 
-    by_gpu: dict[tuple[str, int], list[Held]] = {}
+    by_gpu: dict[tuple[str, int], list[HeldInterval]] = {}
     for one in made.held:
         by_gpu.setdefault((one.node, one.gpu), []).append(one)
     for held in by_gpu.values():
@@ -102,7 +108,9 @@ def test_recorded_intervals_agree_with_the_figures() -> None:
 
 def test_share_is_the_cluster_divided_by_the_parallel_jobs() -> None:
     def most(setup: Setup, parallel: int) -> int | None:
-        (queue,) = simulation_of(run_of(setup, "gs", parallel=parallel), Speeds()).queues
+        (queue,) = simulation_of(
+            run_of(setup, "gs", parallel=parallel), SimulatorConstants()
+        ).queues
         assert queue.max_jobs_in_flight == 1
         return queue.max_gpus
 
@@ -160,7 +168,7 @@ def test_runs_in_processes_equal_runs_in_this_process() -> None:
         run_of(Setup.PARALLEL, "fsu", drawn=True),
         run_of(Setup.TURN, "gs"),
     )
-    ended: list[Run] = []
+    ended: list[FlowRun] = []
 
     here = run_all(runs, measure_run, dict(POLICIES), workers=1)
     there = run_all(runs, measure_run, dict(POLICIES), workers=2, step=ended.append)
@@ -170,7 +178,7 @@ def test_runs_in_processes_equal_runs_in_this_process() -> None:
 
 
 def test_error_in_a_worker_process_is_raised_and_ends_the_other_processes() -> None:
-    wrong = Run(setup=Setup.TURN, network="nowhere", policy="gs", seed=1, parallel=6)
+    wrong = FlowRun(setup=Setup.TURN, network="nowhere", policy="gs", seed=1, parallel=6)
 
     with pytest.raises(KeyError, match="nowhere"):
         run_all((wrong, run_of(Setup.PARALLEL, "fs")), measure_run, dict(POLICIES), workers=2)

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from headgate.experiments.flow.runs import Measured, Run, Setup, Span
+from headgate.experiments.flow.runs import FlowRun, Measured, Setup, Span
 from headgate.experiments.flow.tables import as_json, gather, job_rows, run_rows
 
 
-def run_of(setup: Setup, seed: int, policy: str = "fs") -> Run:
-    return Run(setup=setup, network="constrained", policy=policy, seed=seed, parallel=2)
+def run_of(setup: Setup, seed: int, policy: str = "fs") -> FlowRun:
+    return FlowRun(setup=setup, network="constrained", policy=policy, seed=seed, parallel=2)
 
 
 def measured(*times_s: float, job: str = "J{}", moved: tuple[float, ...] = (6, 3, 1)) -> Measured:

@@ -16,14 +16,14 @@ from headgate.base.errors import SpecError
 from headgate.experiments.histories import goals
 from headgate.experiments.histories.histories import History, Source, published, read, repeated
 from headgate.experiments.histories.runs import (
-    CONTENDERS,
     EASY,
     FIFO,
     HEADGATE,
     ORDERS,
     RESUMED,
-    Contender,
-    Run,
+    VARIANTS,
+    HistoryRun,
+    PolicyVariant,
     Which,
     choose,
     measure,
@@ -33,7 +33,7 @@ from headgate.experiments.histories.runs import (
 from headgate.experiments.histories.sizes import (
     BUSY_WAIT_S,
     GOAL_WAIT_S,
-    Sizes,
+    HistorySizes,
     fifo_waits_s,
     find_sizes,
 )
@@ -88,7 +88,7 @@ def test_waits_first_in_first_out_are_those_of_the_simulator(
     path = written(tmp_path / "jobs.parquet", random_rows(seed, 60))
     (history,) = read([path], by_vc=False)
 
-    row = measure(Run(source=history.source, gpus=gpus, contender=FIFO), POLICIES)
+    row = measure(HistoryRun(source=history.source, gpus=gpus, variant=FIFO), POLICIES)
     waits_s = fifo_waits_s(history, gpus)
 
     known = waits_s[history.gpus <= gpus]
@@ -136,8 +136,8 @@ def test_history_without_waits_has_no_size() -> None:
 
 
 def test_sizes_near_that_of_the_goals_begin_at_half_of_it() -> None:
-    sizes = Sizes(goal=8, busy=(1, 2, 4, 8, 16), fifo_wait_s={})
-    without = Sizes(goal=None, busy=(1, 2), fifo_wait_s={})
+    sizes = HistorySizes(goal=8, busy=(1, 2, 4, 8, 16), fifo_wait_s={})
+    without = HistorySizes(goal=None, busy=(1, 2), fifo_wait_s={})
 
     assert sizes.near == (4, 8, 16)
     assert without.near == (2,)
@@ -255,11 +255,11 @@ def test_times_are_of_jobs_that_started_and_finished() -> None:
 
 def test_all_policies_run_on_the_size_of_the_goals_and_few_on_other_busy_ones() -> None:
     history = jobs((0, 1, 1))
-    sizes = {history: Sizes(goal=8, busy=(2, 4, 8, 16), fifo_wait_s={})}
+    sizes = {history: HistorySizes(goal=8, busy=(2, 4, 8, 16), fifo_wait_s={})}
 
-    def sizes_of(on: Which | Sequence[int], contender: Contender) -> list[int]:
-        planned = plan([history], sizes, CONTENDERS, on)
-        return [run.gpus for run in planned if run.contender == contender]
+    def sizes_of(on: Which | Sequence[int], variant: PolicyVariant) -> list[int]:
+        planned = plan([history], sizes, VARIANTS, on)
+        return [run.gpus for run in planned if run.variant == variant]
 
     srtf = RESUMED[1]
     assert sizes_of(Which.GOAL, EASY) == sizes_of(Which.GOAL, srtf) == [8]
@@ -273,7 +273,7 @@ def test_policies_are_chosen_by_name_with_all_their_variants() -> None:
     assert choose(POLICIES, ["fifo", "easy-backfill", "fifo"]) == (
         FIFO,
         EASY,
-        Contender(policy="easy-backfill", estimated=Estimated.LEARNT),
+        PolicyVariant(policy="easy-backfill", estimated=Estimated.LEARNT),
     )
     (other,) = choose(POLICIES, ["gs"])
     assert (other.policy, other.estimated) == ("gs", Estimated.LEARNT)
@@ -283,17 +283,17 @@ def test_policies_are_chosen_by_name_with_all_their_variants() -> None:
     assert "easy-backfill" in str(error.value)
 
 
-def test_every_contender_is_a_policy() -> None:
-    assert {c.policy for c in CONTENDERS} <= set(POLICIES)
-    assert choose(POLICIES, None) == CONTENDERS
+def test_every_variant_is_a_policy() -> None:
+    assert {c.policy for c in VARIANTS} <= set(POLICIES)
+    assert choose(POLICIES, None) == VARIANTS
 
 
 def test_history_under_easy_backfill_waits_less_than_first_in_first_out() -> None:
     """Also that a row has the figures of the simulator, of the jobs of a real history."""
     (history,) = read([PHILLY], by_vc=False)
 
-    fifo = measure(Run(source=history.source, gpus=32, contender=FIFO), POLICIES)
-    easy = measure(Run(source=history.source, gpus=32, contender=EASY), POLICIES)
+    fifo = measure(HistoryRun(source=history.source, gpus=32, variant=FIFO), POLICIES)
+    easy = measure(HistoryRun(source=history.source, gpus=32, variant=EASY), POLICIES)
 
     assert (fifo["estimates"], easy["estimates"]) == (None, "exact")
     assert 0 < easy["mean_wait_s"] < fifo["mean_wait_s"]
@@ -311,8 +311,8 @@ def test_no_policy_is_fairer_than_the_lower_bound(seed: int, tmp_path: Path) -> 
     (history,) = read([path], by_vc=False)
 
     rows = [
-        measure(Run(source=history.source, gpus=8, contender=contender), POLICIES)
-        for contender in (FIFO, EASY, RESUMED[1])
+        measure(HistoryRun(source=history.source, gpus=8, variant=variant), POLICIES)
+        for variant in (FIFO, EASY, RESUMED[1])
     ]
 
     (least,) = {row["least_p95_fairness"] for row in rows}
@@ -323,7 +323,7 @@ def test_lower_bound_is_one_where_jobs_meet_no_others(tmp_path: Path) -> None:
     path = written(tmp_path / "jobs.parquet", [(100.0 * n, 10.0, 4) for n in range(9)])
     (history,) = read([path], by_vc=False)
 
-    row = measure(Run(source=history.source, gpus=4, contender=FIFO), POLICIES)
+    row = measure(HistoryRun(source=history.source, gpus=4, variant=FIFO), POLICIES)
 
     assert row["least_p95_fairness"] == row["finish_time_fairness"]["p95"] == 1.0
 
@@ -346,25 +346,25 @@ def figures(jct_s: float, p95: float, p99_s: float | None) -> dict[str, Any]:
     }
 
 
-def rows_of(history: History, gpus: int, **own: Any) -> dict[Run, dict[str, Any]]:
-    """Return rows of all contenders: those of `headgate` with learnt estimates are `own`."""
+def rows_of(history: History, gpus: int, **own: Any) -> dict[HistoryRun, dict[str, Any]]:
+    """Return rows of all variants: those of `headgate` with learnt estimates are `own`."""
     made = {
-        Run(source=history.source, gpus=gpus, contender=c): figures(10.0, 2.0, 30.0)
-        for c in CONTENDERS
+        HistoryRun(source=history.source, gpus=gpus, variant=c): figures(10.0, 2.0, 30.0)
+        for c in VARIANTS
     }
     return made | {
-        Run(source=history.source, gpus=gpus, contender=HEADGATE): figures(
+        HistoryRun(source=history.source, gpus=gpus, variant=HEADGATE): figures(
             **{"jct_s": 10.0, "p95": 1.9, "p99_s": 30.0, **own}
         )
     }
 
 
-def verdicts(history: History, sizes: Sizes, rows: goals.Rows) -> dict[str, bool | None]:
+def verdicts(history: History, sizes: HistorySizes, rows: goals.Rows) -> dict[str, bool | None]:
     judged = goals.judge_all([history], {history: sizes}, rows)
     return {f"{goal.verdict.claim.id}": goal.verdict.holds for goal in judged}
 
 
-ONE_SIZE = Sizes(goal=32, busy=(32,), fifo_wait_s={})
+ONE_SIZE = HistorySizes(goal=32, busy=(32,), fifo_wait_s={})
 
 
 @pytest.mark.parametrize(
@@ -385,15 +385,15 @@ def test_goal_is_missed_by_its_own_figure_alone(own: dict[str, float], missed: s
 
 def test_no_goal_is_met_by_finishing_fewer_jobs() -> None:
     rows = rows_of(WIDE, 32, jct_s=1.0, p95=1.0, p99_s=1.0)
-    rows[Run(source=WIDE.source, gpus=32, contender=HEADGATE)]["jobs_finished"] = 29
+    rows[HistoryRun(source=WIDE.source, gpus=32, variant=HEADGATE)]["jobs_finished"] = 29
 
     assert set(verdicts(WIDE, ONE_SIZE, rows).values()) == {False}
 
 
 def test_fairness_is_compared_with_the_best_order_and_resumed_ones_are_shown() -> None:
     rows = rows_of(WIDE, 32)
-    rows[Run(source=WIDE.source, gpus=32, contender=ORDERS[3])] = figures(10, 1.85, 30)
-    rows[Run(source=WIDE.source, gpus=32, contender=RESUMED[0])] = figures(10, 1.2, 30)
+    rows[HistoryRun(source=WIDE.source, gpus=32, variant=ORDERS[3])] = figures(10, 1.85, 30)
+    rows[HistoryRun(source=WIDE.source, gpus=32, variant=RESUMED[0])] = figures(10, 1.2, 30)
 
     (goal,) = (
         goal
@@ -414,7 +414,7 @@ def test_fairness_is_compared_with_the_best_order_and_resumed_ones_are_shown() -
 
 def test_fairness_goal_is_missed_if_only_the_oracle_is_better_and_shows_the_best_other() -> None:
     rows = rows_of(WIDE, 32)
-    rows[Run(source=WIDE.source, gpus=32, contender=ORDERS[-1])] = figures(10, 1.1, 30)
+    rows[HistoryRun(source=WIDE.source, gpus=32, variant=ORDERS[-1])] = figures(10, 1.1, 30)
     judged = goals.judge_all([WIDE], {WIDE: ONE_SIZE}, rows)
     verdict = judged[1].verdict
 
@@ -430,7 +430,7 @@ def test_waits_of_wide_jobs_are_a_goal_only_where_there_are_twenty() -> None:
 
 
 def test_goal_on_completion_times_holds_on_other_busy_sizes_too() -> None:
-    sizes = Sizes(goal=32, busy=(16, 32, 64), fifo_wait_s={})
+    sizes = HistorySizes(goal=32, busy=(16, 32, 64), fifo_wait_s={})
     rows = rows_of(WIDE, 32) | rows_of(WIDE, 64, jct_s=11.0)
 
     found = verdicts(WIDE, sizes, rows)
@@ -442,7 +442,7 @@ def test_goal_on_completion_times_holds_on_other_busy_sizes_too() -> None:
 
 
 def test_history_without_a_size_has_no_goals() -> None:
-    assert verdicts(WIDE, Sizes(goal=None, busy=(), fifo_wait_s={}), {}) == {}
+    assert verdicts(WIDE, HistorySizes(goal=None, busy=(), fifo_wait_s={}), {}) == {}
 
 
 def test_goals_as_json_name_their_history_and_size() -> None:

@@ -15,7 +15,7 @@ from tests.experiments.program import run
 
 from headgate.experiments.packing import report
 from headgate.experiments.packing.reading import read
-from headgate.experiments.packing.runs import POLICIES, Run, pack
+from headgate.experiments.packing.runs import POLICIES, PackingRun, pack
 from headgate.experiments.packing.workload import Nodes, Workload
 from headgate.planning.packing import Demand
 
@@ -90,14 +90,14 @@ def test_pod_that_fits_nowhere_counts_as_arrived_and_is_dropped() -> None:
     # Two whole GPUs on each of two nodes; a pod of three never fits, and is half of the load.
     found = pack(
         workload([Demand(gpus=3, milli=1000), Demand(gpus=1, milli=1000)], [0, 1, 1, 1], 2, 2, 2),
-        Run("best-fit", 0),
+        PackingRun("best-fit", 0),
     )
     assert found.gpu_allocated_ratio == pytest.approx(3 / 6)
 
 
 def test_pods_never_leave_and_figures_are_read_at_a_load_of_one() -> None:
     whole = workload([Demand(gpus=1, milli=1000)], [0] * 10, 10)
-    found = pack(whole, Run("headgate", 0))
+    found = pack(whole, PackingRun("headgate", 0))
     assert found.gpu_allocated_ratio == 1.0
     assert found.fragmentation_ratio == 0.0
     allocated = dict(found.curve)
@@ -107,14 +107,14 @@ def test_pods_never_leave_and_figures_are_read_at_a_load_of_one() -> None:
 
 def test_fragments_are_read_relative_to_all_gpus() -> None:
     # 600 of each of ten GPUs: of 1,000 thousandths 400 are left that no pod of the mix can use.
-    found = pack(workload([Demand(gpus=1, milli=600)], [0] * 20, 10), Run("fgd", 0))
+    found = pack(workload([Demand(gpus=1, milli=600)], [0] * 20, 10), PackingRun("fgd", 0))
     assert (found.gpu_allocated_ratio, found.fragmentation_ratio) == (0.6, pytest.approx(0.4))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_policy_never_allocates_more_than_arrived_nor_than_there_is(policy: str) -> None:
-    found = pack(MIXED, Run(policy, 3))
-    assert found == pack(MIXED, Run(policy, 3))
+    found = pack(MIXED, PackingRun(policy, 3))
+    assert found == pack(MIXED, PackingRun(policy, 3))
     allocated = [value for _, value in found.curve]
     assert allocated == sorted(allocated)
     assert all(value <= min(arrived, 1.0) for arrived, value in found.curve)
@@ -132,7 +132,7 @@ def test_headgate_depends_on_no_pod_that_has_not_arrived() -> None:
             nodes=MIXED.nodes,
             order=tuple([0, 1] * 15 + [2] * 15),
         )
-        return [point for point in pack(later, Run("headgate", 0)).curve if point[0] <= 0.5]
+        return [point for point in pack(later, PackingRun("headgate", 0)).curve if point[0] <= 0.5]
 
     assert until_half(Demand(gpus=1, milli=1000)) == until_half(Demand(gpus=8, milli=1000))
 

@@ -21,7 +21,7 @@ class Unit:
     """Items: sizes and the leaves with copies."""
 
     items: list[tuple[int, list[int]]]
-    smallest: int
+    type: int
     shortest: int
     own: list[tuple[int, int]]
 
@@ -37,6 +37,7 @@ class Case:
     price: list[float]
     region: list[int]
     at: list[list[int]]
+    accepts: list[list[bool]]
     windows: int = 1
 
     def arrays(self) -> dict[str, Any]:
@@ -47,7 +48,7 @@ class Case:
             "copy_first": np.cumsum([0, *(len(leaves) for _, leaves in items)]),
             "copies": [leaf for _, leaves in items for leaf in leaves],
             "region": self.region,
-            "smallest": [unit.smallest for unit in self.units],
+            "unit_type": [unit.type for unit in self.units],
             "shortest": [unit.shortest for unit in self.units],
             "at": self.at,
         }
@@ -57,6 +58,7 @@ class Case:
         return {
             **{name: np.array(values, np.int64) for name, values in flat.items()},
             "price": self.price,
+            "accepts": np.array(self.accepts, bool).reshape(len(self.accepts), -1),
             "windows": self.windows,
             "dearer": DEARER,
             "most": MOST,
@@ -77,7 +79,7 @@ def cases(draw: st.DrawFn) -> Case:
     unit = st.builds(
         Unit,
         items=st.lists(st.tuples(st.integers(0, 5), leaves), max_size=4),
-        smallest=st.integers(0, classes),
+        type=st.integers(0, 2),
         shortest=st.integers(0, windows),
         own=st.lists(st.tuples(st.integers(0, 9), st.integers(-3, 3)), min_size=own, max_size=own),
     )
@@ -86,7 +88,9 @@ def cases(draw: st.DrawFn) -> Case:
     row = st.lists(place, min_size=kinds, max_size=kinds)
     at = draw(st.lists(row, min_size=rows, max_size=rows))
     units = draw(st.lists(unit, max_size=4))
-    return Case(units=units, price=price, region=region, at=at, windows=windows)
+    accepted = st.lists(st.booleans(), min_size=classes, max_size=classes)
+    accepts = draw(st.lists(accepted, min_size=3, max_size=3))
+    return Case(units=units, price=price, region=region, at=at, accepts=accepts, windows=windows)
 
 
 def looked_up(case: Case, unit: Unit) -> list[tuple[int, int]]:
@@ -109,10 +113,11 @@ def looked_up(case: Case, unit: Unit) -> list[tuple[int, int]]:
         [(len(leaves) + region, each) for region, each in near.items() if each < far],
         [(len(case.at) - 1, far)],
     )
+    classes = [kind for kind, accepted in enumerate(case.accepts[unit.type]) if accepted]
     priced = [
-        (place, min(cost, MOST) + DEARER * (kind - unit.smallest + (window + 1 < case.windows)))
+        (place, min(cost, MOST) + DEARER * (below + (window + 1 < case.windows)))
         for group in groups
-        for kind in range(unit.smallest, len(case.at[0]) // case.windows)
+        for below, kind in enumerate(classes)
         for window in range(unit.shortest, case.windows)
         for row, cost in group
         if (place := case.at[row][kind * case.windows + window]) >= 0
@@ -129,10 +134,11 @@ def test_options_are_where_items_cost_less_than_around(case: Case) -> None:
 
 
 FINE = Case(
-    units=[Unit(items=[(1, [0]), (2, [0, 1])], smallest=0, shortest=0, own=[(1, 1)])],
+    units=[Unit(items=[(1, [0]), (2, [0, 1])], type=0, shortest=0, own=[(1, 1)])],
     price=[0.0, 1.0, 2.5],
     region=[0, 0],
     at=[[0, 1]] * 4,
+    accepts=[[True, True]],
 )
 
 
@@ -157,8 +163,9 @@ FINE = Case(
         ("region", [0, -1], "no region"),
         ("region", [0, 1], "no region"),
         ("at", [[0]] * 2, "not a row for each"),
-        ("smallest", [0, 0], "smallest class for each"),
-        ("smallest", [-1], "negative"),
+        ("unit_type", [0, 0], "type for each"),
+        ("unit_type", [-1], "no row"),
+        ("unit_type", [1], "no row"),
         ("shortest", [0, 0], "shortest window for each"),
         ("shortest", [-1], "negative"),
         ("windows", 0, "column for each window"),

@@ -12,7 +12,7 @@ from headgate.base.rng import Random
 from headgate.engine import Engine
 from headgate.foresight.explain import explain
 from headgate.foresight.outlook import outlook
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import JobCancelled, JobSubmitted, Plan, QueueChanged, Reason, Refusal
 from headgate.protocol.order_reasons import WaitsForTasks
@@ -148,7 +148,7 @@ def test_task_without_a_gpu_does_not_wait_for_gpus(other: Reason) -> None:
     state = State()
     state.set_queue(Queue(name="q"))
     state.add_node(Node(id="a", rack="r", gpus=(Gpu(memory_bytes=1),), cpus=4))
-    tasks = (Task(), Task(gpus=0, memory_bytes=64))
+    tasks = (Task(), Task(demand=Demand(cpus_milli=1000, memory_bytes=64)))
     state.add_job(Job(id="j", name="j", user="u", queue="q", tasks=tasks))
     state.move_job(0, JobState.ACTIVE)
     for task in (0, 1):

@@ -13,7 +13,7 @@ from headgate.app import POLICIES
 from headgate.foresight.outlook import outlook
 from headgate.foresight.why import why
 from headgate.machine import apply
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.ports import make_policy
 from headgate.protocol import JobSubmitted
 from headgate.state import State, TaskState
@@ -60,7 +60,12 @@ def test_gpu_held_in_part_is_not_free_for_a_task_that_needs_a_whole_one() -> Non
     state = State()
     state.set_queue(Queue(name="q"))
     state.add_node(Node(id="a", rack="r", gpus=(Gpu(memory_bytes=10),)))
-    tasks = (Task(gpu_milli=500), Task(gpu_milli=400), Task(gpu_milli=200), Task())
+    tasks = (
+        Task(demand=Demand(gpus=1, gpu_milli=500)),
+        Task(demand=Demand(gpus=1, gpu_milli=400)),
+        Task(demand=Demand(gpus=1, gpu_milli=200)),
+        Task(),
+    )
     job = Job(id="j", name="j", user="ada", queue="q", tasks=tasks)
     apply(state, JobSubmitted(at=0.0, job=job))
     state.launch(0, 0, (0,), 1)

@@ -14,6 +14,7 @@ from headgate.model import (
     Bandwidth,
     Communication,
     Dataset,
+    Demand,
     Gpu,
     Items,
     Job,
@@ -105,13 +106,16 @@ LARGE = Shape(
     most=3,
 )
 PARTIAL = Task(
-    gpu_milli=250,
-    gpu_memory_bytes=8,
-    custom=(("licence", 500),),
-    memory_bytes=1 << 20,
-    gpu_models=("H200",),
-    nodes=("m0", "m1", "m3"),
-    exclude=("m9",),
+    demand=Demand(
+        gpus=1,
+        gpu_milli=250,
+        gpu_memory_bytes=8,
+        custom=(("licence", 500),),
+        memory_bytes=1 << 20,
+        gpu_models=("H200",),
+        nodes=("m0", "m1", "m3"),
+        exclude=("m9",),
+    )
 )
 SCALING = Scaling(
     shapes=(LARGE,), floor=1, max_nodes=9, max_cost_per_h=50.0, idle_after_s=60.0, utilisation=0.7
@@ -268,7 +272,7 @@ def _programs(t: _Script) -> None:
     )
     tasks = (
         PARTIAL,
-        Task(cpus=1.5, gpus=0, compute_s=3.0, output_bytes=9, after=(0,), parts=3),
+        Task(demand=Demand(cpus_milli=1500), compute_s=3.0, output_bytes=9, after=(0,), parts=3),
         Task(checkpoint_s=60.0, reads=("data:0",), compute_s=100.0),
         Task(),
     )

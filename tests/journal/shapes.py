@@ -7,6 +7,8 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
 from typing import Any, ForwardRef, get_args, get_type_hints
 
+from headgate.model import Task
+from headgate.model.job import WrittenTask
 from headgate.protocol import Event, PlanReady
 
 
@@ -31,17 +33,23 @@ def shape() -> dict[str, str]:
 def _add(kind: Any, found: dict[str, str]) -> None:
     if isinstance(kind, type) and issubclass(kind, Enum):
         found |= {f"{kind.__name__}.{member.name}": str(member.value) for member in kind}
+    elif kind is Task:  # is written in another form
+        _add(WrittenTask, found)
     elif names := _fields(kind):
-        if f"{kind.__name__}.{names[0]}" in found:
+        if f"{_name(kind)}.{names[0]}" in found:
             return
         own = {name: hint for each in kind.__mro__[::-1] for name, hint in _written(each).items()}
-        found |= {f"{kind.__name__}.{name}": own[name] for name in names}
+        found |= {f"{_name(kind)}.{name}": own[name] for name in names}
         for name, hint in get_type_hints(kind).items():
             if name in names:
                 _add(hint, found)
     else:
         for part in get_args(kind):
             _add(part, found)
+
+
+def _name(kind: type) -> str:
+    return Task.__name__ if kind is WrittenTask else kind.__name__
 
 
 def _fields(kind: Any) -> tuple[str, ...]:
@@ -69,14 +77,16 @@ def said(events: Iterable[Event]) -> set[str]:
 
 
 def _say(value: Any, found: set[str]) -> None:
-    if isinstance(value, Enum):
+    if isinstance(value, Task):
+        _say(WrittenTask.of(value), found)
+    elif isinstance(value, Enum):
         found.add(f"{type(value).__name__}.{value.name}")
     elif names := _fields(type(value)):
         defaults = _defaults(type(value))
         for name in names:
             part = getattr(value, name)
             if name not in defaults or part != defaults[name]:
-                found.add(f"{type(value).__name__}.{name}")
+                found.add(f"{_name(type(value))}.{name}")
             _say(part, found)
     elif isinstance(value, Mapping):
         _say((*value, *value.values()), found)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.base.errors import InvariantBroken
 from headgate.journal.codec import decode, encode
-from headgate.model import RunId, Stage
+from headgate.model import Demand, RunId, Stage
 from headgate.protocol import (
     Admitted,
     Event,
@@ -44,6 +44,9 @@ JSON = st.recursive(
 )
 st.register_type_strategy(  # Hypothesis does not know pydantic's JsonValue
     Stage, st.builds(Stage, params=st.dictionaries(st.text(), JSON))
+)
+st.register_type_strategy(  # CPUs are written as a float, exact for as many as a job can ask for
+    Demand, st.builds(Demand, cpus_milli=st.integers(0, 10**9))
 )
 
 

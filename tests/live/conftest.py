@@ -22,7 +22,7 @@ from headgate.live.base.records import (
     launch_record,
 )
 from headgate.live.cluster.ray_nodes import (
-    Member,
+    RayMember,
     connect,
     local_cluster,
     members,
@@ -99,7 +99,7 @@ class Lab:
 
     def refresh(self) -> None:
         """Look at the nodes that are up now."""
-        self.members: dict[str, Member] = {member.name: member for member in members()}
+        self.members: dict[str, RayMember] = {member.name: member for member in members()}
         self.agents = {
             name: start_agent(m, self.root, token=TOKEN) for name, m in self.members.items()
         }

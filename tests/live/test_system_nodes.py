@@ -74,8 +74,10 @@ def test_task_whose_executor_dies_three_times_on_nodes_that_stay_up_fails(
             ),
             f"attempt {attempt} runs",
         )
-        headgate.until(lambda: len(headgate.actors("Executor")) == 1, "no other executor is left")
-        headgate.actors("Executor")[0].send_signal(signal.SIGKILL)
+        headgate.until(
+            lambda: len(headgate.actors("TaskExecutor")) == 1, "no other executor is left"
+        )
+        headgate.actors("TaskExecutor")[0].send_signal(signal.SIGKILL)
     view = headgate.ends(job, "failed")
     assert "was lost, on nodes that stayed up, 3 times" in str(view)
     assert len(headgate.up_nodes()) == 3

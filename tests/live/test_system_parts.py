@@ -22,7 +22,7 @@ from headgate.journal import Archive, Journal, decode_snapshot
 from headgate.journal.codec import encode
 from headgate.live.actors.agent import AgentReport, Leftovers
 from headgate.live.actors.master_client import ReachableNodes
-from headgate.live.cluster.ray_nodes import Member
+from headgate.live.cluster.ray_nodes import RayMember
 from headgate.live.controller import durable
 from headgate.live.controller.durable import DurableEngine
 from headgate.live.controller.inbox import Inbox
@@ -148,7 +148,7 @@ def test_node_that_is_not_of_root_is_left_out_where_users_are_separate(
     membership = _membership(_engine(), tmp_path, post=post, separate_users=separate_users)
     monkeypatch.setattr("headgate.live.membership.membership.start_agent", lambda *_, **__: None)
     monkeypatch.setattr(membership, "_report", report)
-    member = Member(
+    member = RayMember(
         name="n1", ray_id="r", rack="r0", address="a", gpus=1, cpus=1, gpu_memory_bytes=1
     )
     assert asyncio.run(membership._add_member(member)) is not separate_users
@@ -167,7 +167,7 @@ def test_replica_added_after_the_request_is_not_lost_by_the_report(tmp_path: Pat
     assert lost == ReplicaLost(at=9.0, shard="d:00001", node="n0")
 
 
-_MEMBER = Member(
+_MEMBER = RayMember(
     name="n0", ray_id="again", rack="r0", address="a", gpus=1, cpus=1, gpu_memory_bytes=1
 )
 

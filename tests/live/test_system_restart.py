@@ -203,7 +203,7 @@ def test_job_finishes_correctly_after_deaths_of_masters_and_executors(
     master.send_signal(signal.SIGKILL)
     gates.open(before["n0"])
     headgate.until(lambda: len(headgate.tasks_in(job, "finished")) == 3, "the new master reports")
-    (executor,) = headgate.actors("Executor", "n1")
+    (executor,) = headgate.actors("TaskExecutor", "n1")
     executor.send_signal(signal.SIGKILL)
     headgate.until(
         lambda: gates.seen("start").count(str(before["n1"])) == 2, "what it ran runs again"

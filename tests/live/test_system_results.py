@@ -228,7 +228,7 @@ def test_scratch_of_a_dead_executor_is_removed_with_its_job(
     headgate.until(lambda: gates.seen("start") == ["0"], "its program runs")
     (scratch,) = [f for f in files_of(headgate, job) if f.parent.name == "runs"]
     assert list(scratch.iterdir())
-    (executor,) = headgate.actors("Executor", task["node"])
+    (executor,) = headgate.actors("TaskExecutor", task["node"])
     executor.kill()
     headgate.until(lambda: gates.seen("start").count("0") == 2, "it runs again")
     leftover = scratch / "999999"  # as an executor leaves it that dies last of all

@@ -21,7 +21,7 @@ def spares(headgate: Headgate) -> tuple[psutil.Process, psutil.Process]:
     """Wait for one idle executor and one idle master, and return them."""
 
     def found() -> list[psutil.Process]:
-        executors, masters = headgate.actors("Executor"), headgate.actors("Master")
+        executors, masters = headgate.actors("TaskExecutor"), headgate.actors("Master")
         return [*executors, *masters] if len(executors) == len(masters) == 1 else []
 
     executor, master = headgate.until(found, "a spare executor and a spare master")
@@ -44,7 +44,7 @@ def test_next_controller_replaces_free_spares_and_keeps_those_of_jobs(headgate: 
     job = headgate.submit("{run: 'sleep 1000', resources: {gpus: 1}}")
     headgate.running(job, 1)
     other = headgate.until(
-        lambda: [a for a in headgate.actors("Executor") if a != executor], "the next spare"
+        lambda: [a for a in headgate.actors("TaskExecutor") if a != executor], "the next spare"
     )
     headgate.kill_controller()
     headgate.up()

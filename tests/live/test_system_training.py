@@ -106,7 +106,7 @@ def test_training_continues_from_its_checkpoint_when_an_executor_dies_and_counts
     headgate: Headgate, tmp_path: Path
 ) -> None:
     training = Training(headgate, tmp_path)
-    (executor,) = headgate.actors("Executor", training.nodes()[1])
+    (executor,) = headgate.actors("TaskExecutor", training.nodes()[1])
     executor.send_signal(signal.SIGKILL)
     first, tasks = training.ends()
     assert 0 < first < STEPS

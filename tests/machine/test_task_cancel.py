@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.engine.conftest import Bench, stops
 
-from headgate.machine.task_cancel import Fault, fault_of
+from headgate.machine.task_cancel import CancelFault, fault_of
 from headgate.model import Items, Task
 from headgate.protocol import (
     Command,
@@ -39,7 +39,9 @@ def cancel(bench: Bench, job: str, *ordinals: int, now: bool = False) -> list[Co
     return bench.give(*events)
 
 
-def is_refused(bench: Bench, job: str, ordinal: int, fault: Fault, *, now: bool = False) -> bool:
+def is_refused(
+    bench: Bench, job: str, ordinal: int, fault: CancelFault, *, now: bool = False
+) -> bool:
     """Return whether a cancellation changes nothing, for this reason."""
     state, before = bench.engine.state, (bench.tasks(job), bench.engine.stale)
     row = state.names.job_rows[job]
@@ -95,7 +97,7 @@ def test_job_all_tasks_of_which_are_cancelled_ends_as_if_it_had_been_cancelled(
     bench.job("j", ARRAY)
     cancel(bench, "j", 0, 1, 2, 3)
     assert (bench.job_state("j"), bench.message("j")) == ("cancelled", "cancelled by ada")
-    assert is_refused(bench, "j", 0, Fault.OVER)
+    assert is_refused(bench, "j", 0, CancelFault.OVER)
 
 
 def test_job_with_a_failed_and_a_cancelled_task_ends_as_failed(bench: Bench) -> None:
@@ -145,7 +147,7 @@ def test_second_cancellation_is_refused_unless_it_ends_the_grace_period(bench: B
     bench.job("j", [Task()] * 2)
     launch = bench.run("j", 0, "a")
     cancel(bench, "j", 0)
-    assert is_refused(bench, "j", 0, Fault.STOPPING)
+    assert is_refused(bench, "j", 0, CancelFault.STOPPING)
     (stop,) = (c for c in cancel(bench, "j", 0, now=True) if isinstance(c, StopTask))
     assert (stop.run, stop.now) == (launch.run, True)
 
@@ -155,17 +157,17 @@ def test_tasks_that_cannot_be_cancelled_alone_are_unchanged(bench: Bench) -> Non
     bench.job("calls", [Task()] * 2, items=Items())
     bench.job("dag", [Task(), Task(after=(0,)), Task()])
     bench.job("ends", [Task()] * 2)
-    assert is_refused(bench, "gang", 0, Fault.GANG)
-    assert is_refused(bench, "calls", 1, Fault.SLOT)
-    assert is_refused(bench, "dag", 0, Fault.AWAITED)
+    assert is_refused(bench, "gang", 0, CancelFault.GANG)
+    assert is_refused(bench, "calls", 1, CancelFault.SLOT)
+    assert is_refused(bench, "dag", 0, CancelFault.AWAITED)
     for unknown in (-1, 3):
-        assert is_refused(bench, "dag", unknown, Fault.UNKNOWN)
+        assert is_refused(bench, "dag", unknown, CancelFault.UNKNOWN)
     bench.finished(bench.run("ends", 0, "a"))
-    assert is_refused(bench, "ends", 0, Fault.OVER, now=True)
+    assert is_refused(bench, "ends", 0, CancelFault.OVER, now=True)
     bench.queue("default")  # asks for a decision on the state of now
     bench.run("ends", 1, "a")
     bench.give(JobCancelled(at=bench.at, job="ends", by="ada"))
-    assert is_refused(bench, "ends", 1, Fault.STOPPING)
+    assert is_refused(bench, "ends", 1, CancelFault.STOPPING)
     before = bench.engine.stale
     cancel(bench, "nowhere", 0)
     assert bench.engine.stale == before + 1
@@ -174,7 +176,7 @@ def test_tasks_that_cannot_be_cancelled_alone_are_unchanged(bench: Bench) -> Non
 def test_task_that_only_cancelled_tasks_come_after_can_be_cancelled(bench: Bench) -> None:
     bench.job("dag", [Task(), Task(after=(0,)), Task(after=(0,)), Task()])
     cancel(bench, "dag", 1)
-    assert is_refused(bench, "dag", 0, Fault.AWAITED)
+    assert is_refused(bench, "dag", 0, CancelFault.AWAITED)
     cancel(bench, "dag", 2)
     cancel(bench, "dag", 0)
     assert bench.tasks("dag") == ["cancelled"] * 3 + ["waiting"]

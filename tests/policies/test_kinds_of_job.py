@@ -9,12 +9,16 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.ports import make_policy
 from headgate.protocol import Plan
 from headgate.state import JobState, State, TaskState, check
 
-PART, WIDE, REDUCE = Task(gpu_milli=250), Task(gpus=2), Task(gpus=0)
+PART, WIDE, REDUCE = (
+    Task(demand=Demand(gpus=1, gpu_milli=250)),
+    Task(demand=Demand(gpus=2)),
+    Task(demand=Demand(cpus_milli=1000)),
+)
 PAGES = Path(__file__).parents[2] / "docs" / "policies"
 EACH = pytest.mark.parametrize("name", POLICIES)
 
@@ -113,10 +117,10 @@ def two_models(*jobs: Job) -> State:
 @EACH
 def test_tasks_start_on_the_models_and_nodes_that_they_name_only(name: str) -> None:
     tasks = (
-        Task(gpus=0, exclude=("n",)),
-        Task(nodes=("m",), gpu_models=("a100",)),
-        Task(gpu_models=("H100", "L4")),
-        Task(gpu_models=("H100", "L4")),
+        Task(demand=Demand(cpus_milli=1000, exclude=("n",))),
+        Task(demand=Demand(gpus=1, nodes=("m",), gpu_models=("a100",))),
+        Task(demand=Demand(gpus=1, gpu_models=("H100", "L4"))),
+        Task(demand=Demand(gpus=1, gpu_models=("H100", "L4"))),
     )
     state = two_models(job_of(*tasks))
     plan = decide(name, state)
@@ -128,7 +132,7 @@ def test_tasks_start_on_the_models_and_nodes_that_they_name_only(name: str) -> N
 
 @EACH
 def test_gang_waits_for_the_model_that_it_names(name: str) -> None:
-    wanted = Task(gpu_models=("A100",), exclude=("n",))
+    wanted = Task(demand=Demand(gpus=1, gpu_models=("A100",), exclude=("n",)))
     state = two_models(job_of(wanted, wanted, wanted, gang=True))
     assert state.ledger.gpu_room(0).tolist() == [0, 0, 1, 1]
     plan = decide(name, state)
@@ -142,7 +146,9 @@ def test_gang_waits_for_the_model_that_it_names(name: str) -> None:
 )
 def test_share_of_a_job_counts_only_gpus_that_it_can_use(name: str) -> None:
     """One GPU is all that the first job can use; so the other one has a right to all others."""
-    picky = replace(job_of(*[Task(gpu_models=("H100",))] * 4), id="b", user="bob")
+    picky = replace(
+        job_of(*[Task(demand=Demand(gpus=1, gpu_models=("H100",)))] * 4), id="b", user="bob"
+    )
     plan = decide(name, two_models(picky, job_of(*[Task()] * 4)))
     placed = {start.task: (start.node, start.gpus) for start in plan.starts}
     assert placed[0] == (0, (0,))

@@ -11,7 +11,7 @@ from tests.sim.weather import world_of
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.units.fit import beside_first_fit
 from headgate.ports import make_policy
 from headgate.protocol import Event, JobSubmitted, NodeJoined, Plan, QueueChanged
@@ -59,7 +59,7 @@ def test_wide_unit_starts_when_the_runs_on_its_nodes_have_ended(
         name="",
         user=user,
         queue="default",
-        tasks=tuple(Task(gpus=gpus, compute_s=RUN_S) for gpus in widths),
+        tasks=tuple(Task(demand=Demand.of(gpus=gpus), compute_s=RUN_S) for gpus in widths),
         gang=len(widths) > 1,
         distinct_nodes=apart,
     )
@@ -109,7 +109,7 @@ def test_nodes_are_kept_for_a_gang_of_different_demands(name: str) -> None:
     stage = Stage(4, 2, 2)
     stage.job("old", Task())
     stage.run(0, 0, 0)
-    gang = stage.job("gang", Task(), Task(gpus=4), gang=True)
+    gang = stage.job("gang", Task(), Task(demand=Demand(gpus=4)), gang=True)
     stage.job("new", *(Task(),) * 9)
     plan = stage.plan(name)
     assert plan.memo["in_line_since"] == {gang: 0.0}
@@ -120,7 +120,7 @@ def test_nodes_are_kept_for_a_gang_of_different_demands(name: str) -> None:
 @EACH
 def test_gang_starts_where_first_fit_in_order_of_its_tasks_fails(name: str) -> None:
     stage = Stage(3, 4)  # in order, a task takes a GPU of the first node, and 3 fit only the second
-    stage.job("gang", Task(), Task(gpus=3), Task(gpus=3), gang=True)
+    stage.job("gang", Task(), Task(demand=Demand(gpus=3)), Task(demand=Demand(gpus=3)), gang=True)
     plan = stage.plan(name)
     assert [(start.task, start.node) for start in plan.starts] == [(1, 0), (2, 1), (0, 1)]
     assert not plan.memo.get("in_line_since")
@@ -131,7 +131,14 @@ def test_gang_of_different_demands_that_the_idle_cluster_does_not_hold_keeps_no_
     name: str,
 ) -> None:
     stage = Stage(3, 3)
-    stage.job("gang", Task(gpus=2), Task(gpus=2), Task(gpus=1), Task(gpus=2), gang=True)
+    stage.job(
+        "gang",
+        Task(demand=Demand(gpus=2)),
+        Task(demand=Demand(gpus=2)),
+        Task(demand=Demand(gpus=1)),
+        Task(demand=Demand(gpus=2)),
+        gang=True,
+    )
     stage.job("new", *(Task(),) * 9)
     assert len(stage.plan(name).starts) == 6
 
@@ -157,15 +164,24 @@ def test_gang_of_different_tasks_starts_under_a_placer_that_lets_jobs_wait(
     name: str,
 ) -> None:
     stage = Stage(3, 3)
-    stage.job("gang", Task(gpus=2), Task(gpus=1), Task(gpus=3), gang=True)
+    stage.job(
+        "gang",
+        Task(demand=Demand(gpus=2)),
+        Task(demand=Demand(gpus=1)),
+        Task(demand=Demand(gpus=3)),
+        gang=True,
+    )
     plan = stage.plan(name, place="closed-minimum", otherwise="wait")
     assert len(plan.starts) == 3
 
 
 def test_first_fit_fills_an_idle_node_in_order_and_leaves_the_rest() -> None:
     node = Node(id="n", rack="r", gpus=(Gpu(memory_bytes=2), Gpu(memory_bytes=4)), cpus=2)
-    large, small = Task(gpu_memory_bytes=3).demand, Task().demand
-    half, cpus = Task(gpu_milli=500).demand, Task(gpus=0, cpus=1).demand
+    large, small = Task(demand=Demand(gpus=1, gpu_memory_bytes=3)).demand, Task().demand
+    half, cpus = (
+        Task(demand=Demand(gpus=1, gpu_milli=500)).demand,
+        Task(demand=Demand(cpus_milli=1000)).demand,
+    )
     assert beside_first_fit(node, [small, large, small], 3) == [small]
     assert beside_first_fit(node, [large, large, small], 3) == [large]
     assert beside_first_fit(node, [small, small, large], 3) == [large], "the large GPU is taken"

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
-from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.offers.greedy import GreedyDelay
 from headgate.ports import make_policy
 from headgate.protocol import Plan
@@ -25,7 +25,7 @@ def waiting(tasks: int, *, near: tuple[int, int], far: tuple[int, int]) -> State
         devices = tuple(Gpu(memory_bytes=1) for _ in range(gpus))
         state.add_node(Node(id=name, rack=name, gpus=devices, cpus=cpus))
     state.add_replica(state.shard(Shard(id="d", size_bytes=1000)), NEAR)
-    many = (Task(reads=("d",), cpus=2),) * tasks
+    many = (Task(reads=("d",), demand=Demand(gpus=1, cpus_milli=2000)),) * tasks
     row = state.add_job(Job(id="a", name="a", user="ada", queue="default", tasks=many))
     state.move_job(row, JobState.ACTIVE)
     for task in state.tasks_of(row):
@@ -62,7 +62,7 @@ def test_tasks_that_lack_a_resource_leave_no_gpu_idle(name: str) -> None:
     state = State()
     state.set_queue(Queue(name="default"))
     state.add_node(Node(id="n", rack="r", gpus=(Gpu(memory_bytes=1),) * 2, cpus=2))
-    licensed = (Task(custom=(("license", 1000),)),) * 5
+    licensed = (Task(demand=Demand(gpus=1, custom=(("license", 1000),))),) * 5
     for job, tasks in (("a", licensed), ("b", (Task(),) * 3)):
         row = state.add_job(Job(id=job, name=job, user=job, queue="default", tasks=tasks))
         state.move_job(row, JobState.ACTIVE)

@@ -9,7 +9,7 @@ from tests.sim.weather import ends_all, named, ride
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.machine import apply
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.model.topology import (
     ClusterMesh,
     ClusterTopology,
@@ -176,7 +176,7 @@ def racks(*gangs: int) -> Snapshot:
         gpu = (Gpu(memory_bytes=0),)
         state.add_node(Node(id=f"n{number}", rack=f"r{number // 4}", gpus=gpu, cpus=4))
     for number, count in enumerate(gangs):
-        tasks = (Task(gpus=1),) * count
+        tasks = (Task(demand=Demand(gpus=1)),) * count
         job = Job(id=f"j{number}", name="j", user="u", queue="q", tasks=tasks, gang=count > 1)
         row = state.add_job(job)
         state.move_job(row, JobState.ACTIVE)
@@ -214,7 +214,9 @@ def test_gang_waits_for_a_closed_set_with_a_reason_or_is_spread(order: str) -> N
 
 
 def test_sizes_other_than_powers_of_two_are_refused_or_rounded_up() -> None:
-    job = Job(id="j", name="j", user="u", queue="q", tasks=(Task(gpus=1),) * 3, gang=True)
+    job = Job(
+        id="j", name="j", user="u", queue="q", tasks=(Task(demand=Demand(gpus=1)),) * 3, gang=True
+    )
     setting = {"place": "best-fit-subtree", "sizes": "refuse"}
     reason = make_policy(POLICIES, "headgate", setting).refuses(job)
     assert isinstance(reason, PolicyRefuses)

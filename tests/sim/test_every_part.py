@@ -63,9 +63,9 @@ def parts(watch: Watch) -> Counter[str]:
             case JobSubmitted(job=job):
                 found["gangs"] += job.gang
                 found["parts of GPUs"] += any(task.demand.in_part for task in job.tasks)
-                found["memory"] += any(task.memory_bytes > 0 for task in job.tasks)
-                found["custom"] += any(task.custom != () for task in job.tasks)
-                found["models"] += any(task.gpu_models != () for task in job.tasks)
+                found["memory"] += any(task.demand.memory_bytes > 0 for task in job.tasks)
+                found["custom"] += any(task.demand.custom != () for task in job.tasks)
+                found["models"] += any(task.demand.gpu_models != () for task in job.tasks)
                 found["leases"] += job.items is not None
                 found["communication"] += job.communication is not None
                 found["limits"] += job.time_limit_s is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.sim.run import Simulation, run
 from headgate.spec import Links
@@ -14,9 +14,11 @@ LINKS = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per
 
 def test_run_on_part_of_a_gpu_counts_as_busy_for_its_share() -> None:
     tasks = (
-        Task(gpu_milli=250, compute_s=10.0),
-        Task(gpu_milli=500, compute_s=6.0),
-        Task(gpu_milli=0, gpu_memory_bytes=1, compute_s=10.0),  # memory alone
+        Task(demand=Demand(gpus=1, gpu_milli=250), compute_s=10.0),
+        Task(demand=Demand(gpus=1, gpu_milli=500), compute_s=6.0),
+        Task(
+            demand=Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=1), compute_s=10.0
+        ),  # memory alone
         Task(compute_s=4.0),
     )
     job = Job(id="j", name="j", user="ada", queue="default", tasks=tasks)

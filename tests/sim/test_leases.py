@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.app import POLICIES
-from headgate.model import Items, Task
+from headgate.model import Demand, Items, Task
 from headgate.ports import make_policy
 from headgate.protocol import JobSubmitted
 
@@ -17,9 +17,10 @@ Stage = Any  # of conftest.py
 FAIR_OR_NOT = sorted(set(POLICIES) - {"srtf", "least-attained-service"})
 
 
-def executor(stage: Stage, name: str, user: str, slots: int, **task: Any) -> JobSubmitted:
+def executor(stage: Stage, name: str, user: str, slots: int, **needs: Any) -> JobSubmitted:
     """Return that a user's executor was opened: slots that never run out of items."""
-    facts: JobSubmitted = stage.job(name, *[Task(compute_s=1000, **task)] * slots)
+    slot = Task(demand=Demand.of(**needs), compute_s=1000)
+    facts: JobSubmitted = stage.job(name, *[slot] * slots)
     return replace(facts, job=replace(facts.job, user=user, items=Items()))
 
 

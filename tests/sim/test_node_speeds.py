@@ -12,7 +12,7 @@ from headgate.app import POLICIES
 from headgate.base.errors import SpecError
 from headgate.engine import Engine, drive
 from headgate.foresight.forecast import forecast
-from headgate.model import Job, Node, Queue, Task
+from headgate.model import Demand, Job, Node, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import make_policy
 from headgate.protocol import JobSubmitted, NodeJoined, NodeLost, QueueChanged
@@ -68,7 +68,7 @@ def test_checkpoint_of_a_slow_node_counts_work_at_speed_1_on_the_next(stage: Sta
 def test_forecast_is_exact_for_a_task_behind_a_run_on_a_node_of_any_speed(
     policy: str, speed: float
 ) -> None:
-    task = Task(compute_s=8.0, gpus=0, cpus=1)
+    task = Task(compute_s=8.0, demand=Demand(cpus_milli=1000))
     jobs = [
         Job(id=name, name=name, user="u", queue="default", tasks=(task,), estimated_s=8.0)
         for name in ("first", "second", "third")

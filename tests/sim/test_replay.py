@@ -10,6 +10,7 @@ from headgate.model import (
     NO_PROGRAM,
     Bandwidth,
     Dataset,
+    Demand,
     Gpu,
     Job,
     Node,
@@ -50,7 +51,7 @@ def map_reduce(job: str, shards: tuple[Shard, ...], compute_s: float) -> Job:
     reduce = Task(
         reads=tuple(result_id(job, n) for n in range(len(maps))),
         after=tuple(range(len(maps))),
-        gpus=0,
+        demand=Demand(cpus_milli=1000),
         compute_s=3.0,
         output_bytes=5,
     )

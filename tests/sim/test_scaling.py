@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.app import POLICIES
-from headgate.model import Task
+from headgate.model import Demand, Task
 from headgate.model.scaling import Scaling, Shape
 from headgate.planning.scaling.scaler import holds_last_copies
 from headgate.protocol import Event, JobSubmitted, NodeDraining, NodeResumed, ScalingChanged
@@ -28,7 +28,7 @@ def scales(scaling: Scaling = CATALOGUE) -> ScalingChanged:
 
 
 def task(cpus: float, memory: int = 512 * MB, compute_s: float = 5.0) -> Task:
-    return Task(gpus=0, cpus=cpus, memory_bytes=memory, compute_s=compute_s)
+    return Task(demand=Demand.of(gpus=0, cpus=cpus, memory_bytes=memory), compute_s=compute_s)
 
 
 def test_parked_tasks_get_their_nodes_and_idle_ones_go(stage: Stage) -> None:
@@ -83,7 +83,9 @@ def test_every_job_of_a_storm_that_some_shape_holds_ends(policy: str, stage: Sta
     """Storms without their nodes: all that they need is ordered; no task names its nodes."""
     ended = added = 0
     for seed in range(12):
-        weather = storm(seed, calm=True, accepts=lambda job: not any(t.nodes for t in job.tasks))
+        weather = storm(
+            seed, calm=True, accepts=lambda job: not any(t.demand.nodes for t in job.tasks)
+        )
         first = [event for event in weather.facts if _is_join(event)]
         shapes = tuple(
             Shape(

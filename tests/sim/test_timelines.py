@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headgate.model import Task
+from headgate.model import Demand, Task
 from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.protocol import JobCancelled, NodeJoined, NodeLost, ReplicaLost
 
@@ -48,7 +48,7 @@ def test_a_reduce_reads_one_result_after_the_other(stage: Stage) -> None:
             "j",
             Task(compute_s=10, output_bytes=300),
             Task(compute_s=20, output_bytes=600),
-            Task(after=(0, 1), reads=("j/0", "j/1"), gpus=0, compute_s=1),
+            Task(after=(0, 1), reads=("j/0", "j/1"), demand=Demand(cpus_milli=1000), compute_s=1),
         ),
     )
     # on a1: 300 from its own disk at 100 take 3 s, then 600 from a2 at 60 take 10 s
@@ -107,9 +107,9 @@ def test_runs_that_end_during_a_decision_are_handled_by_the_next_one(
 def test_ends_come_before_submissions_and_one_decision_sees_them_all(stage: Stage) -> None:
     seen = stage.play(
         stage.node("a1", gpus=2),
-        stage.job("first", Task(gpus=2, compute_s=5)),
-        stage.job("second", Task(gpus=2, compute_s=0), at=5.0),
-        stage.job("third", Task(gpus=1, compute_s=0), at=5.0),
+        stage.job("first", Task(demand=Demand(gpus=2), compute_s=5)),
+        stage.job("second", Task(demand=Demand(gpus=2), compute_s=0), at=5.0),
+        stage.job("third", Task(demand=Demand(gpus=1), compute_s=0), at=5.0),
     )
     assert ["TaskFinished", "JobSubmitted", "JobSubmitted"] in seen.kinds
     assert seen.lines == [
@@ -161,7 +161,7 @@ def lossy(stage: Stage, retries: int) -> list[Any]:
         stage.job(
             "j",
             Task(compute_s=1, output_bytes=600),
-            Task(after=(0,), reads=("j/0",), gpus=0, compute_s=1),
+            Task(after=(0,), reads=("j/0",), demand=Demand(cpus_milli=1000), compute_s=1),
             retries=retries,
         ),
         NodeLost(at=5.0, node="a1"),
@@ -227,7 +227,9 @@ def test_returning_node_has_its_replicas_but_not_its_results(stage: Stage) -> No
         stage.node("a1"),
         stage.replica("s", 100, "a1"),
         stage.job(
-            "j", Task(reads=("s",), output_bytes=50), Task(after=(0,), reads=("j/0",), gpus=1)
+            "j",
+            Task(reads=("s",), output_bytes=50),
+            Task(after=(0,), reads=("j/0",), demand=Demand(gpus=1)),
         ),
         NodeLost(at=1.25, node="a1"),
         NodeJoined(at=9.0, node=stage.node("a1").node),

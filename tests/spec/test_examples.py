@@ -48,7 +48,7 @@ def test_examples_load(file: Path) -> None:
 
 def test_every_key_of_the_models_is_documented() -> None:
     from headgate.spec import cluster, job_file, scenario, scenario_forms, scenario_jobs
-    from headgate.spec.shape import Shape
+    from headgate.spec.shape import FileShape
 
     for page, modules in (
         ("docs/scenario-file.md", (cluster, scenario, scenario_forms, scenario_jobs)),
@@ -57,7 +57,7 @@ def test_every_key_of_the_models_is_documented() -> None:
         text = (ROOT / page).read_text()
         for module in modules:
             for shape in vars(module).values():
-                if isinstance(shape, type) and issubclass(shape, Shape):
+                if isinstance(shape, type) and issubclass(shape, FileShape):
                     for name, field in shape.model_fields.items():
                         assert re.search(rf"\b{field.alias or name}\b", text), (page, shape, name)
 

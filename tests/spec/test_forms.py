@@ -5,19 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.model import Task, result_id
+from headgate.model import Demand, Task, result_id
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 
-MODEL = Task(gpus=2, gpu_memory_bytes=5, compute_s=3.0, output_bytes=100)
-SECOND = Task(gpus=0, cpus=3, compute_s=1.0, output_bytes=7)
+MODEL = Task(demand=Demand(gpus=2, gpu_memory_bytes=5), compute_s=3.0, output_bytes=100)
+SECOND = Task(demand=Demand(cpus_milli=3000), compute_s=1.0, output_bytes=7)
 
 
 def shards(groups: int, width: int = 1) -> list[tuple[str, ...]]:
     return [tuple(f"d{column}/{row}" for column in range(width)) for row in range(groups)]
 
 
-def needs(task: Task) -> tuple[int, int, int, float, int]:
-    return task.gpus, task.gpu_memory_bytes, task.cpus, task.compute_s, task.output_bytes
+def needs(task: Task) -> tuple[Demand, float, int]:
+    return task.demand, task.compute_s, task.output_bytes
 
 
 def ancestors(tasks: tuple[Task, ...], ordinal: int) -> set[int]:

@@ -14,6 +14,7 @@ from headgate.base.errors import SpecError
 from headgate.model import (
     KEEP_ALL,
     SLOT,
+    Demand,
     Job,
     KeepFiles,
     Launch,
@@ -45,8 +46,10 @@ def test_one_task_per_shard_then_a_reduce_that_reads_their_results() -> None:
         "reduce: {run: 'sort {shards} > {output}', tasks: 2}\n"
         "envs: {B: '2', A: '1'}\n"
     )
-    maps = tuple(Task(reads=(shard.id,), gpus=1, gpu_memory_bytes=2 * 2**30) for shard in INTS)
-    merge = Task(reads=("j7/0", "j7/1", "j7/2"), after=(0, 1, 2), gpus=0)
+    maps = tuple(
+        Task(reads=(shard.id,), demand=Demand(gpus=1, gpu_memory_bytes=2 * 2**30)) for shard in INTS
+    )
+    merge = Task(reads=("j7/0", "j7/1", "j7/2"), after=(0, 1, 2), demand=Demand(cpus_milli=1000))
     assert job.tasks == (*maps, merge, merge)
     assert job.shards == INTS
     assert (job.id, job.name, job.user, job.queue) == ("j7", "count", "ada", "research")
@@ -91,12 +94,12 @@ def test_num_nodes_is_a_gang_with_one_task_on_each_node() -> None:
         "num_nodes: 3\nlaunch: first\n"
         "tasks: {run: mpirun ./solve, resources: {gpus: 4}, retries: 1}\n"
     )
-    assert long.tasks == (Task(gpus=4),) * 3
+    assert long.tasks == (Task(demand=Demand(gpus=4)),) * 3
     assert (long.gang, long.distinct_nodes, long.retries) == (True, True, 1)
     assert [long.task_program(n).index for n in range(3)] == [0, 1, 2]
     assert long.task_program(2).per_node is Launch.FIRST
     short = expanded("num_nodes: 2\ngang: true\nrun: torchrun train.py\nresources: {gpus: 0}\n")
-    assert short.tasks == (Task(gpus=0),) * 2
+    assert short.tasks == (Task(demand=Demand(cpus_milli=1000)),) * 2
     assert short.task_program(0).per_node is Launch.ALL
     one = expanded("{num_nodes: 1, run: ls}")
     assert (len(one.tasks), one.gang, one.distinct_nodes) == (1, True, True)
@@ -134,7 +137,7 @@ def test_shards_of_several_data_are_paired_by_index() -> None:
 
 def test_the_short_form_is_one_task() -> None:
     job = expanded("run: echo {index}\nresources: {gpus: 0, cpus: 2}\n")
-    assert job.tasks == (Task(gpus=0, cpus=2),)
+    assert job.tasks == (Task(demand=Demand(cpus_milli=2000)),)
     assert (job.name, job.queue, job.retries) == ("job", "default", 0)
     (stage,) = job.program.stages
     assert (stage.program_type, stage.run) == (ProgramType.COMMAND, "echo {index}")
@@ -142,7 +145,7 @@ def test_the_short_form_is_one_task() -> None:
 
 def test_a_gang_is_a_number_of_tasks_that_start_together() -> None:
     job = expanded("gang: true\ntasks: {count: 4, run: ./train, resources: {gpus: 2}}\n")
-    assert (job.gang, job.tasks) == (True, (Task(gpus=2),) * 4)
+    assert (job.gang, job.tasks) == (True, (Task(demand=Demand(gpus=2)),) * 4)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.base.errors import SpecError
-from headgate.model import Job, Shard, Task
+from headgate.model import Demand, Job, Shard, Task
 from headgate.spec import expand, load_job
 
 A = tuple(Shard(id=f"a/{i}", size_bytes=10 + i) for i in range(3))
@@ -46,7 +46,7 @@ def runs(job: Job) -> list[tuple[str, int, int, int]]:
     return found
 
 
-CPU = Task(gpus=0)
+CPU = Task(demand=Demand(cpus_milli=1000))
 
 
 def test_all_pairs_of_two_data() -> None:
@@ -84,7 +84,10 @@ def test_results_in_parts_one_for_each_reduce_task() -> None:
     assert job.tasks == (
         Task(reads=("b/0",), parts=3),
         Task(reads=("b/1",), parts=3),
-        *(Task(reads=(f"j/0.{i}", f"j/1.{i}"), after=(0, 1), gpus=0) for i in range(3)),
+        *(
+            Task(reads=(f"j/0.{i}", f"j/1.{i}"), after=(0, 1), demand=Demand(cpus_milli=1000))
+            for i in range(3)
+        ),
     )
     first, second = "split {shard} {outputs}", "cat {shards} > {output}"
     assert runs(job) == [(first, 0, 2, 3), (first, 1, 2, 3), *((second, i, 3, 1) for i in range(3))]
@@ -104,10 +107,14 @@ def test_cells_of_a_wavefront_read_their_shards_and_their_neighbours() -> None:
         cell = {(0, 0): 0, (0, 1): 1, (1, 0): 2, (1, 1): 3, (2, 0): 4, (2, 1): 5}
         earlier = [cell[at] for at in ((i - 1, j), (i, j - 1)) if at in cell]
         assert job.tasks[cell[i, j]] == Task(
-            reads=(row.id, column.id, *(f"j/{o}" for o in earlier)), after=tuple(earlier), gpus=0
+            reads=(row.id, column.id, *(f"j/{o}" for o in earlier)),
+            after=tuple(earlier),
+            demand=Demand(cpus_milli=1000),
         )
     results = tuple(f"j/{o}" for o in range(6))
-    assert job.tasks[6:] == (Task(reads=results, after=tuple(range(6)), gpus=0),)
+    assert job.tasks[6:] == (
+        Task(reads=results, after=tuple(range(6)), demand=Demand(cpus_milli=1000)),
+    )
     assert runs(job) == [*(("m:f", i, 6, 1) for i in range(6)), ("m:g", 0, 1, 1)]
 
 
@@ -132,11 +139,11 @@ def test_iterations_end_in_updates_and_the_reduce_reads_the_last() -> None:
     assert job.tasks == (
         Task(reads=("b/0",)),
         Task(reads=("b/1",)),
-        Task(reads=("j/0", "j/1"), after=(0, 1), gpus=0),
+        Task(reads=("j/0", "j/1"), after=(0, 1), demand=Demand(cpus_milli=1000)),
         Task(reads=("b/0", "j/2"), after=(2,)),
         Task(reads=("b/1", "j/2"), after=(2,)),
-        Task(reads=("j/3", "j/4"), after=(3, 4), gpus=0),
-        Task(reads=("j/5",), after=(5,), gpus=0, cpus=2),
+        Task(reads=("j/3", "j/4"), after=(3, 4), demand=Demand(cpus_milli=1000)),
+        Task(reads=("j/5",), after=(5,), demand=Demand(cpus_milli=2000)),
     )
     one = [("m:f", 0, 2, 1), ("m:f", 1, 2, 1), ("m:u", 0, 1, 1)]
     assert runs(job) == [*one, *one, ("m:r", 0, 1, 1)]
@@ -152,9 +159,9 @@ def test_tasks_without_data_can_be_repeated() -> None:
             "update": {"run": "cat {shards}"},
         }
     )
-    first = (CPU, CPU, Task(reads=("j/0", "j/1"), after=(0, 1), gpus=0))
-    again = Task(reads=("j/2",), after=(2,), gpus=0)
-    last = Task(reads=("j/3", "j/4"), after=(3, 4), gpus=0)
+    first = (CPU, CPU, Task(reads=("j/0", "j/1"), after=(0, 1), demand=Demand(cpus_milli=1000)))
+    again = Task(reads=("j/2",), after=(2,), demand=Demand(cpus_milli=1000))
+    last = Task(reads=("j/3", "j/4"), after=(3, 4), demand=Demand(cpus_milli=1000))
     assert job.tasks == (*first, again, again, last)
 
 

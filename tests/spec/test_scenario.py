@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.model import Bandwidth, Gpu, Node, Queue, Shard, Task
+from headgate.model import Bandwidth, Demand, Gpu, Node, Queue, Shard, Task
 from headgate.protocol import NodeJoined, NodeLost
 from headgate.spec import Links, Scenario, load_scenario
 
@@ -104,9 +104,9 @@ def test_tasks_wait_for_others_by_name_or_index_and_read_their_results(tmp_path:
     )
     ((_, job),) = scenario.submissions
     assert job.tasks == (
-        Task(after=(2, 1), reads=("x/2", "x/1"), gpus=0, cpus=2, compute_s=1),
+        Task(after=(2, 1), reads=("x/2", "x/1"), demand=Demand(cpus_milli=2000), compute_s=1),
         Task(compute_s=2, output_bytes=1000),
-        Task(compute_s=3, gpu_memory_bytes=10**9, after=(1,)),
+        Task(compute_s=3, demand=Demand(gpus=1, gpu_memory_bytes=10**9), after=(1,)),
     )
     assert scenario.task_names == {"x": ("sum", "left", "x/2")}
 
@@ -117,7 +117,9 @@ def test_num_nodes_is_a_gang_whose_one_task_runs_on_each_of_several_nodes(tmp_pa
     scenario = with_jobs(tmp_path, f"  - {{name: a, num_nodes: 3, tasks: [{task}]}}\n")
     ((_, job),) = scenario.submissions
     assert (job.gang, job.distinct_nodes) == (True, True)
-    assert job.tasks == (Task(compute_s=9, gpus=2, output_bytes=3, reads=("d",)),) * 3
+    assert (
+        job.tasks == (Task(compute_s=9, demand=Demand(gpus=2), output_bytes=3, reads=("d",)),) * 3
+    )
     assert scenario.task_names["a"] == ("a/0", "a/1", "a/2")
     one = with_jobs(tmp_path, "  - {name: a, gang: true, num_nodes: 1, tasks: [{compute_s: 1}]}\n")
     ((_, job),) = one.submissions

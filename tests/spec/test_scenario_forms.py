@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.spec.test_scenario import CLUSTER, load
 
-from headgate.model import Job, Shard, Task
+from headgate.model import Demand, Job, Shard, Task
 from headgate.spec import Scenario
 
 
@@ -25,7 +25,7 @@ def each(**more: Any) -> dict[str, Any]:
     return {"count": 2, "size_bytes": 10, "compute_s": 3.0} | more
 
 
-STEP = Task(gpus=0, compute_s=1.0, output_bytes=5)
+STEP = Task(demand=Demand(cpus_milli=1000), compute_s=1.0, output_bytes=5)
 MAP = Task(compute_s=3.0)
 
 
@@ -33,7 +33,13 @@ def test_a_map_with_a_reduce(tmp_path: Path) -> None:
     reduce = {"compute_s": 1.0, "output_bytes": 5, "tasks": 2}
     scenario, job = of(tmp_path, kind="k", for_each=each(output_bytes=8, reduce=reduce))
     first = tuple(Task(reads=(f"j/{i}/0",), compute_s=3.0, output_bytes=8) for i in range(2))
-    merge = Task(reads=("j/0", "j/1"), after=(0, 1), gpus=0, compute_s=1.0, output_bytes=5)
+    merge = Task(
+        reads=("j/0", "j/1"),
+        after=(0, 1),
+        demand=Demand(cpus_milli=1000),
+        compute_s=1.0,
+        output_bytes=5,
+    )
     assert job.tasks == (*first, merge, merge)
     assert scenario.task_names == {"j": ("j/0", "j/1", "j/2", "j/3")}
     assert job.shards == (Shard(id="j/0/0", size_bytes=10), Shard(id="j/1/0", size_bytes=10))
@@ -55,7 +61,8 @@ def test_results_in_parts(tmp_path: Path) -> None:
     _, job = of(tmp_path, for_each=each(reduce=reduce))
     assert [task.parts for task in job.tasks] == [2, 2, 1, 1]
     assert [task.reads for task in job.tasks[2:]] == [("j/0.0", "j/1.0"), ("j/0.1", "j/1.1")]
-    assert [(task.gpus, task.gpu_memory_bytes) for task in job.tasks[2:]] == [(1, 10**9)] * 2
+    demand = Demand(gpus=1, gpu_memory_bytes=10**9)
+    assert [task.demand for task in job.tasks[2:]] == [demand] * 2
     assert job.runtime_class == ""
 
 
@@ -78,11 +85,23 @@ def test_iterations_and_a_reduce_of_the_last_update(tmp_path: Path) -> None:
     assert job.tasks == (
         Task(reads=("j/0/0",), compute_s=3.0),
         Task(reads=("j/1/0",), compute_s=3.0),
-        Task(reads=("j/0", "j/1"), after=(0, 1), gpus=0, compute_s=1.0, output_bytes=5),
+        Task(
+            reads=("j/0", "j/1"),
+            after=(0, 1),
+            demand=Demand(cpus_milli=1000),
+            compute_s=1.0,
+            output_bytes=5,
+        ),
         Task(reads=("j/0/0", "j/2"), after=(2,), compute_s=3.0),
         Task(reads=("j/1/0", "j/2"), after=(2,), compute_s=3.0),
-        Task(reads=("j/3", "j/4"), after=(3, 4), gpus=0, compute_s=1.0, output_bytes=5),
-        Task(reads=("j/5",), after=(5,), gpus=0, compute_s=9),
+        Task(
+            reads=("j/3", "j/4"),
+            after=(3, 4),
+            demand=Demand(cpus_milli=1000),
+            compute_s=1.0,
+            output_bytes=5,
+        ),
+        Task(reads=("j/5",), after=(5,), demand=Demand(cpus_milli=1000), compute_s=9),
     )
 
 
@@ -94,7 +113,12 @@ def test_a_wavefront_reads_its_neighbours_and_shards_if_any(tmp_path: Path) -> N
         Task(reads=("j/0",), after=(0,), compute_s=3.0),
         Task(reads=("j/0",), after=(0,), compute_s=3.0),
         Task(reads=("j/1", "j/2"), after=(1, 2), compute_s=3.0),
-        Task(reads=("j/0", "j/1", "j/2", "j/3"), after=(0, 1, 2, 3), gpus=0, compute_s=1),
+        Task(
+            reads=("j/0", "j/1", "j/2", "j/3"),
+            after=(0, 1, 2, 3),
+            demand=Demand(cpus_milli=1000),
+            compute_s=1,
+        ),
     )
     assert scenario.replicas == ()
     scenario, job = of(tmp_path, wavefront=shape | {"size_bytes": 7, "replicas": 2})

@@ -35,12 +35,13 @@ def state() -> State:
     made.remove_node(1)
     made.add_replica(made.shard(Shard(id="s", size_bytes=5)), 0)
     busy = (
-        Task(gpus=2, gpu_memory_bytes=5), Task(gpus=0, cpus=2), Task(), Task(after=(0, 1)),
+        Task(demand=Demand(gpus=2, gpu_memory_bytes=5)), Task(demand=Demand(cpus_milli=2000)),
+        Task(), Task(after=(0, 1)),
     )  # fmt: skip
     for number, tasks in enumerate((busy, (Task(),), (Task(),))):
         job = Job(id=f"j{number}", name="j", user="ada", queue="q", tasks=tasks)
         made.add_job(job)
-    part = Task(gpu_milli=250, memory_bytes=16, custom=(("fpga", 500),))
+    part = Task(demand=Demand(gpus=1, gpu_milli=250, memory_bytes=16, custom=(("fpga", 500),)))
     made.add_job(Job(id="j3", name="j", user="ada", queue="r", tasks=(part,)))
     for job_row in (0, 2, 3):
         made.move_job(job_row, JobState.ACTIVE)

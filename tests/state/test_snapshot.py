@@ -201,7 +201,7 @@ def test_a_placement_without_gpus_takes_cpu_slots_alone() -> None:
                     if scratch.place(task, node):
                         assert scratch.starts[-1] == Start(task, node, ())
                         left = scratch.ledger.nodes.free.at(node, CPUS)
-                        assert left == before - round(WHOLE * snapshot.task(task).cpus)
+                        assert left == before - snapshot.task(task).demand.cpus_milli
                         break
         with pytest.raises(AttributeError):
             snapshot.version = 1  # type: ignore[misc]

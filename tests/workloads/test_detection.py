@@ -12,7 +12,7 @@ from tests.workloads.pipeline import cut, run_stage
 
 from headgate.base.errors import SpecError, WorldError
 from headgate.workloads import detection, faces
-from headgate.workloads.detection import Boxes, opencv, read_boxes, write_boxes
+from headgate.workloads.detection import BoundingBoxes, opencv, read_boxes, write_boxes
 from headgate.workloads.generate import generate
 
 PARAMS = {"record_bytes": faces.RECORD_BYTES}
@@ -102,7 +102,7 @@ def test_missing_opencv_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         run_stage(detection.detect, [[tmp_path / "images"]], tmp_path, PARAMS)
     with pytest.raises(WorldError, match=r"headgate\[vision\]"):
         generate("detection", tmp_path, 100_000, seed=1)
-    table = Boxes(3, np.array([[1, 2, 3, 4, 5]], np.int32))
+    table = BoundingBoxes(3, np.array([[1, 2, 3, 4, 5]], np.int32))
     write_boxes(tmp_path / "table", table)
     (merged,) = run_stage(detection.merge, [[tmp_path / "table"]], tmp_path)
     assert read_boxes(merged).boxes.tolist() == [[1, 2, 3, 4, 5]]

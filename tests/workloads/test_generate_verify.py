@@ -15,7 +15,7 @@ from headgate.base.errors import SpecError
 from headgate.workloads import detection, kmeans, matmul, occurrence, primes, sort, sparse
 from headgate.workloads import generate as generating
 from headgate.workloads.counts import Counts, read_counts, write_counts
-from headgate.workloads.detection import Boxes, read_boxes, write_boxes
+from headgate.workloads.detection import BoundingBoxes, read_boxes, write_boxes
 from headgate.workloads.generate import Inputs, generate
 from headgate.workloads.verify import verify
 
@@ -217,9 +217,9 @@ def test_wrong_faces_fail_verification(tmp_path: Path, harm: str) -> None:
     else:
         extra = [[0, 0, 0, 50, 50]] if harm == "invented" else boxes[:1].tolist()
         boxes = np.concatenate([boxes, np.array(extra, np.int32)])
-    write_boxes(result, Boxes(images, boxes))
+    write_boxes(result, BoundingBoxes(images, boxes))
     assert "faces are missed" in verify(inputs, [result])
-    write_boxes(result, Boxes(images - 1, boxes))
+    write_boxes(result, BoundingBoxes(images - 1, boxes))
     assert verify(inputs, [result]) == f"{images - 1} images, {images} are right"
 
 

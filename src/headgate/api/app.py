@@ -23,7 +23,7 @@ from headgate.api import (
     topology,
     views,
 )
-from headgate.api.controller import Controller
+from headgate.api.controller import ControllerPort
 from headgate.api.deps import VERSION, ThreadPools
 from headgate.api.errors import error_body, status_of
 from headgate.api.responses import EscapedJSON
@@ -34,7 +34,7 @@ _ROUTES = f"GET {ROOT}/openapi.json describes all routes"
 _log = logging.getLogger(__name__)
 
 
-def make_app(controller: Controller) -> FastAPI:
+def make_app(controller: ControllerPort) -> FastAPI:
     """Return the app of a controller; it must be served by `headgate.api.server`."""
     app = FastAPI(
         title="Headgate",
@@ -48,7 +48,7 @@ def make_app(controller: Controller) -> FastAPI:
     app.state.controller = controller
     app.state.ending = threading.Event()
     app.state.pools = ThreadPools()
-    app.state.counts = events.Counts()
+    app.state.counts = events.LatestCounts()
     app.state.job_views = views.JobViews()
     for router in (
         routes.router,

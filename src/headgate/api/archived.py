@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from headgate.api import ran, views
-from headgate.api.controller import Controller
+from headgate.api.controller import ControllerPort
 from headgate.foresight.explain import ExplanationContext
 from headgate.journal import ArchivedJob, ArchivedTask, Part, Record
 from headgate.model import result_ids
@@ -64,7 +64,7 @@ def _part(snapshot: Snapshot, shard: str, task: int) -> Part | None:
     )
 
 
-def archived_job(controller: Controller, snapshot: Snapshot, job: str) -> ArchivedJob | None:
+def archived_job(controller: ControllerPort, snapshot: Snapshot, job: str) -> ArchivedJob | None:
     """Return a job from the archive, None for one that the state has; SpecError `not_found`.
 
     The caller takes the snapshot before the call: a job missing in it is in the archive by now.
@@ -138,7 +138,7 @@ def need_kept(job: ArchivedJob) -> None:
         raise views.expired(job.job.id, job.ended_at, job.expired_at)
 
 
-def need_result(controller: Controller, job: ArchivedJob, ordinal: int | None) -> None:
+def need_result(controller: ControllerPort, job: ArchivedJob, ordinal: int | None) -> None:
     """Raise SpecError when a job (or its task) has no result; see `views.need_result`."""
     need_kept(job)
     state, done = JobState[job.state.upper()], job.state == "finished"

@@ -14,13 +14,13 @@ from headgate.base.errors import Problem
 from headgate.journal import Archive
 from headgate.model import Dataset, Job, LogPiece, RunId
 from headgate.model.topology import ClusterTopology
-from headgate.planning.rounds.certificates import CertificateStats
 from headgate.ports import Policy
+from headgate.ports.capabilities import CertificateStats
 from headgate.protocol import Moved
 from headgate.state import Snapshot
 
 
-class Controller(Protocol):
+class ControllerPort(Protocol):
     """The running scheduler, as the API uses it."""
 
     def now(self) -> float:

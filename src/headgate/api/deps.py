@@ -21,7 +21,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.routing import APIRoute
 from starlette.types import Message, Receive, Scope, Send
 
-from headgate.api.controller import Controller
+from headgate.api.controller import ControllerPort
 from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.live.base.user_slots import UserSlots
 from headgate.model import Job
@@ -56,7 +56,7 @@ class Peer:
             return f"uid:{self.uid}"
 
 
-def need_readable(controller: Controller, job: Job, user: str) -> None:
+def need_readable(controller: ControllerPort, job: Job, user: str) -> None:
     """Raise SpecError `forbidden` unless a user may read a job's logs and results."""
     if not controller.may_read(job, user):
         hint = "its owner can make it public when submitting: headgate submit --public"
@@ -177,7 +177,7 @@ def page_start(cursor: str | None, count: int) -> int | None:
 Pools = Annotated[ThreadPools, Depends(_pools)]
 Ordinal = Annotated[int, Query(ge=0, le=_MOST_TASKS)]
 PathOrdinal = Annotated[int, Path(ge=0, le=_MOST_TASKS)]
-ControllerDep = Annotated[Controller, Depends(_controller)]
+ControllerDep = Annotated[ControllerPort, Depends(_controller)]
 User = Annotated[str, Depends(_user)]
 Limit = Annotated[int, Query(ge=1, le=1000, description="maximum entries of a page")]
 Cursor = Annotated[str | None, Query(description="`next` of the previous page")]

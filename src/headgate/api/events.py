@@ -12,7 +12,7 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 from headgate.api import views
-from headgate.api.controller import Controller
+from headgate.api.controller import ControllerPort
 from headgate.api.deps import ControllerDep, Pools, new_router
 from headgate.state import Snapshot
 
@@ -31,7 +31,7 @@ async def events(request: Request, controller: ControllerDep, pools: Pools) -> S
     return StreamingResponse(lines, media_type="text/event-stream")
 
 
-class Counts:
+class LatestCounts:
     """The latest counts, computed once for all watchers; used on the event loop alone."""
 
     def __init__(self) -> None:
@@ -47,7 +47,10 @@ class Counts:
 
 
 async def _lines(
-    controller: Controller, threads: CapacityLimiter, ending: threading.Event, counts: Counts
+    controller: ControllerPort,
+    threads: CapacityLimiter,
+    ending: threading.Event,
+    counts: LatestCounts,
 ) -> AsyncIterator[str]:
     version, silent_s = -1, 0.0
     while not ending.is_set():

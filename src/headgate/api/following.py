@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 View = dict[str, Any]
 
 
-class Client(Protocol):
+class FollowingClient(Protocol):
     """The part of `headgate.Client` that is used here."""
 
     def job(self, job: str) -> View:
@@ -49,7 +49,7 @@ class _Pauses:
         self._next_s = min(1.5 * self._next_s, _PAUSES_S[1])
 
 
-def changes(client: Client, job: str, *, timeout_s: float | None = None) -> Iterator[View]:
+def changes(client: FollowingClient, job: str, *, timeout_s: float | None = None) -> Iterator[View]:
     """Yield the view of a job now and after every change, until its end.
 
     Continues across restarts of the controller. Raises WorldError `timeout` after `timeout_s`.
@@ -86,7 +86,7 @@ def despite_restart(call: Callable[[], _T]) -> _T:
             time.sleep(0.5)
 
 
-def shown_task(client: Client, job: str, task: int | None) -> tuple[View, int]:
+def shown_task(client: FollowingClient, job: str, task: int | None) -> tuple[View, int]:
     """Return the task whose output to show, and how many tasks were candidates.
 
     Without a number it is the first task that failed, else the first that runs, else the last that
@@ -112,7 +112,7 @@ def need_output(job: str, task: View) -> None:
         raise SpecError([problem], code="not_finished")
 
 
-def written(client: Client, job: str, task: int, attempt: int) -> Iterator[str]:
+def written(client: FollowingClient, job: str, task: int, attempt: int) -> Iterator[str]:
     """Yield the present content of a run's log in pieces."""
     offset = 0
     while True:
@@ -124,7 +124,7 @@ def written(client: Client, job: str, task: int, attempt: int) -> Iterator[str]:
 
 
 def followed(
-    client: Client, job: str, task: int, *, first: int, only: bool
+    client: FollowingClient, job: str, task: int, *, first: int, only: bool
 ) -> Iterator[tuple[int, str]]:
     """Yield (attempt, text) while a task writes it, from the attempt `first` on until its end.
 
@@ -148,7 +148,7 @@ def followed(
             yield run, ""
 
 
-def _piece(client: Client, job: str, task: int, run: int, offset: int) -> View:
+def _piece(client: FollowingClient, job: str, task: int, run: int, offset: int) -> View:
     return despite_restart(lambda: client.log(job, task, attempt=run, offset=offset))
 
 
@@ -163,7 +163,7 @@ def paused(pieces: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
             pauses.wait()
 
 
-def all_followed(client: Client, job: str) -> Iterator[tuple[int, int, str]]:
+def all_followed(client: FollowingClient, job: str) -> Iterator[tuple[int, int, str]]:
     """Yield (ordinal, attempt, text) while the tasks of a job write it, until the job ends.
 
     Begins with the present runs. At most 64 tasks are followed at a time, in their order; those of
@@ -199,7 +199,7 @@ def all_followed(client: Client, job: str) -> Iterator[tuple[int, int, str]]:
             pauses.shorten()
 
 
-def interleaved(client: Client, job: str, tasks: int) -> Iterator[tuple[int, str]]:
+def interleaved(client: FollowingClient, job: str, tasks: int) -> Iterator[tuple[int, str]]:
     """Yield (ordinal, text) while the tasks of a job write it, through retries, until they end.
 
     An empty text means that none has written anything since the last look.

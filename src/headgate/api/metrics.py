@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from headgate.api.deps import ControllerDep, new_router
-from headgate.planning.rounds.certificates import CertificateStats
+from headgate.ports.capabilities import CertificateStats
 
 router = new_router()
 

@@ -62,7 +62,7 @@ class _Entry:
 
 
 @dataclass(slots=True, kw_only=True)
-class Package:
+class PackageListing:
     """The files of a directory as they were listed."""
 
     directory: Path
@@ -125,7 +125,7 @@ class _Listing:
         return len(self.entries) > MOST_FILES
 
 
-def package_of(directory: Path, *, most_bytes: int = MOST_BYTES) -> Package:
+def package_of(directory: Path, *, most_bytes: int = MOST_BYTES) -> PackageListing:
     """List the files of a directory that are sent; contents are not read.
 
     SpecError with every problem: `too_large` over the limits, `bad_spec` for sockets, pipes and
@@ -144,7 +144,7 @@ def package_of(directory: Path, *, most_bytes: int = MOST_BYTES) -> Package:
     if listing.problems:
         raise _rejection(directory, listing.problems)
     entries = tuple(sorted(listing.entries, key=lambda entry: os.fsencode(entry.path)))
-    return Package(directory=top, entries=entries, size_bytes=listing.size_bytes)
+    return PackageListing(directory=top, entries=entries, size_bytes=listing.size_bytes)
 
 
 def _ignored(top: Path) -> GitIgnoreSpec:

@@ -25,7 +25,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW, _SAME, _DIFFERS = "new", "same", "differs"  # a file, beside what is in its place
 
 
-class Source(Protocol):
+class FilesClient(Protocol):
     """The part of `headgate.Client` that is used here."""
 
     def task(self, job: str, ordinal: int) -> Body:
@@ -69,7 +69,7 @@ class _Run:
 class Download:
     """The files of a job, and the directory that they are written to."""
 
-    def __init__(self, client: Source, job: str, directory: Path, *, task: int | None) -> None:
+    def __init__(self, client: FilesClient, job: str, directory: Path, *, task: int | None) -> None:
         """List what is to be written, and compare it with what is there.
 
         SpecError `not_found` if no run has left files, `exists` where something else has the place

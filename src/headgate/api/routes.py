@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from headgate.api import archived, ran, views
 from headgate.api.bodies import text_of
-from headgate.api.controller import Controller
+from headgate.api.controller import ControllerPort
 from headgate.api.deps import (
     VERSION,
     ControllerDep,
@@ -132,7 +132,7 @@ async def submit(
     return EscapedJSON(_submitted(controller, snapshot.job(row), dry_run=False), 201)
 
 
-def _submitted(controller: Controller, job: Job, *, dry_run: bool) -> Body:
+def _submitted(controller: ControllerPort, job: Job, *, dry_run: bool) -> Body:
     """Return the id of a job, and the warnings of the policy in force."""
     warnings = [
         {"path": each.path, "problem": each.problem, "hint": each.hint}
@@ -200,7 +200,9 @@ def tasks(
     return EscapedJSON({"tasks": _with_logs(controller, job, page, kept=kept), "next": after})
 
 
-def _with_logs(controller: Controller, job: str, tasks: list[Body], *, kept: bool) -> list[Body]:
+def _with_logs(
+    controller: ControllerPort, job: str, tasks: list[Body], *, kept: bool
+) -> list[Body]:
     """Return views of tasks with the log files of their last runs, null without one."""
     found = []
     for task in tasks:
@@ -402,7 +404,7 @@ async def files_content(
     return StreamingResponse(_sent(pieces, pools), media_type="application/octet-stream")
 
 
-def _need_files(controller: Controller, job: str, user: str, task: int) -> None:
+def _need_files(controller: ControllerPort, job: str, user: str, task: int) -> None:
     """Raise SpecError when a user may not read the files of a task, or they have expired."""
     snapshot = controller.snapshot()
     past = archived.archived_job(controller, snapshot, job)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headgate.api.packing import IGNORE_FILE, package_of
-from headgate.api.sharing import Nodes, shared_by_nodes
+from headgate.api.sharing import NodesClient, shared_by_nodes
 from headgate.base.errors import Problem, SpecError
 from headgate.base.text import visible
 from headgate.model import names_files
@@ -34,7 +34,7 @@ _INCLUDED = re.compile(r"(?:-r|--requirement)[ =]*(\S.*)")
 _UNSAFE = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")  # raw in JSON, but not in YAML
 
 
-class Packages(Nodes, Protocol):
+class PackagesClient(NodesClient, Protocol):
     """The part of `headgate.Client` that is used here."""
 
     def has_package(self, digest: str) -> bool:
@@ -45,7 +45,7 @@ class Packages(Nodes, Protocol):
 
 
 def send_files(
-    client: Packages,
+    client: PackagesClient,
     job: str | Mapping[str, Any],
     *,
     base: Path,
@@ -99,7 +99,7 @@ def job_text(keys: JobKeys) -> str:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def _named(client: Packages, given: Any, base: Path, *, dry_run: bool) -> JobKeys | None:
+def _named(client: PackagesClient, given: Any, base: Path, *, dry_run: bool) -> JobKeys | None:
     """Return the value to submit of a `working_dir`, whose files are sent; None: unchanged."""
     if (directory := _named_shared(given, base)) is not None:
         return shared_by_nodes(client, directory)
@@ -109,7 +109,7 @@ def _named(client: Packages, given: Any, base: Path, *, dry_run: bool) -> JobKey
 
 
 def _sent_unasked(
-    client: Packages, directory: Path, *, dry_run: bool
+    client: PackagesClient, directory: Path, *, dry_run: bool
 ) -> tuple[JobKeys | None, tuple[Problem, ...]]:
     """Send a directory that no `working_dir` names; return the value to submit, and warnings."""
     try:
@@ -128,7 +128,7 @@ def _named_shared(given: Any, base: Path) -> Path | None:
     return None
 
 
-def _shared_if_so(client: Nodes, directory: Path) -> JobKeys | None:
+def _shared_if_so(client: NodesClient, directory: Path) -> JobKeys | None:
     """Return the value of `working_dir` for a directory if all nodes share it, else None."""
     try:
         return shared_by_nodes(client, directory)
@@ -160,7 +160,7 @@ def base_of(file: Path) -> Path:
     return file.parent if file.is_file() else Path.cwd()
 
 
-def _send(client: Packages, directory: Path, *, dry_run: bool) -> JobKeys:
+def _send(client: PackagesClient, directory: Path, *, dry_run: bool) -> JobKeys:
     """Upload a directory unless the controller has it, and return the value of `working_dir`."""
     for left in reversed(range(_TRIES)):
         try:

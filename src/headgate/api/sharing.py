@@ -21,14 +21,14 @@ _MOST_NAMED = 8  # nodes, with one problem
 _LONGEST = 1000  # characters of a path that is asked for
 
 
-class Nodes(Protocol):
+class NodesClient(Protocol):
     """The part of `headgate.Client` that is used here."""
 
     def shared_directory(self, path: str, name: str, content: str) -> Mapping[str, Any]:
         """Return whether all nodes have the directory of a marker."""
 
 
-def shared_by_nodes(nodes: Nodes, directory: Path) -> dict[str, Any]:
+def shared_by_nodes(nodes: NodesClient, directory: Path) -> dict[str, Any]:
     """Return the value of `working_dir` for a directory that all nodes share.
 
     SpecError `not_shared` for one that they do not share, or in which no marker can be made.

@@ -48,7 +48,7 @@ _DATASETS = {
 }
 
 
-class Client(Protocol):
+class TableClient(Protocol):
     """What is asked here of a `headgate.Client`."""
 
     def jobs(self, **query: str | int | None) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Client(Protocol):
         """Return the datasets."""
 
 
-def table_of(client: Client, name: str) -> pa.Table:
+def table_of(client: TableClient, name: str) -> pa.Table:
     """Return a table by its name; SpecError `usage` for another name."""
     if name not in _TABLES:
         text = f"there is no table '{name}'"
@@ -75,7 +75,7 @@ def table_of(client: Client, name: str) -> pa.Table:
     return pa.Table.from_pylist([dict(row) for row in rows(client)], schema=schema)
 
 
-def _jobs(client: Client) -> Iterator[Row]:
+def _jobs(client: TableClient) -> Iterator[Row]:
     cursor: str | None = None
     while True:
         page = client.jobs(limit=_PAGE, cursor=cursor)
@@ -98,12 +98,12 @@ def _flat(view: Row) -> Row:
     return flat
 
 
-def _nodes(client: Client) -> Iterator[Row]:
+def _nodes(client: TableClient) -> Iterator[Row]:
     for node in client.nodes():
         yield {**_flat(node), "gpus_total": len(node["gpus"]), "gpus_free": node["free_gpus"]}
 
 
-_TABLES: dict[str, tuple[dict[str, pa.DataType], Callable[[Client], Any]]] = {
+_TABLES: dict[str, tuple[dict[str, pa.DataType], Callable[[TableClient], Any]]] = {
     "jobs": (_JOBS, _jobs),
     "nodes": (_NODES, _nodes),
     "queues": (_QUEUES, lambda client: client.queues()),

@@ -355,7 +355,7 @@ def unsaved_work(snapshot: Snapshot, move: Moved, now: float) -> View | None:
         if not task.checkpoint_s:
             ran = snapshot.tasks.state[row] == TaskState.RUNNING
             run_s = max(0.0, now - snapshot.tasks.started_at[row]) if ran else 0.0
-            times.append((run_s, run_s * task.gpus * task.gpu_milli / WHOLE))
+            times.append((run_s, run_s * task.demand.gpus_milli / WHOLE))
     if not times:
         return None
     return {

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headgate.base.arrays import Ints
+from headgate.base.arrays import Bools, Ints
 from headgate.flow.network import AnyInts
 
 def fetch_options(
@@ -14,7 +14,8 @@ def fetch_options(
     copy_first: Ints,
     copies: Ints,
     region: Ints,
-    smallest: Ints,
+    unit_type: Ints,
+    accepts: Bools,
     shortest: Ints,
     windows: int,
     at: Ints,
@@ -31,16 +32,15 @@ def fetch_options(
     of a leaf.
 
     `at` (`[leaves + regions + 1, classes x windows]`) gives the place of each window of each class
-    on leaves, in regions and anywhere, negative for none. A unit accepts its class `smallest[u]`
-    and those above, each for `dearer` more than the one below, and its window `shortest[u]` and
-    those above, each for `dearer` more than the last one, which is unlimited; all its items
-    together cost at most `most`. In addition, it has the options `own_place[u]` for `own_cost[u]`,
-    both `[units, own options]`.
+    on leaves, in regions and anywhere, negative for none. A unit accepts the classes of its type,
+    `accepts[unit_type[u]]` (`[types, classes]`), each for `dearer` more than the accepted one
+    below, and its window `shortest[u]` and those above, each for `dearer` more than the last one,
+    which is unlimited; all its items together cost at most `most`. In addition, it has the options
+    `own_place[u]` for `own_cost[u]`, both `[units, own options]`.
 
     The options of a unit are those on leaves, in regions (where that is cheaper than the place
-    around), anywhere, and its own. All arrays are int64; raises BadNetwork. O(copies x log(copies
-    of a unit)
-    + options).
+    around), anywhere, and its own. The other arrays are int64; raises BadNetwork.
+    O(copies x log(copies of a unit) + options).
     """
 
 def joined_options(

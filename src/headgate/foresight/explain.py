@@ -204,7 +204,7 @@ def _used_elsewhere(
     available = [_without(view.node(row), unavailable.get(row, ())) for row in view.live_nodes()]
     spec = view.job(job)
     tasks = [spec.tasks[view.ordinal(row)] for row in view.waiting_of(job).tolist()]
-    demands = {task.demand for task in tasks if task.gpus}
+    demands = {task.demand for task in tasks if task.demand.gpus}
     if not any(infeasible_demand(demand, available) for demand in demands):
         distinct = spec.distinct_nodes
         if not spec.gang or not infeasible_gang(tasks, available, distinct_nodes=distinct):

@@ -15,7 +15,7 @@ from headgate.base.rng import stream
 from headgate.machine import admit, apply
 from headgate.model import Node
 from headgate.planning.rounds.decide import decided
-from headgate.ports import Policy, WarmPolicy
+from headgate.ports import Policy, capabilities
 from headgate.protocol import (
     NodeJoined,
     Plan,
@@ -40,15 +40,17 @@ class WhatIf:
     ) -> None:
         """Start at a time from a snapshot, which stays unchanged.
 
-        Rounds of a `WarmPolicy` continue from its last one, on a copy; any other policy must be a
-        copy already. If it `learns`, the ends of runs update the estimates that the policy sees.
+        Rounds of a policy with a `warm_copy` continue from its last one, on that; any other policy
+        must be a copy already. If it `learns`, the ends of runs update the estimates that the
+        policy sees.
         """
         self.state = thaw(snapshot)
         self.state.learns = learns
         self.state.now = max(self.state.now, at)
         self.stopped: list[int] = []
         self.moved: list[int] = []
-        self.policy = policy.warm_copy() if isinstance(policy, WarmPolicy) else policy
+        warm_copy = capabilities(policy).warm_copy
+        self.policy = policy if warm_copy is None else warm_copy()
         self._rounds = 0
         states = self.state.tasks.state.array()
         self._report_starts(np.flatnonzero(states == TaskState.STARTING).tolist())

@@ -15,10 +15,9 @@ from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
 from headgate.foresight.outlook import ReadBytes, read_bytes
 from headgate.foresight.whatif import WhatIf
 from headgate.planning.moves.migration import room_by_moves
-from headgate.planning.place.choose.setting import PlacingPolicy
-from headgate.planning.shares.job_prices import JobPrices, Priced
 from headgate.planning.units.unit import waiting_units
-from headgate.ports import Policy
+from headgate.ports import Policy, capabilities
+from headgate.ports.capabilities import JobPrices
 from headgate.protocol import RunStop
 from headgate.protocol.after_moves import AfterMoves
 from headgate.protocol.reasons import Fragmented, GangShort, PolicyBroke
@@ -127,6 +126,7 @@ class _Explainer:
         self, snapshot: Snapshot, policy: Policy, job: int, task: int | None, now: float
     ) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
+        self._offers = capabilities(policy)
         self._job, self._named = job, task
         self._task = self._first_waiting() if task is None else task
         self._explanation = explain(snapshot, job, now, task)
@@ -165,9 +165,8 @@ class _Explainer:
     # --- shares ----------------------------------------------------------------------------------
 
     def _accounts(self) -> dict[int, JobPrices]:
-        if isinstance(self._policy, Priced) and not self._broken:
-            return dict(self._policy.job_prices(self._snapshot))
-        return {}
+        prices = self._offers.prices
+        return {} if prices is None or self._broken else dict(prices.job_prices(self._snapshot))
 
     def _standing(self, job: int, account: JobPrices | None) -> Holding | None:
         if account is None:
@@ -240,8 +239,7 @@ class _Explainer:
         if room is None:
             return None
         tasks = tuple(map(self._snapshot.task_id, room.tasks))
-        on = isinstance(self._policy, PlacingPolicy) and self._policy.migrates
-        return AfterMoves(tasks=tasks, lost_s=room.lost_s, on=on)
+        return AfterMoves(tasks=tasks, lost_s=room.lost_s, on=self._offers.migrates)
 
     # --- candidate nodes -------------------------------------------------------------------------
 
@@ -266,10 +264,10 @@ class _Explainer:
         return found
 
     def _price(self) -> Callable[[int, int], float]:
-        policy = self._policy
-        if isinstance(policy, Priced):
-            return lambda task, node: policy.cost_s(self._snapshot, task, node)
-        return self._snapshot.expected_read_s
+        prices = self._offers.prices
+        if prices is None:
+            return self._snapshot.expected_read_s
+        return lambda task, node: prices.cost_s(self._snapshot, task, node)
 
     def _gpus(self, ledger: Ledger, demand: int, node: int) -> list[_Gpu]:
         """Return the GPUs of a node that suit a demand, with their holders."""
@@ -312,8 +310,8 @@ class _Explainer:
         on = {s.task: s.node for s in plan.starts}
         takers = [s.task for s in plan.starts if s.node == option.node and gpu.index in s.gpus]
         price_s = None
-        if isinstance(policy, Priced):
-            price_s = policy.slot_price_s(freed, option.node, gpu.memory_bytes)
+        if self._offers.prices is not None:
+            price_s = self._offers.prices.slot_price_s(freed, option.node, gpu.index)
         starts = on.get(self._task) if self._task is not None else None
         return IfFreed(
             ends=self._snapshot.task_id(gpu.holder),

@@ -19,7 +19,7 @@ _WAITS = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
 _OVER = (TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED)
 
 
-class Fault(Enum):
+class CancelFault(Enum):
     """Why a task cannot be cancelled alone."""
 
     UNKNOWN = auto()  # its job has no such task
@@ -30,24 +30,24 @@ class Fault(Enum):
     AWAITED = auto()  # tasks of its job that were not cancelled come after it
 
 
-def fault_of(view: View, job: int, ordinal: int, *, now: bool) -> Fault | None:
+def fault_of(view: View, job: int, ordinal: int, *, now: bool) -> CancelFault | None:
     """Return why a task of a job (row) cannot be cancelled alone, None if it can; O(its tasks).
 
     One that is being cancelled already can be cancelled again `now`.
     """
     rows, spec = view.tasks_of(job), view.job(job)
     if not 0 <= ordinal < len(rows):
-        return Fault.UNKNOWN
+        return CancelFault.UNKNOWN
     task, at = rows[ordinal], view.jobs.state[job]
     if at in ENDED or view.tasks.state[task] in _OVER:
-        return Fault.OVER
+        return CancelFault.OVER
     if spec.gang:
-        return Fault.GANG
+        return CancelFault.GANG
     if spec.items is not None:
-        return Fault.SLOT
+        return CancelFault.SLOT
     if at == JobState.STOPPING or (is_cancelled(view, task) and not now):
-        return Fault.STOPPING
-    return Fault.AWAITED if awaiting(view, job, ordinal) else None
+        return CancelFault.STOPPING
+    return CancelFault.AWAITED if awaiting(view, job, ordinal) else None
 
 
 def awaiting(view: View, job: int, ordinal: int) -> list[int]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import core_schema
 
 from headgate.model.communication import Communication
 from headgate.model.data import FILE_PREFIX, Shard
@@ -15,6 +18,9 @@ from headgate.model.resources import WHOLE, Demand
 GRACE_S = 30.0
 """Default seconds between the notice that a run gets before it is stopped and its end."""
 
+ONE_GPU = Demand(gpus=1)
+"""The demand of a task that names none."""
+
 _RESULT = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 
@@ -23,17 +29,43 @@ class Task:
     """The unit of placement: runs on one node.
 
     `reads` are shard ids: shards of the job, of a dataset, or results of earlier tasks (see
-    `result_id`). `after` are ordinals of tasks of the same job that must have finished first.
-
-    A run holds the task's `demand`: `gpus` GPUs, whole or `gpu_milli` thousandths of each, and
-    `cpus`, `memory_bytes` and `custom` (name, thousandths) of its node. Without `cpus` (None), a
-    task holds one CPU if it has no GPU, else none. `gpu_models`, `nodes` and `exclude` are those of
-    `Demand`.
+    `result_id`). `after` are ordinals of tasks of the same job that must have finished first. A run
+    holds the task's `demand`.
 
     `compute_s` is the computing time after reading, where known (always in a simulation). The
     program saves a checkpoint every `checkpoint_s` seconds of computing (0: never) on a path that
     all nodes share; the task's next run continues from it. The result is split into `parts`
     shards, so that later tasks can each read one part.
+    """
+
+    reads: tuple[str, ...] = ()
+    after: tuple[int, ...] = ()
+    demand: Demand = ONE_GPU
+    compute_s: float = 0.0
+    output_bytes: int = 0
+    parts: int = 1
+    checkpoint_s: float = 0.0
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        """Read and write JSON as a `WrittenTask`."""
+        written = handler.generate_schema(WrittenTask)
+        return core_schema.no_info_after_validator_function(
+            WrittenTask.task,
+            written,
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                WrittenTask.of, return_schema=written
+            ),
+        )
+
+
+@dataclass(slots=True, kw_only=True)  # not frozen: half the time of writing a task
+class WrittenTask:
+    """A task in the form of JSON, with what it demands beside its other fields.
+
+    `cpus` is None, in what earlier releases wrote, where a task names none: see `Demand.of`.
     """
 
     reads: tuple[str, ...] = ()
@@ -52,20 +84,49 @@ class Task:
     nodes: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
-    @property
-    def demand(self) -> Demand:
-        """The resources that one run of it holds."""
-        cpus = self.cpus if self.cpus is not None else float(not self.gpus)
-        return Demand(
-            cpus_milli=round(WHOLE * cpus),
+    @classmethod
+    def of(cls, task: Task) -> WrittenTask:
+        """Return the written form of a task."""
+        demand = task.demand
+        return cls(
+            reads=task.reads,
+            after=task.after,
+            gpus=demand.gpus,
+            gpu_memory_bytes=demand.gpu_memory_bytes,
+            gpu_milli=demand.gpu_milli,
+            cpus=demand.cpus_milli / WHOLE,
+            memory_bytes=demand.memory_bytes,
+            custom=demand.custom,
+            compute_s=task.compute_s,
+            output_bytes=task.output_bytes,
+            parts=task.parts,
+            checkpoint_s=task.checkpoint_s,
+            gpu_models=demand.gpu_models,
+            nodes=demand.nodes,
+            exclude=demand.exclude,
+        )
+
+    def task(self) -> Task:
+        """Return the task of a written form."""
+        demand = Demand.of(
+            gpus=self.gpus,
+            cpus=self.cpus,
+            gpu_memory_bytes=self.gpu_memory_bytes,
+            gpu_milli=self.gpu_milli,
             memory_bytes=self.memory_bytes,
             custom=self.custom,
-            gpus=self.gpus,
-            gpu_milli=self.gpu_milli,
-            gpu_memory_bytes=self.gpu_memory_bytes,
             gpu_models=self.gpu_models,
             nodes=self.nodes,
             exclude=self.exclude,
+        )
+        return Task(
+            reads=self.reads,
+            after=self.after,
+            demand=demand,
+            compute_s=self.compute_s,
+            output_bytes=self.output_bytes,
+            parts=self.parts,
+            checkpoint_s=self.checkpoint_s,
         )
 
 

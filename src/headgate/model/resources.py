@@ -51,10 +51,24 @@ class Demand:
     nodes: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, *, gpus: int = 1, cpus: float | None = None, **others: Any) -> Demand:
+        """Return the demand of a task with these GPUs and CPUs, and other fields.
+
+        Without `cpus` (None), it holds one CPU if it has no GPU, else none.
+        """
+        held = float(not gpus) if cpus is None else cpus
+        return cls(gpus=gpus, cpus_milli=round(WHOLE * held), **others)
+
     @property
     def restricted(self) -> bool:
         """Whether it is for certain models of GPUs, or for certain nodes, only."""
-        return bool(self.gpu_models or self.nodes or self.exclude)
+        return bool(self.gpu_models) or self.for_nodes
+
+    @property
+    def for_nodes(self) -> bool:
+        """Whether it names nodes that it is for, or excludes some."""
+        return bool(self.nodes or self.exclude)
 
     def accepts_model(self, model: str) -> bool:
         """Return whether it may hold GPUs of a model."""

@@ -1,12 +1,12 @@
 """The interfaces of the core: the protocols `Policy` and `World`, and how policies are made."""
 
+from headgate.ports.capabilities import capabilities
 from headgate.ports.placing import PLACE, PLACES
 from headgate.ports.policy import (
     Parameter,
     Policy,
     PolicyInfo,
     Value,
-    WarmPolicy,
     choose_policy,
     make_policy,
     read_live_policy,
@@ -22,8 +22,8 @@ __all__ = [
     "Policy",
     "PolicyInfo",
     "Value",
-    "WarmPolicy",
     "World",
+    "capabilities",
     "choose_policy",
     "make_policy",
     "read_live_policy",

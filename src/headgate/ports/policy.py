@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headgate.base.errors import Problem, SpecError, nearest
 
@@ -25,7 +25,10 @@ def value_text(value: Value) -> str:
 
 
 class Policy(Protocol):
-    """Decides a round on a frozen snapshot; has no state that affects decisions."""
+    """Decides a round on a frozen snapshot; has no state that affects decisions.
+
+    What it may offer beyond this is in `ports.capabilities`.
+    """
 
     name: str
     """The name in files and tables."""
@@ -40,18 +43,6 @@ class Policy(Protocol):
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         """Return placements of WAITING tasks on free resources, and why the others wait."""
-        ...
-
-
-@runtime_checkable
-class WarmPolicy(Protocol):
-    """A policy that continues from its last round: this may decide between equal choices."""
-
-    def warm_copy(self) -> Policy:
-        """Return a copy for hypothetical rounds, which are those that the policy would decide.
-
-        No other thread may use the policy meanwhile.
-        """
         ...
 
 

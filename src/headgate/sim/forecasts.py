@@ -15,7 +15,7 @@ from headgate.base.rng import stream
 from headgate.base.units import SAME_INSTANT_S
 from headgate.engine import Engine
 from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
-from headgate.ports import Policy, WarmPolicy
+from headgate.ports import Policy, capabilities
 from headgate.protocol import Command, Event, PlanAdmitted
 from headgate.state import JobState
 
@@ -55,7 +55,7 @@ class ForecastCheck:
 
     def __init__(self, policy: Policy, *, share: float, seed: int) -> None:
         """Ask the policy of a simulation after each round with the probability `share`, seeded."""
-        self._policy = policy if isinstance(policy, WarmPolicy) else copy.deepcopy(policy)
+        self._policy = policy if capabilities(policy).warm_copy else copy.deepcopy(policy)
         self._share = share
         self._rng = stream(seed, "forecasts")
         self._open: dict[str, list[_Question]] = {}  # by job

@@ -17,7 +17,7 @@ from headgate.sim.run import Outcome, Simulation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class SimulatedLaunch:
     """One launch of a simulation; locality is that of its worst shard."""
 
     job: str
@@ -31,7 +31,7 @@ class Launches:
     """An observer that records every launch, in order."""
 
     def __init__(self) -> None:
-        self.seen: list[Launch] = []
+        self.seen: list[SimulatedLaunch] = []
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         """Record the launches among the commands of a batch."""
@@ -39,12 +39,14 @@ class Launches:
             worst = max((read.locality for read in launch.reads), default=Locality.NODE)
             job, ordinal, _ = launch.run
             self.seen.append(
-                Launch(job=job, ordinal=ordinal, node=launch.node, locality=worst, at=batch[-1].at)
+                SimulatedLaunch(
+                    job=job, ordinal=ordinal, node=launch.node, locality=worst, at=batch[-1].at
+                )
             )
 
 
 def placements(
-    starts: Sequence[Launch], task_names: Mapping[str, Sequence[str]]
+    starts: Sequence[SimulatedLaunch], task_names: Mapping[str, Sequence[str]]
 ) -> list[dict[str, Any]]:
     """Return every launch in order; a task without a name is called `job/ordinal`."""
     return [
@@ -59,7 +61,11 @@ def placements(
 
 
 def jobs_table(
-    simulation: Simulation, outcome: Outcome, *, starts: Sequence[Launch], integer_ids: bool
+    simulation: Simulation,
+    outcome: Outcome,
+    *,
+    starts: Sequence[SimulatedLaunch],
+    integer_ids: bool,
 ) -> pa.Table:
     """Return `job_id, submit_s, start_s, end_s, gpus, node`, one row per job, in order of arrival.
 

@@ -58,7 +58,7 @@ _POOL_CPUS = 1 << 30
 _POOL_LINKS = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
 
 
-class Submissions(Protocol):
+class TimedSubmissions(Protocol):
     """Jobs with their times of submission, which can be iterated repeatedly."""
 
     def __len__(self) -> int: ...
@@ -79,7 +79,7 @@ class Simulation:
     nodes: tuple[Node, ...]
     links: Links
     queues: tuple[Queue, ...]
-    submissions: Submissions
+    submissions: TimedSubmissions
     bandwidth: Bandwidth | None = None
     replicas: tuple[tuple[Shard, str], ...] = ()
     faults: tuple[NodeLost | NodeJoined, ...] = ()
@@ -124,7 +124,7 @@ def from_scenario(
     """
     queues = {queue.name: queue for queue in scenario.queues}
     scaling = scenario.scaling
-    submissions: Submissions = scenario.submissions
+    submissions: TimedSubmissions = scenario.submissions
     rejected = Counter[str]()
     if trace is not None:
         jobs = TraceJobs(
@@ -353,7 +353,8 @@ def ideal_times_s(
     for _, job in simulation.submissions:
         if job.id not in run_s:
             continue
-        widest = sum(t.gpus for t in job.tasks) if job.gang else max(t.gpus for t in job.tasks)
+        gpus = [task.demand.gpus for task in job.tasks]
+        widest = sum(gpus) if job.gang else max(gpus)
         queue = Queue(name=job.queue, max_gpus=max(share, widest))
         first = ((0.0, replace(job, after=())),)
         alone = replace(simulation, queues=(queue,), submissions=first, faults=())

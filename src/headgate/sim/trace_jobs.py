@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headgate.base.arrays import Floats, Ints
-from headgate.model import Communication, Job, Node, Queue, Task
+from headgate.model import Communication, Demand, Job, Node, Queue, Task
 from headgate.planning.place.submission_check import never_fits
 from headgate.ports import Policy
 from headgate.protocol import Reason
@@ -39,7 +39,7 @@ class TraceModel:
     communication: Communication | None = None
 
 
-class History(NamedTuple):
+class TraceWork(NamedTuple):
     """Per job: seconds on all its GPUs, these, and the group that shares fairly with others.
 
     Groups are the jobs of one `vc`, or, without, of one user.
@@ -104,7 +104,7 @@ class TraceJobs:
         for row in self._rows():
             yield row.submit_s, self._gang(row)
 
-    def history(self) -> History:
+    def history(self) -> TraceWork:
         """Read the trace and return what figures need of each job, in order of time."""
         numbers: dict[tuple[str, str], int] = {}
         compute_s = np.zeros(len(self))
@@ -113,7 +113,7 @@ class TraceJobs:
             compute_s[number], gpus[number] = row.duration_s, row.gpus
             key = (row.vc, "" if row.vc else row.user)
             group[number] = numbers.setdefault(key, len(numbers))
-        return History(compute_s, gpus, group)
+        return TraceWork(compute_s, gpus, group)
 
     def _rows(self) -> Iterator[TraceJob]:
         return compress(self._trace.rows(), self._accepted)
@@ -122,7 +122,11 @@ class TraceJobs:
         most, gpus = self._most_gpus, row.gpus
         parts = [most] * (gpus // most) + [gpus % most] * (gpus % most > 0)
         tasks = tuple(
-            Task(gpus=part, compute_s=row.duration_s, checkpoint_s=self._checkpoint_s)
+            Task(
+                demand=Demand.of(gpus=part),
+                compute_s=row.duration_s,
+                checkpoint_s=self._checkpoint_s,
+            )
             for part in parts or [0]
         )
         return Job(

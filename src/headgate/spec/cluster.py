@@ -12,7 +12,7 @@ from pydantic import Field
 from headgate.model import WHOLE, Bandwidth, Gpu, Node
 from headgate.spec.document import Document, Place
 from headgate.spec.needs import Amount, check_custom
-from headgate.spec.shape import Count, Name, Rate, Shape, Size, parse, shown
+from headgate.spec.shape import Count, FileShape, Name, Rate, Size, parse, shown
 
 _MOST_NODES = 100_000
 _MOST_GPUS = 1_000  # of one node
@@ -32,13 +32,13 @@ class Links:
     aggregation_bytes_per_s: float | None = None
 
 
-class GpuShape(Shape):
+class GpuShape(FileShape):
     memory: Size = 0
     model: str = ""
     must: ClassVar = ("memory",)
 
 
-class NodeShape(Shape):
+class ClusterNodeShape(FileShape):
     name: Name | None = None
     gpus: Any = 0
     gpu_memory: Size | None = None
@@ -49,14 +49,14 @@ class NodeShape(Shape):
     speed: Annotated[float, Field(ge=_SLOWEST, le=_FASTEST)] = 1.0
 
 
-class RackShape(Shape):
+class RackShape(FileShape):
     name: Name = "?"
     nodes: Any = None
     node: Any = None
     must: ClassVar = ("name", "nodes")
 
 
-class BandwidthsShape(Shape):
+class BandwidthsShape(FileShape):
     disk_bytes_per_s: Rate = 1
     node_link_bytes_per_s: Rate = 1
     rack_uplink_bytes_per_s: Rate = 1
@@ -64,14 +64,14 @@ class BandwidthsShape(Shape):
     must: ClassVar = ("disk_bytes_per_s", "node_link_bytes_per_s", "rack_uplink_bytes_per_s")
 
 
-class EstimatesShape(Shape):
+class EstimatesShape(FileShape):
     disk_bytes_per_s: Rate = 1
     rack_bytes_per_s: Rate = 1
     cluster_bytes_per_s: Rate = 1
     must: ClassVar = ("disk_bytes_per_s", "rack_bytes_per_s", "cluster_bytes_per_s")
 
 
-class ClusterShape(Shape):
+class ClusterShape(FileShape):
     racks: list[Any] = Field(default_factory=list)
     bandwidths: Any = None
     estimates: Any = None
@@ -139,7 +139,7 @@ def expected(links: Links, nodes: Sequence[Node]) -> Bandwidth:
 
 def build_template(document: Document, raw: Any, at: Place) -> Node | None:
     """Return what a node without a name is like, adding problems; None for no mapping."""
-    shape = parse(document, NodeShape, raw, at)
+    shape = parse(document, ClusterNodeShape, raw, at)
     if shape is None:
         return None
     if shape.name is not None:
@@ -163,7 +163,7 @@ def _nodes(document: Document, rack: RackShape, at: Place) -> list[tuple[Place, 
         document.add((*at, "node"), "is for racks that say only how many nodes they have")
     nodes: list[tuple[Place, Node]] = []
     for number, raw in enumerate(rack.nodes):
-        shape = parse(document, NodeShape, raw, (*place, number))
+        shape = parse(document, ClusterNodeShape, raw, (*place, number))
         if shape is None:
             continue
         if shape.name is None and document.is_clean((*place, number, "name")):
@@ -184,7 +184,7 @@ def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[t
     if rack.node is None:
         document.add((*at, "node"), "is missing", "it says what each of the nodes is like")
         return []
-    shape = parse(document, NodeShape, rack.node, (*at, "node"))
+    shape = parse(document, ClusterNodeShape, rack.node, (*at, "node"))
     if shape is None:
         return []
     if shape.name is not None:
@@ -197,7 +197,7 @@ def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[t
     return [((*at, "nodes"), _node(shape, name, rack.name, gpus)) for name in names]
 
 
-def _node(shape: NodeShape, name: str, rack: str, gpus: tuple[Gpu, ...]) -> Node:
+def _node(shape: ClusterNodeShape, name: str, rack: str, gpus: tuple[Gpu, ...]) -> Node:
     custom = sorted((kind, round(WHOLE * amount)) for kind, amount in shape.custom.items())
     return Node(
         id=name,
@@ -210,7 +210,7 @@ def _node(shape: NodeShape, name: str, rack: str, gpus: tuple[Gpu, ...]) -> Node
     )
 
 
-def _gpus(document: Document, shape: NodeShape, at: Place) -> tuple[Gpu, ...]:
+def _gpus(document: Document, shape: ClusterNodeShape, at: Place) -> tuple[Gpu, ...]:
     """Return the GPUs of a node: a number of equal ones, or each with its memory."""
     place = (*at, "gpus")
     if isinstance(shape.gpus, list):

@@ -21,7 +21,7 @@ from headgate.model.kernels import (
     wrong_processes,
 )
 from headgate.spec.document import Document, Place
-from headgate.spec.shape import Positive, Shape, Size, shown
+from headgate.spec.shape import FileShape, Positive, Size, shown
 
 _FORMS = ("pattern", "kernel", "model")
 
@@ -57,7 +57,7 @@ ModelName = Annotated[
 ]
 
 
-class CommunicationShape(Shape):
+class CommunicationShape(FileShape):
     """How the processes of a job communicate: a pattern, or the name of a known program."""
 
     pattern: Annotated[PatternName, Field(description="which processes send to which")] = None

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from headgate.model import KEEP_ALL, KeepFiles, RunEnvironment
 from headgate.spec.document import Document
-from headgate.spec.shape import Shape, Size, shown
+from headgate.spec.shape import FileShape, Size, shown
 
 MOST_LINES = 1000
 """Requirements of `pip`, and commands of `setup`, at most."""
@@ -24,13 +24,13 @@ SHARED = "shared"
 """The `working_dir` that stands for the directory of the job file, if the nodes share it."""
 
 
-class Package(Shape):
+class Package(FileShape):
     """Files that were sent before: the id of a package."""
 
     package: Annotated[str, Field(description="the SHA-256 of the package, in hex")]
 
 
-class SharedDirectory(Shape):
+class SharedDirectory(FileShape):
     """A directory that the nodes share, in which runs start themselves."""
 
     shared: Annotated[str, Field(description="its path; relative ones start at the job file")]
@@ -138,7 +138,7 @@ Setup = Annotated[
 ]
 
 
-class KeptPatterns(Shape):
+class KeptPatterns(FileShape):
     """Which files that a run writes into its working directory are kept."""
 
     include: Annotated[

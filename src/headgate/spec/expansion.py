@@ -24,6 +24,7 @@ from headgate.model import (
     FILE_PREFIX,
     GRACE_S,
     SLOT,
+    Demand,
     Items,
     Job,
     Launch,
@@ -71,7 +72,7 @@ def expand(
             job_id,
             tasks,
             count=reduce.tasks,
-            task=_task(reduce.resources),
+            task=_task(job_file, reduce.resources),
             partitioned=reduce.partitioned,
             of=(len(tasks) - 1,) if stage.iterations else None,
         )
@@ -94,7 +95,7 @@ def expand(
 def _ray_job(job_file: JobFile, ray: RayScript, *, job_id: str, user: str) -> Job:
     """Return the job of a Ray program: a gang whose first member runs it."""
     needs = ray.resources or job_file.resources or Needs()
-    tasks = ray_tasks(needs, job_file.num_nodes)
+    tasks = ray_tasks(_demand(job_file, needs), job_file.num_nodes)
     stage = Stage(first=0, count=len(tasks), program_type=ProgramType.RAY, run=ray.script)
     program = Program(
         stages=(stage,),
@@ -130,7 +131,7 @@ def _job(
         name=job_file.name,
         user=user,
         queue=job_file.queue,
-        tasks=_where(job_file, tasks),
+        tasks=tasks,
         shards=shards,
         priority=job_file.priority,
         gang=job_file.gang or job_file.num_nodes is not None,
@@ -162,10 +163,7 @@ def resources_key(job_file: JobFile, task: Task) -> str:
     """Return the key of a job file that gives the resources of one of its tasks."""
     for key in ("tasks", "update", "reduce"):
         stage: Tasks | Update | None = getattr(job_file, key)
-        if (
-            stage is not None
-            and _where(job_file, [_task(stage.resources)])[0].demand == task.demand
-        ):
+        if stage is not None and _demand(job_file, stage.resources) == task.demand:
             return f"{key}.resources"
     in_ray = job_file.ray is not None and job_file.ray.resources is not None
     return "ray.resources" if in_ray else "resources"
@@ -176,7 +174,7 @@ def _first_tasks(
 ) -> tuple[Task, ...]:
     """Return all tasks but those of `reduce`."""
     reads = [tuple(shard.id for shard in row) for row in rows]
-    task = _task(stage.resources)
+    task = _task(job_file, stage.resources)
     if stage.checkpoint is not None:
         task = replace(task, checkpoint_s=stage.checkpoint.every_s)
     if stage.wavefront is not None:
@@ -184,7 +182,7 @@ def _first_tasks(
             job_id, stage.wavefront.rows, stage.wavefront.columns, task=task, reads=reads
         )
     if stage.iterations is not None and job_file.update is not None:
-        update = _task(job_file.update.resources)
+        update = _task(job_file, job_file.update.resources)
         return iterated(job_id, reads, stage.iterations, task=task, update=update)
     return mapped(reads, task=task)
 
@@ -208,16 +206,13 @@ def _short_form(job_file: JobFile) -> Tasks:
     return Tasks(run=job_file.run, count=1, resources=job_file.resources or Resources(), params={})
 
 
-def _task(resources: Resources) -> Task:
-    return Task(**resources.task_fields())
+def _task(job_file: JobFile, needs: Needs) -> Task:
+    return Task(demand=_demand(job_file, needs))
 
 
-def _where(job_file: JobFile, tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """Return tasks on the nodes that the job accepts."""
-    nodes, exclude = tuple(job_file.nodes), tuple(job_file.exclude)
-    if not nodes and not exclude:
-        return tuple(tasks)
-    return tuple(replace(task, nodes=nodes, exclude=exclude) for task in tasks)
+def _demand(job_file: JobFile, needs: Needs) -> Demand:
+    """Return what a task with these needs holds, on a node that the job accepts."""
+    return needs.demand(job_file.nodes, job_file.exclude)
 
 
 def _stage(described: Tasks | Update, first: int, count: int) -> Stage:

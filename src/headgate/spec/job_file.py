@@ -31,13 +31,13 @@ from headgate.spec.ray_job import RayScript, check_ray
 from headgate.spec.sequence import After, MaxRunning, check_after, check_max_running
 from headgate.spec.shape import (
     Count,
+    FileShape,
     Keep,
     Name,
     Pairs,
     Positive,
     Priority,
     RunTime,
-    Shape,
     parse,
     shown,
 )
@@ -88,7 +88,7 @@ class ReduceResources(Resources):
     gpus: Annotated[Gpus, Field(description="as for tasks")] = 0
 
 
-class Data(Shape):
+class Data(FileShape):
     """The source of some data: a stored dataset, or files on a path all nodes share."""
 
     from_: Annotated[Name | None, Field(alias="from", description="a dataset put before")] = None
@@ -105,7 +105,7 @@ Params = Annotated[
 ]
 
 
-class Checkpoint(Shape):
+class Checkpoint(FileShape):
     """Where a task's program saves its progress, from which its next run continues."""
 
     every_s: Annotated[
@@ -118,14 +118,14 @@ class Checkpoint(Shape):
     ]
 
 
-class Wavefront(Shape):
+class Wavefront(FileShape):
     """A grid of tasks, each of which reads the results of the cells above and to the left."""
 
     rows: Annotated[Positive, Field(description="cells below each other")]
     columns: Annotated[Positive, Field(description="cells beside each other")]
 
 
-class Tasks(Shape):
+class Tasks(FileShape):
     """The stage that does the work: one task per shard or per cell, or a number of tasks."""
 
     run: Run
@@ -164,7 +164,7 @@ class Tasks(Shape):
     retries: Annotated[Count, Field(description="times a failed task is run again")] = 0
 
 
-class Update(Shape):
+class Update(FileShape):
     """The task at the end of each iteration: it reads all results, the next iteration reads its."""
 
     run: Run
@@ -181,7 +181,7 @@ class Reduce(Update):
     ] = False
 
 
-class Results(Shape):
+class Results(FileShape):
     """How many copies of results are kept, and where."""
 
     replicas: Annotated[
@@ -194,7 +194,7 @@ class Results(Shape):
     ] = ""
 
 
-class JobFile(Shape):
+class JobFile(FileShape):
     """A job as its user describes it, valid in itself; `expand` makes the tasks."""
 
     name: Annotated[Name, Field(description="the name of the job")] = "job"

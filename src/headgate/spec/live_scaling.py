@@ -13,7 +13,7 @@ from headgate.base.errors import nearest
 from headgate.model.scaling import Scaling
 from headgate.spec.document import Document, read_document
 from headgate.spec.scaling import Delay, build_scaling
-from headgate.spec.shape import Name, Shape, parse, shown
+from headgate.spec.shape import FileShape, Name, parse, shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,19 +31,19 @@ class CommandProvider:
     timeout_s: float = 60.0
 
 
-class LocalRayShape(Shape):
+class LocalRayShape(FileShape):
     kind: str = ""
     rack: Name = "rack-0"
 
 
-class CommandShape(Shape):
+class CommandShape(FileShape):
     kind: str = ""
     command: Annotated[list[str], Field(min_length=1)] = Field(default_factory=list)
     timeout: Delay = 60.0
     must: ClassVar = ("command",)
 
 
-_KINDS: dict[str, type[Shape]] = {"local-ray": LocalRayShape, "command": CommandShape}
+_KINDS: dict[str, type[FileShape]] = {"local-ray": LocalRayShape, "command": CommandShape}
 
 
 def load_live_scaling(

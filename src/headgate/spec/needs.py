@@ -9,9 +9,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from headgate.model import BASE_KINDS, WHOLE
+from headgate.model import BASE_KINDS, WHOLE, Demand
 from headgate.spec.document import Document, Place
-from headgate.spec.shape import Memory, Name, Shape, shown
+from headgate.spec.shape import FileShape, Memory, Name, shown
 from headgate.spec.where import GpuModels
 
 _MOST = 1_000_000
@@ -67,7 +67,7 @@ Amount = Annotated[
 _GPUS = "whole GPUs of one node, a share of one, or 'shared': memory of one, and no share of it"
 
 
-class Needs(Shape):
+class Needs(FileShape):
     """What one task holds while it runs; one without GPUs holds a CPU of its node at least."""
 
     gpus: Annotated[Gpus, Field(description=_GPUS)] = 1
@@ -84,19 +84,21 @@ class Needs(Shape):
     memory: Annotated[Memory, Field(description="main memory of the node")] = 0
     custom: dict[Name, Amount] = Field(default_factory=dict, description="other kinds, by name")
 
-    def task_fields(self) -> dict[str, Any]:
-        """Return the equivalent fields of a `Task`."""
+    def demand(self, nodes: Iterable[str] = (), exclude: Iterable[str] = ()) -> Demand:
+        """Return what a run holds, on one of `nodes` (without any, all) and none of `exclude`."""
         share = 0.0 if self.gpus == _SHARED else float(self.gpus)
         in_part = self.gpus == _SHARED or 0 < share < 1
-        return {
-            "gpus": 1 if in_part else int(share),
-            "gpu_milli": round(WHOLE * share) if in_part else WHOLE,
-            "gpu_memory_bytes": self.gpu_memory,
-            "gpu_models": tuple(dict.fromkeys(self.gpu_model)),
-            "cpus": self.cpus,
-            "memory_bytes": self.memory,
-            "custom": tuple(sorted((n, round(WHOLE * a)) for n, a in self.custom.items())),
-        }
+        return Demand.of(
+            gpus=1 if in_part else int(share),
+            gpu_milli=round(WHOLE * share) if in_part else WHOLE,
+            gpu_memory_bytes=self.gpu_memory,
+            gpu_models=tuple(dict.fromkeys(self.gpu_model)),
+            cpus=self.cpus,
+            memory_bytes=self.memory,
+            custom=tuple(sorted((n, round(WHOLE * a)) for n, a in self.custom.items())),
+            nodes=tuple(nodes),
+            exclude=tuple(exclude),
+        )
 
     def check(self, document: Document, place: Place) -> None:
         """Add a problem for each inconsistent pair of keys."""

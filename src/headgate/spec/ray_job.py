@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from headgate.model import RayMode, RayProgram, Task
+from headgate.model import WHOLE, Demand, RayMode, RayProgram, Task
 from headgate.spec.document import Document, Place
 from headgate.spec.needs import Needs
-from headgate.spec.shape import Count, Shape, shown
+from headgate.spec.shape import Count, FileShape, shown
 
 _MODES = tuple(mode.value for mode in RayMode)
 _OTHERS = ("run", "tasks", "update", "reduce", "data", "gang", "launch")
@@ -30,7 +30,7 @@ def _mode(value: Any) -> Any:
     return value
 
 
-class RayScript(Shape):
+class RayScript(FileShape):
     """A plain Ray program, unmodified, which runs on a Ray cluster inside its grant."""
 
     script: Annotated[
@@ -112,25 +112,25 @@ def ray_program(ray: RayScript, needs: Needs) -> RayProgram:
     return RayProgram(args=tuple(ray.args), mode=RayMode(ray.mode), cpus_by_gpus=follows)
 
 
-def ray_tasks(needs: Needs, num_nodes: int | None) -> tuple[Task, ...]:
-    """Return the members of a Ray program's gang."""
-    whole = Task(**needs.task_fields())
+def ray_tasks(whole: Demand, num_nodes: int | None) -> tuple[Task, ...]:
+    """Return the members of a Ray program's gang: each holds it whole, or all together do."""
     if num_nodes is not None:
-        return (whole,) * num_nodes
+        return (Task(demand=whole),) * num_nodes
     count = max(1, whole.gpus)
-    cpus = [None] * count if whole.cpus is None else _divided(int(whole.cpus), count)
+    cpus = _divided(whole.cpus_milli // WHOLE, count)
     memory = _divided(whole.memory_bytes, count)
     custom = {name: _divided(amount, count) for name, amount in whole.custom}
-    return tuple(
+    demands = (
         replace(
             whole,
             gpus=min(1, whole.gpus),
-            cpus=None if cpus[i] is None else float(cpus[i] or 0),
+            cpus_milli=WHOLE * cpus[i],
             memory_bytes=memory[i],
             custom=tuple((name, amounts[i]) for name, amounts in custom.items() if amounts[i]),
         )
         for i in range(count)
     )
+    return tuple(Task(demand=demand) for demand in demands)
 
 
 def _divided(amount: int, count: int) -> list[int]:

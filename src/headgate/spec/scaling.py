@@ -12,8 +12,7 @@ from headgate.base.units import MOST_SECONDS, BadQuantity, parse_duration
 from headgate.model.scaling import Scaling, Shape
 from headgate.spec.cluster import build_template
 from headgate.spec.document import Document, Place, read_document
-from headgate.spec.shape import Count, Name, Positive, parse, shown
-from headgate.spec.shape import Shape as FileShape
+from headgate.spec.shape import Count, FileShape, Name, Positive, parse, shown
 
 
 def _delay(value: Any) -> Any:

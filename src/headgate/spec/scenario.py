@@ -21,7 +21,7 @@ from headgate.spec.communication import CommunicationShape, check_communication,
 from headgate.spec.document import Document, read_document
 from headgate.spec.scaling import build_scaling
 from headgate.spec.scenario_jobs import JobsBuilder
-from headgate.spec.shape import Name, Positive, Seconds, Shape, parse, shown
+from headgate.spec.shape import FileShape, Name, Positive, Seconds, parse, shown
 from headgate.spec.topology import load_topology, mismatches, topology_in
 
 Parameter = bool | int | float | str
@@ -56,7 +56,7 @@ class Scenario:
     """That of every job of the trace on several GPUs."""
 
 
-class QueueShape(Shape):
+class QueueShape(FileShape):
     name: Name = "?"
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     max_gpus: Positive | None = None
@@ -64,14 +64,14 @@ class QueueShape(Shape):
     must: ClassVar = ("name",)
 
 
-class FaultShape(Shape):
+class FaultShape(FileShape):
     at_s: Seconds = 0.0
     lose: str | None = None
     join: str | None = None
     must: ClassVar = ("at_s",)
 
 
-class ScenarioShape(Shape):
+class ScenarioShape(FileShape):
     cluster: Any = None
     jobs: list[Any] | None = None
     trace: str | None = None

@@ -27,12 +27,12 @@ from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of
 from headgate.spec.sequence import After, MaxRunning, check_after, check_max_running
 from headgate.spec.shape import (
     Count,
+    FileShape,
     Name,
     Positive,
     Priority,
     RunSeconds,
     Seconds,
-    Shape,
     Size,
     parse,
     shown,
@@ -52,7 +52,7 @@ _MEMBERS = 1024  # most nodes of a shape that count when gangs are checked
 TaskRef = Annotated[str | int, BeforeValidator(_task_ref)]
 
 
-class ShardShape(Shape):
+class ShardShape(FileShape):
     name: Name | None = None
     size_bytes: Size = 0
     replicas: list[str] = Field(default_factory=list)
@@ -67,7 +67,7 @@ class TaskShape(NeedShape):
     must: ClassVar = ("compute_s",)
 
 
-class JobShape(Shape):
+class JobShape(FileShape):
     name: Name = "?"
     user: Name = "user"
     queue: str = "default"
@@ -153,7 +153,7 @@ class JobsBuilder:
                 document,
                 raw["communication"],
                 (*place, "communication"),
-                communicates=gang or any(task.gpus > 1 for task in tasks),
+                communicates=gang or any(task.demand.gpus > 1 for task in tasks),
                 compute_s=compute_s,
             )
         check_after(document, shape.after, (*place, "after"))
@@ -279,12 +279,10 @@ class JobsBuilder:
     def _task(self, shape: NeedShape, place: Place) -> Task:
         """Return a task with these needs; add a problem if they are valid and no node fits them."""
         task = Task(
-            **shape.task_fields(),
+            demand=shape.demand(**self._accepts),
             compute_s=shape.compute_s,
             checkpoint_s=shape.checkpoint_s,
             output_bytes=shape.output_bytes,
-            nodes=self._accepts["nodes"],
-            exclude=self._accepts["exclude"],
         )
         shape.check(self.document, place)
         places = [("cluster",), *((*place, key) for key in Needs.model_fields), *self._names_nodes]

@@ -1,6 +1,6 @@
 """Translation of pydantic's errors into problems with place, message and hint; common types.
 
-A `Shape` is checked piece by piece with `parse`: a wrong field adds a problem and gets its
+A `FileShape` is checked piece by piece with `parse`: a wrong field adds a problem and gets its
 default, so that one mistake never hides another. `must` names required fields that have a default
 for this purpose only.
 """
@@ -44,14 +44,14 @@ _WRONG = {
 }
 
 
-class Shape(BaseModel):
+class FileShape(BaseModel):
     """Keys and values of a file: types as written, nothing unknown."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
     must: ClassVar[tuple[str, ...]] = ()
 
 
-S = TypeVar("S", bound=Shape)
+S = TypeVar("S", bound=FileShape)
 
 
 def parse(document: Document, shape: type[S], raw: Any, place: Place) -> S | None:
@@ -84,7 +84,7 @@ def parse(document: Document, shape: type[S], raw: Any, place: Place) -> S | Non
 
 
 def add_error(
-    document: Document, shape: type[Shape], raw: Any, place: Place, error: Mapping[str, Any]
+    document: Document, shape: type[FileShape], raw: Any, place: Place, error: Mapping[str, Any]
 ) -> None:
     """Add one of pydantic's errors to a document, as a problem in Headgate's words."""
     kind, value = error["type"], error["input"]
@@ -169,12 +169,12 @@ def _key_of(place: Place) -> tuple[Any, ...]:
     return place
 
 
-def _nearest_key(shape: type[Shape], place: Place) -> str:
+def _nearest_key(shape: type[FileShape], place: Place) -> str:
     """Return the hint for an unknown key."""
     return nearest(str(place[-1]), _known(shape, place[:-1]))
 
 
-def _known(shape: type[Shape], place: Place) -> list[str]:
+def _known(shape: type[FileShape], place: Place) -> list[str]:
     """Return the keys of a shape at a place inside it."""
     shapes = [shape]
     for part in place:
@@ -184,8 +184,8 @@ def _known(shape: type[Shape], place: Place) -> list[str]:
     return [field.alias or name for s in shapes for name, field in s.model_fields.items()]
 
 
-def _shapes_in(annotation: Any) -> list[type[Shape]]:
-    if isinstance(annotation, type) and issubclass(annotation, Shape):
+def _shapes_in(annotation: Any) -> list[type[FileShape]]:
+    if isinstance(annotation, type) and issubclass(annotation, FileShape):
         return [annotation]
     return [shape for part in get_args(annotation) for shape in _shapes_in(part)]
 

@@ -9,7 +9,7 @@ from pydantic import Field, WithJsonSchema
 
 from headgate.base.text import NAME, NAME_FORM
 from headgate.spec.document import Document, Place, clipped
-from headgate.spec.shape import Name, Positive, Rate, Shape, parse, shown
+from headgate.spec.shape import FileShape, Name, Positive, Rate, parse, shown
 
 MOST_NODES = 100_000
 _NAMES = re.compile(r"([^\[\]]*)\[([0-9,-]{1,1000})\]([^\[\]]*)")
@@ -27,13 +27,13 @@ Nodes = Annotated[Any, WithJsonSchema(_NODES_SCHEMA)]
 GpuIndex = Annotated[int, Field(ge=0, le=999)]
 
 
-class LevelShape(Shape):
+class LevelShape(FileShape):
     name: Name = "?"
     bandwidth: Rate | None = None
     must: ClassVar = ("name",)
 
 
-class GroupLevelShape(Shape):
+class GroupLevelShape(FileShape):
     name: Name = "?"
     bandwidth: Rate = 1
     each: Positive | None = None
@@ -41,21 +41,21 @@ class GroupLevelShape(Shape):
     must: ClassVar = ("name", "bandwidth")
 
 
-class GpusShape(Shape):
+class GpusShape(FileShape):
     bandwidth: Rate = 1
     count: Annotated[int, Field(ge=1, le=1000)] | None = None
     levels: list[Any] = Field(default_factory=list)
     must: ClassVar = ("bandwidth",)
 
 
-class SwitchShape(Shape):
+class SwitchShape(FileShape):
     name: Name = "?"
     members: Nodes = None
     level: str | None = None
     must: ClassVar = ("name", "members")
 
 
-class MeshShape(Shape):
+class MeshShape(FileShape):
     shape: list[Positive] = Field(default_factory=lambda: [1], min_length=1)
     wrap: Annotated[Any, WithJsonSchema({"type": ["boolean", "array"]})] = False
     bandwidth: Rates = 1
@@ -63,14 +63,14 @@ class MeshShape(Shape):
     must: ClassVar = ("shape", "bandwidth", "nodes")
 
 
-class FatTreeShape(Shape):
+class FatTreeShape(FileShape):
     ports: Annotated[int, Field(ge=2, le=128)] = 2
     bandwidth: Rates = 1
     nodes: Nodes = None
     must: ClassVar = ("ports", "bandwidth", "nodes")
 
 
-class TopologyShape(Shape):
+class TopologyShape(FileShape):
     levels: list[Any] = Field(default_factory=list)
     tree: Any = None
     switches: list[Any] | None = None
@@ -81,11 +81,11 @@ class TopologyShape(Shape):
     fat_tree: Any = None
 
 
-class _RatesShape(Shape):
+class _RatesShape(FileShape):
     bandwidth: list[Rate] = Field(default_factory=list)
 
 
-class _RateShape(Shape):
+class _RateShape(FileShape):
     bandwidth: Rate = 1
 
 

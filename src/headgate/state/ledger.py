@@ -99,7 +99,7 @@ class Ledger:
     Rows of released grants are used again, the lowest first.
     """
 
-    __slots__ = ("_closed", "_names", "_shared", "_spare", "_taken", "gpus", "grants", "nodes")
+    __slots__ = ("_names", "_shared", "_spare", "_taken", "closed", "gpus", "grants", "nodes")
 
     def __init__(
         self,
@@ -114,7 +114,8 @@ class Ledger:
         self._spare: list[int] = []
         self._shared = False  # its tables are still a snapshot's, to be copied before a write
         self._taken: list[_Booked] | None = None  # in order, if tentative
-        self._closed: list[int] = []  # nodes, if tentative
+        self.closed: list[int] = []
+        """Nodes excluded from those that have room, if tentative."""
         if isinstance(grants.task, Column):
             self._spare = np.flatnonzero(grants.task.array() < 0).tolist()
 
@@ -155,7 +156,7 @@ class Ledger:
         nodes that are closed, draining, down or not accepted.
         """
         up = self.nodes.alive.array() > self.nodes.draining.array()
-        up[self._closed] = False
+        up[self.closed] = False
         if self._names.demands[demand].restricted:
             up = up & self.accepted_nodes(demand)
         room: Array = np.where(up, UNLIMITED, 0)
@@ -474,7 +475,7 @@ class Ledger:
     def close(self, nodes: list[int]) -> None:
         """Exclude these nodes, and no others, from those that have room."""
         assert self._taken is not None, "only a tentative ledger closes nodes"
-        self._closed = nodes
+        self.closed = nodes
 
     def _end_trial(self, before: int, kept: bool) -> None:  # called by Trial alone
         """Undo all but the first `before` bookings, unless the attempt is kept."""

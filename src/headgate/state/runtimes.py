@@ -68,8 +68,8 @@ def _kind(job: Job, task: Task, read_bytes: float) -> _Key:
     for certain models of GPUs are of another kind than those for others, or for all.
     """
     whose = job.runtime_class or (job.id,)
-    key = (whose, task.gpus, bool(task.after), int(read_bytes).bit_length())
-    models = sorted({"".join(words_of(model)) for model in task.gpu_models})
+    key = (whose, task.demand.gpus, bool(task.after), int(read_bytes).bit_length())
+    models = sorted({"".join(words_of(model)) for model in task.demand.gpu_models})
     return (*key, "|".join(models)) if models else key
 
 

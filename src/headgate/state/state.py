@@ -313,15 +313,16 @@ class State(View):
             queued.add(row, self.jobs.user[row], self.jobs.priority[row])
 
     def _add_tasks(self, job_row: int, first: int, job: Job) -> None:
-        count, tasks, demands = len(job.tasks), self.tasks, self._demands(job)
+        count, tasks = len(job.tasks), self.tasks
+        demands = [self.names.demand(task.demand) for task in job.tasks]
         grow(tasks, count)
         milli = [self.names.demands[demand].gpus_milli for demand in demands]
         at_least = sum(milli) if job.gang else min(filter(None, milli), default=0)
         self.jobs.unit_gpus_milli[job_row] = at_least
         tasks.job.write(first, job_row, count)
         for column, values in (
-            (tasks.gpus, [t.gpus for t in job.tasks]),
-            (tasks.memory_bytes, [t.gpu_memory_bytes for t in job.tasks]),
+            (tasks.gpus, [t.demand.gpus for t in job.tasks]),
+            (tasks.memory_bytes, [t.demand.gpu_memory_bytes for t in job.tasks]),
             (tasks.demand, demands),
             (tasks.blockers, [len(t.after) for t in job.tasks]),
             (tasks.checkpoint_s, [t.checkpoint_s for t in job.tasks]),
@@ -330,7 +331,7 @@ class State(View):
                 column.write(first, values, count)
         dependents: dict[int, list[int]] = {}
         groups: dict[tuple[int, int], int] = {}
-        width = sum(t.gpus for t in job.tasks) if job.gang else 0
+        width = sum(t.demand.gpus for t in job.tasks) if job.gang else 0
         for ordinal, task in enumerate(job.tasks):
             reads = self._reads_of(task) if task.reads else ()
             tasks.input[first + ordinal] = row = self._input(reads)
@@ -338,7 +339,7 @@ class State(View):
             tasks.task_group[first + ordinal] = groups.setdefault(needs, first + ordinal)
             read_bytes = sum(self.shards.size_bytes[shard] for shard in reads)
             kind, estimate_class = classes_of(
-                self.names, self.runtime_classes, job, task, width or task.gpus, read_bytes
+                self.names, self.runtime_classes, job, task, width or task.demand.gpus, read_bytes
             )
             tasks.runtime_class[first + ordinal] = kind
             tasks.estimate_class[first + ordinal] = estimate_class
@@ -350,17 +351,6 @@ class State(View):
                 before,
                 part_sizes(job.tasks[before - first].output_bytes, job.tasks[before - first].parts),
             )
-
-    def _demands(self, job: Job) -> list[int]:
-        """Return the row of each task's demand, built once for equal needs of the job."""
-        rows, found = dict[tuple[object, ...], int](), list[int]()
-        for t in job.tasks:
-            needs = (t.gpus, t.gpu_milli, t.gpu_memory_bytes, t.cpus, t.memory_bytes, t.custom,
-                     t.gpu_models, t.nodes, t.exclude)  # fmt: skip
-            if needs not in rows:
-                rows[needs] = self.names.demand(t.demand)
-            found.append(rows[needs])
-        return found
 
     def _reads_of(self, task: Task) -> tuple[int, ...]:
         rows = self.names.shard_rows

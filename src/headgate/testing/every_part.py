@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from headgate.base.rng import Random, stream
-from headgate.model import Gpu, Items, Job, Node, RunId, Task
+from headgate.model import Demand, Gpu, Items, Job, Node, RunId, Task
 from headgate.model.scaling import Scaling, Shape
 from headgate.protocol import (
     Admitted,
@@ -159,9 +159,9 @@ def _scaling(rng: Random, nodes: list[Node]) -> Iterator[Event]:
 def _needs_large(rng: Random, name: str) -> Job:
     """Return a job that fits none of the first nodes: it waits until one is ordered."""
     task = Task(
-        gpus=rng.choice((1, 2, 4)),
-        gpu_memory_bytes=4 * GIB,
-        custom=rng.choice(LICENSES),
+        demand=Demand(
+            gpus=rng.choice((1, 2, 4)), gpu_memory_bytes=4 * GIB, custom=rng.choice(LICENSES)
+        ),
         compute_s=rng.choice((1.0, 5.0)),
     )
     tasks = (task,) * rng.choice((1, 1, 2))
@@ -181,7 +181,7 @@ def _moves(rng: Random, submitted: list[JobSubmitted], nodes: list[Node]) -> Ite
             runs = []
             for ordinal in unit:
                 node = rng.choice(nodes)
-                count = min(job.tasks[ordinal].gpus, len(node.gpus))
+                count = min(job.tasks[ordinal].demand.gpus, len(node.gpus))
                 gpus = tuple(sorted(rng.sample(range(len(node.gpus)), count)))
                 runs.append(Admitted(RunId(job.id, ordinal, attempt), node.id, gpus))
             at = fact.at + rng.choice((0.5, 1.0, 2.0, 5.0, 10.0))

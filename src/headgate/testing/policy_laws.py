@@ -64,7 +64,7 @@ class IndependentLedger:
 
     def _has(self, task: int, node: int, gpu: int) -> bool:
         """Return whether a GPU has what one run of a task holds of it."""
-        spec, there = self._snapshot.task(task), self._snapshot.node(node).gpus
+        spec, there = self._snapshot.task(task).demand, self._snapshot.node(node).gpus
         words = there[gpu].model.lower().replace("-", " ").split() if 0 <= gpu < len(there) else []
         if spec.gpu_models and not any(model.lower() in words for model in spec.gpu_models):
             return False
@@ -74,14 +74,14 @@ class IndependentLedger:
 
     def _part(self, task: int, node: int, gpu: int) -> tuple[int, int]:
         """Return the thousandths and bytes of a GPU that a task holds; of a whole one, needs."""
-        spec, memory = self._snapshot.task(task), self._snapshot.gpu_memory_bytes_of(node)
+        spec, memory = self._snapshot.task(task).demand, self._snapshot.gpu_memory_bytes_of(node)
         if spec.gpu_milli == WHOLE:
             return WHOLE, spec.gpu_memory_bytes
         share = int(memory[gpu]) * spec.gpu_milli // WHOLE
         return spec.gpu_milli, spec.gpu_memory_bytes or share
 
     def _lacks(self, task: int, node: int) -> bool:
-        spec, name = self._snapshot.task(task), self._snapshot.node(node).id
+        spec, name = self._snapshot.task(task).demand, self._snapshot.node(node).id
         if name in spec.exclude or (spec.nodes and name not in spec.nodes):
             return True
         amounts = self.amounts[node]
@@ -89,9 +89,8 @@ class IndependentLedger:
 
     def _needs(self, task: int) -> list[tuple[str, int]]:
         """Return what a task needs of a node's amounts, from its specification."""
-        spec = self._snapshot.task(task)
-        cpus = spec.cpus if spec.cpus is not None else float(not spec.gpus)
-        needs = [("cpus", round(1000 * cpus)), ("memory", spec.memory_bytes), *spec.custom]
+        spec = self._snapshot.task(task).demand
+        needs = [("cpus", spec.cpus_milli), ("memory", spec.memory_bytes), *spec.custom]
         return [(name, amount) for name, amount in needs if amount]
 
     def take(self, start: Start) -> str | None:

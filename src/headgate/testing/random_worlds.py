@@ -9,8 +9,9 @@ models of GPUs or certain nodes only; and single tasks have been cancelled.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from headgate.base.rng import Random, stream
 from headgate.machine.job_order import activate
@@ -20,6 +21,7 @@ from headgate.machine.task_cancel import cancel_task
 from headgate.model import (
     Bandwidth,
     Communication,
+    Demand,
     Gpu,
     Job,
     Node,
@@ -29,6 +31,7 @@ from headgate.model import (
     Task,
     result_id,
 )
+from headgate.model.job import WrittenTask
 from headgate.model.topology import ClusterMesh, ClusterTopology, ClusterTree
 from headgate.planning.units.unit import is_wide
 from headgate.protocol import TaskCancelled
@@ -96,14 +99,11 @@ def random_job(
         if not gang:
             after = [n for n in range(ordinal) if rng.random() < 0.3]
             reads += [result_id(job_id, n) for n in after if rng.random() < 0.7]
-        gpus = rng.choice((0, 1, 1, 1, 2))
         tasks.append(
             Task(
                 reads=tuple(reads),
                 after=tuple(after),
-                gpus=gpus,
-                gpu_memory_bytes=rng.choice((0, GIB, 2 * GIB)) if gpus else 0,
-                cpus=_cpus(rng, gpus),
+                demand=_demand(rng),
                 compute_s=rng.choice((0.0, 1.0, 2.0, 2.5, 7.0)),
                 output_bytes=rng.choice((0, 0, 100, 1000)),
             )
@@ -119,15 +119,15 @@ def random_job(
         gang=gang,
         distinct_nodes=gang and rng.random() < 0.5,
         retries=rng.randint(0, 2),
-        estimated_s=stream(0, job_id, repr(tasks)).choice((None, None, 0.5, 3.0)),
-        max_running=stream(0, job_id, repr(tasks), "limit").choice((None, None, None, None, 1, 2)),
+        estimated_s=stream(0, job_id, _text(tasks)).choice((None, None, 0.5, 3.0)),
+        max_running=stream(0, job_id, _text(tasks), "limit").choice((None, None, None, None, 1, 2)),
     )
     return _restricted(_of_any_kind(job)) if every_kind else job
 
 
 def _restricted(job: Job) -> Job:
     """Return a job of which a third has tasks for certain models of GPUs, or certain nodes."""
-    rng = stream(0, job.id, repr(job.tasks), "restricted")
+    rng = stream(0, job.id, _text(job.tasks), "restricted")
     if rng.random() < 0.67:
         return job
     models = rng.choice((("h100",), ("A100", "h100"), ("V100",), ()))
@@ -138,7 +138,7 @@ def _restricted(job: Job) -> Job:
     return replace(
         job,
         tasks=tuple(
-            replace(t, gpu_models=models if t.gpus else (), nodes=nodes, exclude=exclude)
+            _with(t, gpu_models=models if t.demand.gpus else (), nodes=nodes, exclude=exclude)
             if every or rng.random() < 0.5
             else t
             for t in job.tasks
@@ -148,24 +148,25 @@ def _restricted(job: Job) -> Job:
 
 def _of_any_kind(job: Job) -> Job:
     """Return a job unchanged, or on parts of GPUs, with vectors, or as a gang on distinct nodes."""
-    rng = stream(0, job.id, repr(job.tasks), "kind")
+    rng = stream(0, job.id, _text(job.tasks), "kind")
     match rng.choice(("plain", "plain", "parts", "vectors", "vectors", "nodes")):
         case "parts":
             tasks = [
-                replace(t, gpu_milli=rng.choice((200, 500))) if t.gpus else t for t in job.tasks
+                _with(t, gpu_milli=rng.choice((200, 500))) if t.demand.gpus else t
+                for t in job.tasks
             ]
         case "vectors":
             tasks = [
-                replace(
+                _with(
                     t,
                     memory_bytes=rng.choice((0, GIB, 2 * GIB)),
                     custom=rng.choice(LICENSES),
-                    cpus=rng.choice((None, 0.5, 1.0)) if t.gpus else t.cpus,
+                    cpus_milli=rng.choice((0, 500, 1000)) if t.demand.gpus else t.demand.cpus_milli,
                 )
                 for t in job.tasks
             ]
         case "nodes":
-            first = replace(job.tasks[0], after=(), gpus=rng.choice((1, 2)), cpus=None)
+            first = _with(replace(job.tasks[0], after=()), gpus=rng.choice((1, 2)), cpus_milli=0)
             return replace(job, tasks=(first,) * rng.choice((2, 3)), gang=True, distinct_nodes=True)
         case _:
             return job
@@ -174,7 +175,7 @@ def _of_any_kind(job: Job) -> Job:
 
 def linked(job: Job) -> Job:
     """Return a job of which two thirds communicate."""
-    rng = stream(0, job.id, repr(job.tasks), "links")
+    rng = stream(0, job.id, _text(job.tasks), "links")
     pattern = rng.choice((None, *Pattern, *Pattern))
     if pattern is None:
         return job
@@ -208,9 +209,26 @@ def random_topology(seed: int, nodes: int) -> ClusterTopology | None:
             return None
 
 
-def _cpus(rng: Random, gpus: int) -> float | None:
-    cpus = rng.choice((1.0, 1.0, 2.0))
-    return None if gpus else cpus
+def _demand(rng: Random) -> Demand:
+    gpus = rng.choice((0, 1, 1, 1, 2))
+    memory_bytes = rng.choice((0, GIB, 2 * GIB)) if gpus else 0
+    cpus_milli = rng.choice((1000, 1000, 2000))
+    return Demand(gpus=gpus, gpu_memory_bytes=memory_bytes, cpus_milli=0 if gpus else cpus_milli)
+
+
+def _with(task: Task, **changed: Any) -> Task:
+    return replace(task, demand=replace(task.demand, **changed))
+
+
+def _text(tasks: Sequence[Task]) -> str:
+    """Return the text of tasks by which more of their job is drawn.
+
+    It is that of the tasks of earlier releases, so that the same seed is the same storm.
+    """
+    written = [WrittenTask.of(task) for task in tasks]
+    named = [replace(each, cpus=None) if each.gpus and not each.cpus else each for each in written]
+    text = repr(named if isinstance(tasks, list) else tuple(named))
+    return text.replace("WrittenTask(", "Task(")
 
 
 def is_narrow(job: Job) -> bool:

@@ -5,7 +5,8 @@ frontal faces (Viola and Jones, 2001), whose weights come inside OpenCV's packag
 the CPU, in one thread, also in a task that holds a GPU.
 
 A shard is images, each a JPEG or PNG file padded with zeros to the parameter `record_bytes`, so
-that cutting the data at multiples of it cuts between images. A result is a table (see `Boxes`).
+that cutting the data at multiples of it cuts between images. A result is a table (see
+`BoundingBoxes`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SCALE_STEP = 1.1
 _NEIGHBOURS = 10  # with 5 it invents some two faces in 1,000 generated images
 
 
-class Boxes(NamedTuple):
+class BoundingBoxes(NamedTuple):
     """One table: int32 rows of image, x, y, width, height, in ascending order.
 
     Images are numbered from 0 in the order of the data. Saved as `.npz` with `images`, how many
@@ -39,13 +40,13 @@ class Boxes(NamedTuple):
     boxes: NDArray[np.int32]
 
 
-def read_boxes(path: Path) -> Boxes:
+def read_boxes(path: Path) -> BoundingBoxes:
     """Read a table that `write_boxes` wrote."""
     with np.load(path) as saved:
-        return Boxes(int(saved["images"]), saved["boxes"])
+        return BoundingBoxes(int(saved["images"]), saved["boxes"])
 
 
-def write_boxes(path: Path, table: Boxes) -> None:
+def write_boxes(path: Path, table: BoundingBoxes) -> None:
     """Save a table; the file's name needs no suffix."""
     with path.open("wb") as file:
         np.savez(file, images=np.int64(table.images), boxes=table.boxes)
@@ -84,7 +85,7 @@ def detect(task: TaskContext) -> None:
             )
             rows += [[images, *box] for box in sorted(np.asarray(found).tolist())]
             images += 1
-    write_boxes(task.output, Boxes(images, np.array(rows, np.int32).reshape(-1, 5)))
+    write_boxes(task.output, BoundingBoxes(images, np.array(rows, np.int32).reshape(-1, 5)))
     print(f"{len(rows)} faces in {images} images")
 
 
@@ -96,5 +97,5 @@ def merge(task: TaskContext) -> None:
         tables.append(table.boxes + np.array([images, 0, 0, 0, 0], np.int32))
         images += table.images
     boxes = np.concatenate(tables)
-    write_boxes(task.output, Boxes(images, boxes))
+    write_boxes(task.output, BoundingBoxes(images, boxes))
     print(f"{len(boxes)} faces in {images} images")

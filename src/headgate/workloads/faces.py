@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.workloads.detection import Boxes, missing, opencv
+from headgate.workloads.detection import BoundingBoxes, missing, opencv
 
 RECORD_BYTES = 16_384
 
@@ -26,7 +26,7 @@ _HEAD = (130, 40, 270, 330)  # x, y, width, height in the photo
 _FACE = (22, 63, 226, 226)  # the same, in the head
 
 
-def write_images(path: Path, images: int, seed: int) -> Boxes:
+def write_images(path: Path, images: int, seed: int) -> BoundingBoxes:
     """Write JPEG files, each padded to `RECORD_BYTES`, and return where their faces are.
 
     Grey, 320 x 240, with up to two faces side by side, each of them 48 to 96 pixels wide.
@@ -42,7 +42,7 @@ def write_images(path: Path, images: int, seed: int) -> Boxes:
             image, faces = _image(cv2, head, rng)
             rows += [[number, *face] for face in faces]
             file.write(_encoded(cv2, image).ljust(RECORD_BYTES, b"\0"))
-    return Boxes(images, np.array(rows, np.int32).reshape(-1, 5))
+    return BoundingBoxes(images, np.array(rows, np.int32).reshape(-1, 5))
 
 
 def _photo() -> Path:

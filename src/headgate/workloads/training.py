@@ -30,7 +30,7 @@ def train(task: TaskContext) -> None:
     """Train as one process of the gang; rank 0 writes the weights."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     saved = None if task.checkpoint is None or rank else task.checkpoint / "model.npz"
-    group = Group(rank, size)
+    group = ProcessGroup(rank, size)
     inputs, targets = (part[rank::size] for part in samples())
     first, weights = restored(group, *load(saved))
     print(f"rank {rank} of {size} continues from step {first}", flush=True)
@@ -59,7 +59,7 @@ def solution() -> Vector:
     return np.asarray(np.linalg.solve(normal, inputs.T @ targets / SAMPLES), np.float64)
 
 
-def restored(group: Group, step: int, weights: Vector) -> tuple[int, Vector]:
+def restored(group: ProcessGroup, step: int, weights: Vector) -> tuple[int, Vector]:
     """Return the step and the weights of rank 0: the only one that has loaded any is added."""
     both = group.sum(np.append(weights, step))
     return int(both[-1]), both[:-1]
@@ -81,7 +81,7 @@ def save(saved: Path, step: int, weights: Vector) -> None:
     draft.replace(saved)
 
 
-class Group:
+class ProcessGroup:
     """All processes of the training: rank 0 adds the vectors of all and returns the sum."""
 
     def __init__(self, rank: int, size: int) -> None:

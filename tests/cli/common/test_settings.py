@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.base.errors import SpecError
-from headgate.cli.common.settings import Format, Settings, settle
+from headgate.cli.common.settings import Format, ProgramSettings, settle
 
 
 class Place:
@@ -21,7 +21,9 @@ class Place:
         for folder in (self.inside, self.user.parent, self.site.parent):
             folder.mkdir(parents=True)
 
-    def settle(self, state: Path | None = None, fmt: Format | None = None, **env: str) -> Settings:
+    def settle(
+        self, state: Path | None = None, fmt: Format | None = None, **env: str
+    ) -> ProgramSettings:
         environment = {"HOME": str(self.home), **env}
         return settle(state, fmt, environment=environment, directory=self.inside, site=self.site)
 
@@ -35,15 +37,15 @@ def test_each_source_overrides_the_next(place: Place) -> None:
     expected = [place.home / ".local/state/headgate"]
     assert place.settle().state == expected[0]
     place.site.write_text("state: /from/site\noutput: json\n")
-    assert place.settle() == Settings(state=Path("/from/site"), format=Format.JSON)
+    assert place.settle() == ProgramSettings(state=Path("/from/site"), format=Format.JSON)
     place.user.write_text("state: /from/user\n")
-    assert place.settle() == Settings(state=Path("/from/user"), format=Format.JSON)
+    assert place.settle() == ProgramSettings(state=Path("/from/user"), format=Format.JSON)
     (place.project / ".headgate.yaml").write_text("state: run\noutput: table\n")
-    assert place.settle() == Settings(state=place.project / "run", format=Format.TABLE)
+    assert place.settle() == ProgramSettings(state=place.project / "run", format=Format.TABLE)
     found = place.settle(HEADGATE_STATE="/from/env", HEADGATE_OUTPUT="json")
-    assert found == Settings(state=Path("/from/env"), format=Format.JSON)
+    assert found == ProgramSettings(state=Path("/from/env"), format=Format.JSON)
     flags = place.settle(Path("/from/flag"), Format.TABLE, HEADGATE_STATE="/e", HEADGATE_OUTPUT="x")
-    assert flags == Settings(state=Path("/from/flag"), format=Format.TABLE)
+    assert flags == ProgramSettings(state=Path("/from/flag"), format=Format.TABLE)
 
 
 def test_xdg_variables_move_the_base_directories(place: Place, tmp_path: Path) -> None:

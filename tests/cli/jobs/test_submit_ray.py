@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.api.programs import job_of_ray_script
+from headgate.model import Demand
 
 
 @pytest.fixture
@@ -28,7 +29,8 @@ def test_script_becomes_a_job_with_its_arguments(up: Any, script: Path, controll
     assert job.name == "my-train"
     assert job.program.stages[0].run == str(script)
     assert job.program.ray.args == ("--epochs", "3")
-    assert [(t.gpus, t.cpus, t.memory_bytes) for t in job.tasks] == [(2, 4.0, 1 << 30)]
+    demand = Demand(gpus=2, cpus_milli=4000, memory_bytes=1 << 30)
+    assert [task.demand for task in job.tasks] == [demand]
 
 
 def test_job_file_of_a_script_names_only_what_is_given(script: Path) -> None:

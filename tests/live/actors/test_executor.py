@@ -17,7 +17,7 @@ import pytest
 from tests.live.conftest import ME, command, launch_of
 from tests.live.notice import IGNORES, SAVES, program, seen
 
-from headgate.live.actors.executor import Executor
+from headgate.live.actors.executor import TaskExecutor
 from headgate.live.base.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.node.run_files import content_of, written_by
 from headgate.live.node.scratch import make_scratch, remove_scratch
@@ -31,12 +31,12 @@ GRACE_S = 3.0  # from the notice to a run at its time limit to its end
 @pytest.fixture
 def run(
     tmp_path: Path,
-) -> Iterator[Callable[[Callable[[Executor], Coroutine[Any, Any, Any]]], Any]]:
+) -> Iterator[Callable[[Callable[[TaskExecutor], Coroutine[Any, Any, Any]]], Any]]:
     """Run steps with an executor, and close it."""
 
-    def run_steps(steps: Callable[[Executor], Coroutine[Any, Any, Any]]) -> Any:
+    def run_steps(steps: Callable[[TaskExecutor], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
-            executor = Executor(node="n0", root=str(tmp_path), linger_s=600)
+            executor = TaskExecutor(node="n0", root=str(tmp_path), linger_s=600)
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)
@@ -51,13 +51,13 @@ def run(
     os.umask(before)  # executors set one of their own
 
 
-async def _outcomes(executor: Executor, *records: LaunchRecord) -> list[OutcomeRecord]:
+async def _outcomes(executor: TaskExecutor, *records: LaunchRecord) -> list[OutcomeRecord]:
     await executor.begin(records)
     return list(await asyncio.gather(*(executor.outcome(record.run) for record in records)))
 
 
 def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(run: Any) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         kinds = await _outcomes(executor, launch_of(0, (0,)), launch_of(1, (1,)))
         assert [outcome.kind for outcome in kinds] == [OutcomeKind.FINISHED] * 2
         first, second = executor._idle
@@ -76,7 +76,7 @@ def test_run_succeeds_although_idle_workers_are_ended_while_it_clears_its_gpus(r
 
 
 def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: Any) -> None:
-    async def steps(executor: Executor) -> list[bool]:
+    async def steps(executor: TaskExecutor) -> list[bool]:
         await _outcomes(executor, launch_of(0, (0,)))
         (worker,) = executor._idle
         executor._end_idle(worker, worker.runs)
@@ -87,7 +87,7 @@ def test_run_starts_only_after_the_workers_that_held_its_gpus_have_ended(run: An
 
 
 def test_ended_runs_are_forgotten_on_request_and_running_ones_are_not(run: Any) -> None:
-    async def steps(executor: Executor) -> list[int]:
+    async def steps(executor: TaskExecutor) -> list[int]:
         await _outcomes(executor, *(launch_of(number) for number in range(4)))
         await executor.begin([launch_of(9)])
         await executor.forget([RunId("j", number, 1) for number in (0, 1, 2, 3, 9, 77)])
@@ -97,7 +97,7 @@ def test_ended_runs_are_forgotten_on_request_and_running_ones_are_not(run: Any) 
 
 
 def test_run_that_was_stopped_before_its_launch_came_never_runs(run: Any) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         await executor.stop([RunId("j", 5, 1)])
         (outcome,) = await _outcomes(executor, launch_of(5))
         return outcome
@@ -114,7 +114,7 @@ def _function(directory: Path, statements: str) -> TaskProgram:
 
 @pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")])
 def test_command_that_a_signal_ends_fails_with_its_name(run: Any, number: int, name: str) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         program = command(f"kill -{number} $$")
         return (await _outcomes(executor, launch_of(0, program=program)))[0]
 
@@ -129,7 +129,7 @@ def test_command_that_a_signal_ends_fails_with_its_name(run: Any, number: int, n
 def test_outcomes_have_the_exit_status_of_the_program(run: Any, tmp_path: Path) -> None:
     called = _function(tmp_path, "sys.exit(4)")
 
-    async def steps(executor: Executor) -> list[OutcomeRecord]:
+    async def steps(executor: TaskExecutor) -> list[OutcomeRecord]:
         programs = (command("exit 3"), command("true"), called)
         return [(await _outcomes(executor, launch_of(n, program=p)))[0]
                 for n, p in enumerate(programs)]  # fmt: skip
@@ -140,7 +140,7 @@ def test_outcomes_have_the_exit_status_of_the_program(run: Any, tmp_path: Path) 
 def test_message_of_a_failure_is_bounded(run: Any, tmp_path: Path) -> None:
     program = _function(tmp_path, "raise ValueError('long ' * 1_000_000)")
 
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         return (await _outcomes(executor, launch_of(0, program=program)))[0]
 
     message = run(steps).message
@@ -151,7 +151,7 @@ def test_message_of_a_failure_is_bounded(run: Any, tmp_path: Path) -> None:
 def test_worker_that_is_stopped_while_it_starts_leaves_no_process(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def steps(executor: Executor) -> list[psutil.Process]:
+    async def steps(executor: TaskExecutor) -> list[psutil.Process]:
         connecting = asyncio.Event()
 
         async def hang(_: object, pipe: IO[bytes]) -> None:
@@ -178,7 +178,7 @@ def test_worker_that_floods_its_response_leaves_no_open_pipe(run: Any, tmp_path:
         found = [Path("/proc/self/fd", str(fd)) for fd in range(256)]
         return sum(str(fd.readlink()).startswith("pipe:") for fd in found if fd.is_symlink())
 
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         before = pipes()
         (outcome,) = await _outcomes(executor, launch_of(program=program))
         while pipes() > before:  # noqa: ASYNC110  # the steps are bounded
@@ -198,7 +198,7 @@ def _limited(tmp_path: Path, script: str, time_limit_s: float = 2.0) -> LaunchRe
 
 
 def test_program_over_its_time_limit_gets_notice_and_time_to_save(run: Any, tmp_path: Path) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         (outcome,) = await _outcomes(executor, _limited(tmp_path, SAVES))
         assert executor._idle == [], "its worker is not used again"
         return outcome
@@ -212,7 +212,7 @@ def test_program_over_its_time_limit_gets_notice_and_time_to_save(run: Any, tmp_
 def test_program_that_ignores_the_notice_is_killed_after_the_grace_period(
     run: Any, tmp_path: Path
 ) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         began_s = time.monotonic()
         (outcome,) = await _outcomes(executor, _limited(tmp_path, IGNORES))
         assert time.monotonic() - began_s >= 2.0 + GRACE_S
@@ -232,7 +232,7 @@ def test_program_that_ignores_the_notice_is_killed_after_the_grace_period(
 def test_run_gets_notice_before_its_limit_when_another_member_of_its_gang_is_over_it(
     run: Any, tmp_path: Path
 ) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         launch = _limited(tmp_path, SAVES, 1e9)
         await executor.begin([launch])
         while not seen(tmp_path):  # noqa: ASYNC110  # a file
@@ -249,7 +249,7 @@ def test_run_gets_notice_before_its_limit_when_another_member_of_its_gang_is_ove
 
 
 def test_stop_during_the_grace_period_is_a_stop(run: Any, tmp_path: Path) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         launch = _limited(tmp_path, IGNORES)
         await executor.begin([launch])
         while not seen(tmp_path):  # noqa: ASYNC110  # a file
@@ -274,7 +274,7 @@ def test_function_gets_the_notice(run: Any, tmp_path: Path) -> None:
     launch = launch_of(time_limit_s=3.0)
     program = replace(launch.program, stage=stage, envs={"PYTHONPATH": str(tmp_path)})
 
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         (outcome,) = await _outcomes(executor, replace(launch, program=program))
         return outcome
 
@@ -283,7 +283,7 @@ def test_function_gets_the_notice(run: Any, tmp_path: Path) -> None:
 
 
 def test_run_within_its_time_limit_finishes(run: Any) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         (outcome,) = await _outcomes(executor, launch_of(time_limit_s=1e9))
         assert len(executor._idle) == 1
         return outcome
@@ -292,7 +292,7 @@ def test_run_within_its_time_limit_finishes(run: Any) -> None:
 
 
 def test_run_launched_again_does_not_get_more_time(run: Any, tmp_path: Path) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         launch = _limited(tmp_path, SAVES)
         await executor.begin([launch])
         await asyncio.sleep(1.5)
@@ -306,7 +306,7 @@ def test_run_launched_again_does_not_get_more_time(run: Any, tmp_path: Path) -> 
 
 
 def test_run_that_still_reads_at_its_time_limit_ends_there(run: Any) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         async def hang(*_: object) -> list[Path]:
             await asyncio.Event().wait()
             return []
@@ -323,7 +323,7 @@ def test_run_that_still_reads_at_its_time_limit_ends_there(run: Any) -> None:
 
 
 def test_program_that_ended_in_time_may_store_its_result_after_the_limit(run: Any) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         keep = executor._keep_result
 
         def slowly(*arguments: Any) -> tuple[int, ...]:
@@ -376,7 +376,7 @@ def test_files_of_a_run_are_kept_however_it_ends(
 ) -> None:
     launch = launch_of(program=command(script), **fields)
 
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         ending = asyncio.create_task(_outcomes(executor, launch))
         if kind is OutcomeKind.STOPPED:
             await asyncio.to_thread(_until_there, tmp_path / "n0/runs/j/0.1/files/here")
@@ -402,7 +402,7 @@ def test_nothing_is_kept_of_a_run_that_writes_nothing_or_whose_job_wants_none(
         launch_of(1, program=none),
     )
 
-    async def steps(executor: Executor) -> list[OutcomeRecord]:
+    async def steps(executor: TaskExecutor) -> list[OutcomeRecord]:
         return await _outcomes(executor, *launches)
 
     outcomes = run(steps)
@@ -418,7 +418,7 @@ def test_command_reads_the_stdin_that_its_job_gives_it_else_an_empty_one(
     given = replace(program, stage=replace(program.stage, params={"stdin": text}))
     launches = (launch_of(0, program=given), launch_of(1, program=program))
 
-    async def steps(executor: Executor) -> list[OutcomeRecord]:
+    async def steps(executor: TaskExecutor) -> list[OutcomeRecord]:
         return await _outcomes(executor, *launches)
 
     outcomes = run(steps)

@@ -19,7 +19,7 @@ import pytest
 from tests.live.accounts import OTHER, USER, readable_python, root_only
 
 from headgate.base.errors import WorldError
-from headgate.live.actors.executor import Executor, shards_directory, token_path
+from headgate.live.actors.executor import TaskExecutor, shards_directory, token_path
 from headgate.live.base import account
 from headgate.live.base.permissions import remove_tree, write_private
 from headgate.live.base.records import LaunchRecord, OutcomeKind, OutcomeRecord
@@ -55,7 +55,7 @@ class Node:
     def __init__(self, base: Path) -> None:
         """Lay a shard `held` of root's and the token there."""
         self.base, self.root = base, base / "nodes"
-        Executor(node="n0", root=str(self.root))  # makes the directories
+        TaskExecutor(node="n0", root=str(self.root))  # makes the directories
         write_private(token_path(self.root, "n0"), TOKEN)
         self.store = ShardStore(shards_directory(self.root, "n0"))
         self.store.put("held", [b"the shard"])
@@ -65,7 +65,7 @@ class Node:
         return asyncio.run(self._run(commands, **options))
 
     async def _run(self, commands: Sequence[str], **options: Any) -> list[OutcomeRecord]:
-        executor = Executor(node="n0", root=str(self.root), linger_s=60)
+        executor = TaskExecutor(node="n0", root=str(self.root), linger_s=60)
         outcomes = []
         for number, command in enumerate(commands):
             await executor.begin([self.launch(number, command, **options)])
@@ -215,7 +215,7 @@ def test_no_setting_of_a_job_reaches_a_process_of_root(node: Node) -> None:
 
 
 async def _guards_during(node: Node, envs: dict[str, str]) -> list[dict[str, Any]]:
-    executor = Executor(node="n0", root=str(node.root))
+    executor = TaskExecutor(node="n0", root=str(node.root))
     others = psutil.Process().children()  # which other tests have left
     await executor.begin([node.launch(0, "sleep 1000", envs=envs)])
     children: list[psutil.Process] = []
@@ -342,7 +342,7 @@ def test_hard_link_to_a_file_of_another_user_is_rejected_as_a_result(node: Node)
 
 
 async def _with_planted(node: Node, link: str) -> OutcomeRecord:
-    executor = Executor(node="n0", root=str(node.root))
+    executor = TaskExecutor(node="n0", root=str(node.root))
     await executor.begin([node.launch(0, "until [ -e {output} ]; do sleep 0.1; done")])
     planter = await asyncio.create_subprocess_shell(
         f"until {link}; do sleep 0.1; done 2> /dev/null"
@@ -380,7 +380,7 @@ def test_directory_of_another_user_is_rejected_as_that_of_a_node(node: Node) -> 
     os.chown(node.root / "n2", UID, UID)
     for name in ("n1", "n2"):
         with pytest.raises(WorldError, match=name):
-            Executor(node=name, root=str(node.root))
+            TaskExecutor(node=name, root=str(node.root))
     assert list(target.iterdir()) == []
 
 

@@ -19,7 +19,7 @@ from headgate.live.actors.master_client import MasterClient, ReachableNodes
 from headgate.live.actors.spares import Spares
 from headgate.live.base.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
 from headgate.live.base.supervise import Backoff, supervise
-from headgate.live.cluster.ray_nodes import Member
+from headgate.live.cluster.ray_nodes import RayMember
 from headgate.model import Demand, Locality, Read, RunId, Shard
 from headgate.protocol import Event, LaunchTask, TaskFinished, TaskStopped
 
@@ -107,7 +107,7 @@ class _Bed:
         return done
 
     def meet(self, name: str) -> None:
-        self.reachable.members[name] = Member(
+        self.reachable.members[name] = RayMember(
             name=name, ray_id=f"{name}-id", rack="r0", address=name, gpus=1, cpus=1,
             gpu_memory_bytes=None,
         )  # fmt: skip

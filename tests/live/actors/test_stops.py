@@ -15,22 +15,22 @@ import pytest
 from tests.live.conftest import command, launch_of
 from tests.live.notice import IGNORES, SAVES, program, seen
 
-from headgate.live.actors.executor import Executor
+from headgate.live.actors.executor import TaskExecutor
 from headgate.live.base.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.model import ProgramType, RunId, Stage
 
 PATIENCE_S = 60.0
 
-Run = Callable[[Callable[[Executor], Coroutine[Any, Any, Any]]], Any]
+Run = Callable[[Callable[[TaskExecutor], Coroutine[Any, Any, Any]]], Any]
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
     """Run steps with an executor, and close it; no process of the program may be left."""
 
-    def run_steps(steps: Callable[[Executor], Coroutine[Any, Any, Any]]) -> Any:
+    def run_steps(steps: Callable[[TaskExecutor], Coroutine[Any, Any, Any]]) -> Any:
         async def whole() -> Any:
-            executor = Executor(node="n0", root=str(tmp_path), linger_s=600)
+            executor = TaskExecutor(node="n0", root=str(tmp_path), linger_s=600)
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)
@@ -50,14 +50,14 @@ def launch(tmp_path: Path, script: str, **fields: Any) -> LaunchRecord:
     return launch_of(**{"program": started, "grace_s": 30.0, **fields})
 
 
-async def begun(tmp_path: Path, executor: Executor, record: LaunchRecord) -> None:
+async def begun(tmp_path: Path, executor: TaskExecutor, record: LaunchRecord) -> None:
     await executor.begin([record])
     while not seen(tmp_path):  # noqa: ASYNC110  # a file
         await asyncio.sleep(0.02)
 
 
 def test_stopped_program_gets_notice_and_time_to_save(run: Run, tmp_path: Path) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         record = launch(tmp_path, SAVES)
         await begun(tmp_path, executor, record)
         await executor.stop([record.run])
@@ -72,7 +72,7 @@ def test_stopped_program_gets_notice_and_time_to_save(run: Run, tmp_path: Path) 
 
 
 def test_result_that_comes_after_the_notice_is_void(run: Run, tmp_path: Path) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         record = launch(tmp_path, SAVES)
         run_it = f"{sys.executable} {tmp_path}/program.py & wait; echo done > {{output}}"
         record = replace(record, program=command(f"trap '' TERM; {run_it}"))
@@ -87,7 +87,7 @@ def test_result_that_comes_after_the_notice_is_void(run: Run, tmp_path: Path) ->
 def test_program_that_ignores_the_notice_is_killed_after_the_grace_period(
     run: Run, tmp_path: Path
 ) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         record = launch(tmp_path, IGNORES, grace_s=1.0)
         await begun(tmp_path, executor, record)
         stopped_s = time.monotonic()
@@ -103,7 +103,7 @@ def test_program_that_ignores_the_notice_is_killed_after_the_grace_period(
 
 
 def test_stop_without_notice_ends_the_grace_period(run: Run, tmp_path: Path) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         record = launch(tmp_path, IGNORES, grace_s=600.0)
         await begun(tmp_path, executor, record)
         await executor.stop([record.run])
@@ -121,7 +121,7 @@ def test_stop_without_notice_ends_the_grace_period(run: Run, tmp_path: Path) -> 
 def test_run_without_a_grace_period_is_killed_immediately(
     run: Run, tmp_path: Path, how: str
 ) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         record = launch(tmp_path, IGNORES, grace_s=0.0 if how == "no grace" else 600.0)
         await begun(tmp_path, executor, record)
         await executor.stop([record.run], now=how == "now")
@@ -133,7 +133,7 @@ def test_run_without_a_grace_period_is_killed_immediately(
 
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 0.1, 0.2, 0.4])
 def test_program_that_is_stopped_while_it_starts_gets_the_notice(run: Run, after_s: float) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         record = launch_of(program=command("sleep 600"), grace_s=600.0)
         await executor.begin([record])
         while executor._runs[record.run].worker is None:  # noqa: ASYNC110  # it starts
@@ -148,7 +148,7 @@ def test_program_that_is_stopped_while_it_starts_gets_the_notice(run: Run, after
 def test_program_that_starts_while_its_processes_are_listed_gets_the_notice(
     run: Run, tmp_path: Path
 ) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         record = launch(tmp_path, SAVES)
         await begun(tmp_path, executor, record)
         worker = executor._runs[record.run].worker
@@ -179,7 +179,7 @@ def test_stopped_function_gets_the_notice(run: Run, tmp_path: Path) -> None:
     stage = Stage(first=0, count=1, program_type=ProgramType.FUNCTION, run="waits:run")
     program = replace(command("true"), stage=stage, envs={"PYTHONPATH": str(tmp_path)})
 
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         record = launch_of(program=program)
         await begun(tmp_path, executor, record)
         await executor.stop([record.run])
@@ -190,7 +190,7 @@ def test_stopped_function_gets_the_notice(run: Run, tmp_path: Path) -> None:
 
 
 def test_run_that_is_stopped_while_it_reads_has_no_grace_period(run: Run) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         reading = asyncio.Event()
 
         async def hang(*_: object) -> list[Path]:
@@ -210,7 +210,7 @@ def test_run_that_is_stopped_while_it_reads_has_no_grace_period(run: Run) -> Non
 
 
 def test_program_that_had_ended_before_its_stop_may_store_its_result(run: Run) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         keep, storing = executor._keep_result, asyncio.Event()
         loop = asyncio.get_running_loop()
 
@@ -230,7 +230,7 @@ def test_program_that_had_ended_before_its_stop_may_store_its_result(run: Run) -
 
 
 def test_executor_that_closes_gives_no_grace_period(run: Run, tmp_path: Path) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         record = launch(tmp_path, IGNORES, grace_s=600.0)
         await begun(tmp_path, executor, record)
         await executor.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.live.conftest import command, launch_of
 
-from headgate.live.actors.executor import Executor
+from headgate.live.actors.executor import TaskExecutor
 from headgate.live.base import log_limit
 from headgate.live.base.log_limit import read_from, trim
 from headgate.live.base.records import OutcomeKind
@@ -119,7 +119,7 @@ def test_program_that_writes_without_end_fills_no_disk(tmp_path: Path) -> None:
     program = command(f"echo begin; {sys.executable} {tmp_path}/writes.py; echo last")
 
     async def whole() -> OutcomeKind:
-        executor = Executor(node="n0", root=str(tmp_path), linger_s=600)
+        executor = TaskExecutor(node="n0", root=str(tmp_path), linger_s=600)
         try:
             record = launch_of(program=program, log_limit_bytes=LIMIT)
             await executor.begin([record])

@@ -12,10 +12,12 @@ from tests.live.conftest import Method
 
 from headgate.live.cluster import holders as module
 from headgate.live.cluster.holders import Holders
-from headgate.live.cluster.ray_nodes import Member
+from headgate.live.cluster.ray_nodes import RayMember
 from headgate.live.controller.submission import why_not_shared
 
-MEMBER = Member(name="n0", ray_id="r", rack="r0", address="a", gpus=3, cpus=1, gpu_memory_bytes=1)
+MEMBER = RayMember(
+    name="n0", ray_id="r", rack="r0", address="a", gpus=3, cpus=1, gpu_memory_bytes=1
+)
 
 
 class _Actor:

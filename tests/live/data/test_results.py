@@ -21,7 +21,7 @@ from headgate.engine import Engine
 from headgate.journal import Archive
 from headgate.live.actors.agent import NodeAgent
 from headgate.live.actors.master_client import ReachableNodes
-from headgate.live.cluster.ray_nodes import Member
+from headgate.live.cluster.ray_nodes import RayMember
 from headgate.live.data.archivist import Archivist
 from headgate.live.data.expiry import Expiry
 from headgate.live.data.replication import Replicator
@@ -30,6 +30,7 @@ from headgate.live.node.shared import find_shared
 from headgate.live.node.split import NodeSpace, choose_further
 from headgate.model import (
     Dataset,
+    Demand,
     Gpu,
     Job,
     Node,
@@ -121,7 +122,7 @@ class Bench:
         self.agents[name] = Remote(agent)
         self.reports[name] = {"disk_free_bytes": report.machine.disk_free_bytes}
         self.reachable.addresses[name] = (report.host, report.port)
-        self.reachable.members[name] = Member(
+        self.reachable.members[name] = RayMember(
             name=name, ray_id=name, address=report.host, rack=RACKS[name], gpus=1, cpus=1,
             gpu_memory_bytes=1,
         )  # fmt: skip
@@ -154,7 +155,7 @@ class Bench:
         **more: Any,
     ) -> None:
         """Submit a job, and run each of its tasks that has a result to its end on one node."""
-        tasks = tuple(Task(gpus=1) for _ in results)
+        tasks = tuple(Task(demand=Demand(gpus=1)) for _ in results)
         job = Job(id=name, name=name, user=user, queue="default", tasks=tasks, **more)
         if self.decide is not None:  # no plan was made yet, as a task of an earlier job waits
             self.give(PlanReady(at=self.at, seen=self.decide.seen, plan=Plan(steps=Steps.of([]))))

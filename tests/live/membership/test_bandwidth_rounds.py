@@ -12,7 +12,7 @@ from tests.live.conftest import Method
 
 from headgate.engine import Engine
 from headgate.live.actors.master_client import ReachableNodes
-from headgate.live.cluster.ray_nodes import Member
+from headgate.live.cluster.ray_nodes import RayMember
 from headgate.live.membership.bandwidth_probe import (
     BandwidthProbe,
     one_node,
@@ -63,7 +63,7 @@ class _World:
                 name = f"n{next(numbers)}"
                 self.agents[name] = _Agent(name, self)
                 self.reachable.addresses[name] = (name, 1)
-                self.reachable.members[name] = Member(
+                self.reachable.members[name] = RayMember(
                     name=name, ray_id=name, rack=f"r{rack}", address=name, gpus=1, cpus=1,
                     gpu_memory_bytes=None,
                 )  # fmt: skip

@@ -17,14 +17,14 @@ from headgate.engine import Engine
 from headgate.journal import Archive
 from headgate.live.actors.agent import AgentReport
 from headgate.live.actors.master_client import ReachableNodes
-from headgate.live.cluster.ray_nodes import Member
+from headgate.live.cluster.ray_nodes import RayMember
 from headgate.live.membership import membership as membership_module
 from headgate.live.membership.membership import Membership
 from headgate.protocol import Event, NodeJoined, NodeLost, NodeReported, ReplicaAdded
 
 
-def _member(name: str, ray_id: str) -> Member:
-    return Member(
+def _member(name: str, ray_id: str) -> RayMember:
+    return RayMember(
         name=name, ray_id=ray_id, rack="r0", address=name, gpus=1, cpus=1, gpu_memory_bytes=1
     )
 
@@ -47,7 +47,7 @@ class _Bed:
         self.events: list[Event] = []
         self.posted: list[Future[None]] = []
         self.full = False  # the journal's disk: what is posted waits
-        self.there: list[Member] = []
+        self.there: list[RayMember] = []
         self.agents: dict[str, Any] = {}
         monkeypatch.setattr(membership_module, "members", lambda: self.there)
         monkeypatch.setattr(membership_module, "start_agent", self._start)
@@ -57,7 +57,7 @@ class _Bed:
             archive=Archive.open(files / "archive.db"),
         )  # fmt: skip
 
-    def _start(self, member: Member, root: Path, *, token: str) -> _Agent:
+    def _start(self, member: RayMember, root: Path, *, token: str) -> _Agent:
         assert token == "secret"
         agent = self.agents[member.name]
         if isinstance(agent, Exception):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.live.conftest import command, launch_of
 
-from headgate.live.actors.executor import Executor
+from headgate.live.actors.executor import TaskExecutor
 from headgate.live.base.records import GangRecord, OutcomeKind, Rendezvous
 from headgate.live.node.run_logs import log_path
 from headgate.live.run.environment import environment_of
@@ -87,7 +87,7 @@ def test_worker_is_not_reused_for_a_run_that_holds_another_share(tmp_path: Path)
     ]
 
     async def scenario() -> list[int]:
-        executor = Executor(node="n0", root=str(tmp_path), linger_s=600)
+        executor = TaskExecutor(node="n0", root=str(tmp_path), linger_s=600)
         runs = []
         for number, share in enumerate(shares):
             launch = launch_of(number, (2,), holds=share, program=program)
@@ -104,7 +104,7 @@ def test_worker_is_not_reused_for_a_run_that_holds_another_share(tmp_path: Path)
 
 def test_worker_serves_one_job_alone(tmp_path: Path) -> None:
     async def scenario() -> list[int]:
-        executor = Executor(node="n0", root=str(tmp_path), linger_s=600)
+        executor = TaskExecutor(node="n0", root=str(tmp_path), linger_s=600)
         runs = []
         for job, number in (("first", 0), ("second", 0), ("second", 1), ("first", 1)):
             launch = launch_of(run=RunId(job, number, 1), program=command("echo $PPID > {output}"))

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from tests.live.conftest import command
 
-from headgate.live.actors.executor import Executor
+from headgate.live.actors.executor import TaskExecutor
 from headgate.live.base.records import GangRecord, LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.node.run_logs import log_path
 from headgate.model import Demand, Launch, RunId
@@ -36,7 +36,7 @@ class Gang:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.executors = [Executor(node=f"n{k}", root=str(root)) for k in range(3)]
+        self.executors = [TaskExecutor(node=f"n{k}", root=str(root)) for k in range(3)]
 
     async def start(
         self, run: str, *, attempt: int = 1, launch: Launch = Launch.FIRST, **fields: Any

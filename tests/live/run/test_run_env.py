@@ -22,7 +22,7 @@ from tests.live.accounts import OTHER, USER, readable_python, root_only
 from tests.live.conftest import ME, TOKEN, command, launch_of, until
 
 from headgate.api.packing import package_of
-from headgate.live.actors.executor import Executor, token_path
+from headgate.live.actors.executor import TaskExecutor, token_path
 from headgate.live.base.permissions import make_traversable
 from headgate.live.base.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.node import env_cache
@@ -41,7 +41,7 @@ WHEEL = "hgtest-1.0-py3-none-any.whl"
 METADATA = "Metadata-Version: 2.1\nName: hgtest\nVersion: 1.0\n"
 WHEEL_FACTS = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
-Steps = Callable[[Executor], Coroutine[Any, Any, Any]]
+Steps = Callable[[TaskExecutor], Coroutine[Any, Any, Any]]
 
 
 class Lab:
@@ -123,7 +123,7 @@ def run(lab: Lab) -> Callable[[Steps], Any]:
 
     def run_steps(steps: Steps) -> Any:
         async def whole() -> Any:
-            executor = Executor(node="n0", root=str(lab.root))
+            executor = TaskExecutor(node="n0", root=str(lab.root))
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)
@@ -140,7 +140,7 @@ def ends(run: Any) -> Callable[..., list[OutcomeRecord]]:
     """Run launches at the same time, and return their outcomes."""
 
     def outcomes(*launches: LaunchRecord) -> list[OutcomeRecord]:
-        async def steps(executor: Executor) -> list[OutcomeRecord]:
+        async def steps(executor: TaskExecutor) -> list[OutcomeRecord]:
             await executor.begin(launches)
             return list(await asyncio.gather(*(executor.outcome(one.run) for one in launches)))
 
@@ -190,7 +190,7 @@ def test_functions_of_a_package_have_a_process_each_which_one_worker_starts(
     lab.write(state_py="RUNS = 0")
     launches = [lab.function("steps:main", package=lab.send()) for _ in range(3)]
 
-    async def steps(executor: Executor) -> None:
+    async def steps(executor: TaskExecutor) -> None:
         for launch in launches:
             await executor.begin([launch])
             finished([await executor.outcome(launch.run)])
@@ -290,7 +290,7 @@ def test_function_of_a_package_gets_the_notice_and_its_worker_survives_it(
     )
     launch = lab.function("steps:main", package=lab.send())
 
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         await executor.begin([launch])
         while not (mark.exists() and mark.read_text()):  # noqa: ASYNC110  # bounded by `run`
             await asyncio.sleep(0.01)
@@ -392,7 +392,7 @@ def test_stop_while_an_environment_is_built_leaves_no_process_and_the_next_run_b
     setup = (f"test -e {mark} || {{ touch {mark}; sleep 600; }}",)
     first, second = lab.launch("true", setup=setup), lab.launch("true", setup=setup)
 
-    async def steps(executor: Executor) -> list[OutcomeRecord]:
+    async def steps(executor: TaskExecutor) -> list[OutcomeRecord]:
         await executor.begin([first])
         await asyncio.to_thread(until, mark.exists, "setup runs")
         await executor.stop([first.run])
@@ -438,7 +438,7 @@ def test_sweep_removes_what_was_not_used_for_long_and_is_not_in_use(lab: Lab, ru
     launch = lab.launch("sleep 600", package=lab.send())
     late_s = time.time() + 2 * env_cache.KEEP_S["files"]
 
-    async def steps(executor: Executor) -> list[list[Path]]:
+    async def steps(executor: TaskExecutor) -> list[list[Path]]:
         await executor.begin([launch])
         await asyncio.to_thread(until, lambda: list(place.glob("*/*/ready")), "it runs")
         seen = []

@@ -22,7 +22,7 @@ import pytest
 from tests.live.accounts import OTHER, USER, readable_python, root_only
 from tests.live.conftest import command, launch_of
 
-from headgate.live.actors.executor import Executor
+from headgate.live.actors.executor import TaskExecutor
 from headgate.live.base import account
 from headgate.live.base.control_groups import ControlGroup
 from headgate.live.base.records import GangRecord, LaunchRecord, OutcomeKind, OutcomeRecord
@@ -59,7 +59,7 @@ time.sleep(600)
 """
 EATS = "import sys; sys.stdout.write(str(len(bytearray(int(sys.argv[1])))))"
 
-Steps = Callable[[Executor], Coroutine[Any, Any, Any]]
+Steps = Callable[[TaskExecutor], Coroutine[Any, Any, Any]]
 
 
 def _groups_at_hand() -> bool:
@@ -90,7 +90,7 @@ def run(place: Path) -> Iterator[Callable[[Steps], Any]]:
 
     def run_steps(steps: Steps) -> Any:
         async def whole() -> Any:
-            executor = Executor(node="n0", root=str(place / "nodes"), linger_s=600)
+            executor = TaskExecutor(node="n0", root=str(place / "nodes"), linger_s=600)
             try:
                 async with asyncio.timeout(PATIENCE_S):
                     return await steps(executor)
@@ -116,7 +116,7 @@ def launch(text: str, number: int = 0, user: str = USER, **fields: Any) -> Launc
     return launch_of(number, program=program, **{"max_processes": MOST, "grace_s": 0, **fields})
 
 
-async def outcomes(executor: Executor, *records: LaunchRecord) -> list[OutcomeRecord]:
+async def outcomes(executor: TaskExecutor, *records: LaunchRecord) -> list[OutcomeRecord]:
     await executor.begin(records)
     return list(await asyncio.gather(*(executor.outcome(record.run) for record in records)))
 
@@ -158,7 +158,7 @@ def left(place: Path) -> list[psutil.Process]:
 
 @needs_groups
 def test_run_has_limits_as_it_demands(run: Any, place: Path) -> None:
-    async def steps(executor: Executor) -> dict[str, str]:
+    async def steps(executor: TaskExecutor) -> dict[str, str]:
         holds = Demand(cpus_milli=2500, memory_bytes=512 * MIB)
         await executor.begin([launch(f"touch {place}/begun; sleep 600", holds=holds)])
         await seen(place / "begun")
@@ -175,7 +175,7 @@ def test_run_has_limits_as_it_demands(run: Any, place: Path) -> None:
 def test_run_that_names_no_amounts_weighs_as_one_cpu_without_a_limit_of_memory(
     run: Any, place: Path
 ) -> None:
-    async def steps(executor: Executor) -> dict[str, str]:
+    async def steps(executor: TaskExecutor) -> dict[str, str]:
         await executor.begin([launch(f"touch {place}/begun; sleep 600")])
         await seen(place / "begun")
         files = [file for group in groups(place) for file in group.iterdir()]
@@ -190,7 +190,7 @@ def test_run_that_names_no_amounts_weighs_as_one_cpu_without_a_limit_of_memory(
 
 @needs_groups
 def test_user_cannot_change_or_leave_the_group_of_a_run(run: Any, place: Path) -> None:
-    async def steps(executor: Executor) -> list[OutcomeRecord]:
+    async def steps(executor: TaskExecutor) -> list[OutcomeRecord]:
         record = launch(f"until [ -e {place}/attack ]; do sleep 0.1; done; . {place}/attack")
         await executor.begin([record])
         while not groups(place):  # noqa: ASYNC110  # directories
@@ -225,7 +225,7 @@ def test_run_that_is_killed_for_its_memory_says_what_it_asked_and_used(
         program = replace(record.program, stage=stage, envs={"PYTHONPATH": str(place)})
         record = replace(record, program=program)
 
-    async def steps(executor: Executor) -> list[OutcomeRecord]:
+    async def steps(executor: TaskExecutor) -> list[OutcomeRecord]:
         return await outcomes(executor, record)
 
     (outcome,) = run(steps)
@@ -243,7 +243,7 @@ def test_kill_that_a_run_survives_is_in_its_log_and_not_held_against_the_next(
 ) -> None:
     holds = Demand(memory_bytes=256 * MIB)
 
-    async def steps(executor: Executor) -> list[OutcomeRecord]:
+    async def steps(executor: TaskExecutor) -> list[OutcomeRecord]:
         first = launch(f"{python(EATS, 1024 * MIB)} || true", holds=holds)
         second = launch("exit 3", number=1, holds=holds)
         return [*await outcomes(executor, first), *await outcomes(executor, second)]
@@ -263,7 +263,7 @@ def test_run_at_its_time_limit_says_that_a_process_of_it_was_killed(run: Any, pl
         time_limit_s=600.0,
     )
 
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         await executor.begin([record])
         await seen(place / "killed")
         await executor.expire([record.run])
@@ -272,7 +272,7 @@ def test_run_at_its_time_limit_says_that_a_process_of_it_was_killed(run: Any, pl
     assert " after the notice; OutOfMemory(asked 256 MiB, used " in run(steps).message
 
 
-async def storms(executor: Executor, place: Path, record: LaunchRecord) -> OutcomeRecord:
+async def storms(executor: TaskExecutor, place: Path, record: LaunchRecord) -> OutcomeRecord:
     """Start a storm of forks, run a program as another user meanwhile, and cancel the storm."""
     await executor.begin([record])
     await seen(place / "begun")
@@ -290,7 +290,7 @@ async def storms(executor: Executor, place: Path, record: LaunchRecord) -> Outco
 def test_storm_of_forks_leaves_the_machine_usable_and_ends_with_its_run(
     run: Any, place: Path, user: str
 ) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         write(place / "storm.py", STORM)
         text = f"{account.INTERPRETER} {place}/storm.py {place}/begun"
         return await storms(executor, place, launch(text, user=user))
@@ -301,7 +301,7 @@ def test_storm_of_forks_leaves_the_machine_usable_and_ends_with_its_run(
 
 @needs_groups
 def test_run_whose_guard_was_killed_leaves_no_process_and_no_group(run: Any, place: Path) -> None:
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         record = launch(
             f"setsid sleep 600.5 & setsid bash -c 'touch {place}/begun; sleep 601' & wait"
         )
@@ -383,7 +383,7 @@ def without_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_processes_are_limited_by_account_where_there_are_no_groups(
     run: Any, place: Path, without_groups: None
 ) -> None:
-    async def steps(executor: Executor) -> list[OutcomeRecord]:
+    async def steps(executor: TaskExecutor) -> list[OutcomeRecord]:
         return await outcomes(executor, launch("ulimit -Su; ulimit -Hu"))
 
     finished(run(steps))
@@ -399,7 +399,7 @@ def test_storm_of_forks_ends_with_its_run_where_there_are_no_groups(
 ) -> None:
     monkeypatch.setattr(process, "account_processes", lambda: MOST)
 
-    async def steps(executor: Executor) -> OutcomeRecord:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
         write(place / "storm.py", STORM)
         record = launch(f"{account.INTERPRETER} {place}/storm.py {place}/begun")
         await executor.begin([record])

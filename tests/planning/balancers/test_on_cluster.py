@@ -10,7 +10,7 @@ import pytest
 from headgate.app import POLICIES
 from headgate.base.rng import Random
 from headgate.machine import admission, apply
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.model.topology import Tree
 from headgate.planning.balancers import BALANCERS
 from headgate.planning.place.choose.balanced import Balanced
@@ -23,7 +23,11 @@ from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan, PlanAdmitted, PlanReady
 from headgate.state import JobState, Scratch, State, TaskState
 
-ON_CPU, ON_GPU, ON_HALF = Task(gpus=0, cpus=1), Task(gpus=1), Task(gpus=1, gpu_milli=500)
+ON_CPU, ON_GPU, ON_HALF = (
+    Task(demand=Demand(cpus_milli=1000)),
+    Task(demand=Demand(gpus=1)),
+    Task(demand=Demand(gpus=1, gpu_milli=500)),
+)
 TREE = Tree(np.array([-1, 0, 0, 0]), np.ones(4), np.array([0, 1, 1, 1]))
 BY_NAME = pytest.mark.parametrize("name", BALANCERS)
 EVERY_TASK = pytest.mark.parametrize("task", [ON_CPU, ON_GPU], ids=["CPU", "GPU"])

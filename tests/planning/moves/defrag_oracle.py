@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 
 from headgate.model.topology.tree import Tree
-from headgate.planning.moves.defrag import Held, Moves
+from headgate.planning.moves.defrag import Held, Relocations
 from headgate.planning.moves.ranked_tree import RankedTree
 
 
@@ -120,7 +120,7 @@ def _moves(
                     yield unit, frozenset(to)
 
 
-def check(case: Case, found: Moves) -> None:
+def check(case: Case, found: Relocations) -> None:
     """Assert that moves can be made in their phases, keep every unit as near, and make room."""
     tree, idle, moved = case.tree, case.idle.copy(), set[int]()
     for phase in range(1, found.phases + 1):

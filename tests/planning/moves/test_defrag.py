@@ -14,14 +14,14 @@ from tests.planning.moves.defrag_oracle import (
 )
 
 from headgate.model.topology.tree import Tree
-from headgate.planning.moves.defrag import Held, Moves, NoMoves, least_moves
+from headgate.planning.moves.defrag import Held, NoMoves, Relocations, least_moves
 from headgate.planning.moves.ranked_tree import RankedTree
 
 EVEN = ((2, 2, 2), (2, 4), (4, 2), (3, 2), (2, 3))
 POWERS = ((2, 2, 2), (2, 2, 2, 2), (4, 4), (2, 4, 4), (4, 8), (2, 2, 2, 4), (4, 2, 4))
 
 
-def solve(case: Case, **limits: int) -> Moves | NoMoves:
+def solve(case: Case, **limits: int) -> Relocations | NoMoves:
     return least_moves(case.tree, case.held, case.idle, case.count, **limits)
 
 
@@ -72,7 +72,7 @@ def test_powers_of_two_have_a_placement_whenever_enough_is_idle(fan_out: tuple[i
         case.count = 2 ** int(rng.integers(0, int(case.idle.sum()).bit_length() or 1))
         if case.idle.sum() >= case.count:
             found = solve(case, work=0)
-            assert isinstance(found, Moves)
+            assert isinstance(found, Relocations)
             check(case, found)
             moved += bool(found.moves)
     assert moved >= 5
@@ -87,7 +87,7 @@ def test_guarantee_lasts_while_jobs_come_and_go() -> None:
             units.pop(int(rng.integers(len(units))))
             continue
         found = solve(case, work=0)
-        assert isinstance(found, Moves)
+        assert isinstance(found, Relocations)
         check(case, found)
         for move in found.moves:
             units[move.unit] = held(*move.leaves, cost=units[move.unit].cost)
@@ -133,13 +133,13 @@ def test_on_uneven_trees_units_fit_when_what_is_idle_exceeds_the_waste() -> None
 
 def test_need_that_has_room_moves_nothing() -> None:
     found = solve(case_of(even_tree(2, 2, 2), [held(0), held(1)], 4))
-    assert found == Moves((), (4, 5, 6, 7), 0, True)
+    assert found == Relocations((), (4, 5, 6, 7), 0, True)
 
 
 def test_cheap_small_units_move_rather_than_a_dear_one() -> None:
     units = [held(0, 1, cost=9), held(4, cost=2), held(6, cost=3)]
     found = solve(case_of(even_tree(2, 4), units, 4))
-    assert isinstance(found, Moves)
+    assert isinstance(found, Relocations)
     assert [(move.unit, move.leaves) for move in found.moves] == [(1, (2,)), (2, (3,))]
     assert found.leaves == (4, 5, 6, 7)
     assert (found.cost, found.phases) == (5, 1)
@@ -150,7 +150,7 @@ def test_chain_of_moves_has_phases() -> None:
     tree = even_tree(2, 2, 2)
     units = [held(0, 1), held(4), held(6, movable=False)]
     found = solve(case_of(tree, units, 4))
-    assert isinstance(found, Moves)
+    assert isinstance(found, Relocations)
     check(case_of(tree, units, 4), found)
     assert [(move.unit, move.phase) for move in found.moves] == [(1, 1), (0, 2)]
 
@@ -179,8 +179,8 @@ def test_search_without_work_still_finds_valid_moves() -> None:
     case = random_case(rng, tree, sizes=(1, 2, 4), used=0.85, at_best=True, dear=99)
     case.count = 16
     found, better = solve(case, work=0), solve(case, work=1_000)
-    assert isinstance(found, Moves)
-    assert isinstance(better, Moves)
+    assert isinstance(found, Relocations)
+    assert isinstance(better, Relocations)
     check(case, found)
     check(case, better)
     assert better.cost <= found.cost

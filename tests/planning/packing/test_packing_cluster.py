@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
-from headgate.model import WHOLE, Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import WHOLE, Bandwidth, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.packing.cluster import ClusterPacking, Sizes, mix_of
 from headgate.planning.place.choose.compact import Compact
 from headgate.planning.place.choose.packed import Packed
@@ -67,27 +67,31 @@ def _starts(state: State, policy: str = "headgate", place: str = "headgate") -> 
 
 
 def _share(milli: int, cpus: float = 1) -> Task:
-    return Task(gpus=1, gpu_milli=milli, cpus=cpus)
+    return Task(demand=Demand.of(gpus=1, gpu_milli=milli, cpus=cpus))
 
 
 # --- choices -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["headgate", "easy-backfill", "fifo"])
-@pytest.mark.parametrize("small", [_share(400), Task(gpus=1), Task(gpus=2)])
+@pytest.mark.parametrize(
+    "small", [_share(400), Task(demand=Demand(gpus=1)), Task(demand=Demand(gpus=2))]
+)
 def test_small_task_leaves_idle_nodes_to_gangs(policy: str, small: Task) -> None:
     state = _state([4, 4, 4])
-    _run(state, 2, (0,), Task(gpus=1))
+    _run(state, 2, (0,), Task(demand=Demand(gpus=1)))
     row = _submit(state, small)
-    _submit(state, *(Task(gpus=4),) * 3, gang=True)  # runs when all three nodes are idle
+    _submit(
+        state, *(Task(demand=Demand(gpus=4)),) * 3, gang=True
+    )  # runs when all three nodes are idle
     assert _starts(state, policy)[row].node == 2
 
 
 def test_gang_that_fits_one_node_takes_the_one_where_least_is_left_over() -> None:
     state = _state([8, 8, 8])
-    _run(state, 1, (0, 1, 2, 3), Task(gpus=4))
-    row = _submit(state, *(Task(gpus=1),) * 4, gang=True)
-    _submit(state, *(Task(gpus=8),) * 3, gang=True)
+    _run(state, 1, (0, 1, 2, 3), Task(demand=Demand(gpus=4)))
+    row = _submit(state, *(Task(demand=Demand(gpus=1)),) * 4, gang=True)
+    _submit(state, *(Task(demand=Demand(gpus=8)),) * 3, gang=True)
     assert _starts(state)[row].node == 1
     assert _starts(state, place="first-fit")[row].node == 0
 
@@ -96,7 +100,7 @@ def test_share_takes_the_free_part_that_other_shares_need_least() -> None:
     state = _state([2])
     _run(state, 0, (0,), _share(470))  # 530 are left
     _run(state, 0, (1,), _share(650))  # 350
-    _run(state, 0, (1,), Task(gpus=1, gpu_milli=10))  # 340
+    _run(state, 0, (1,), Task(demand=Demand(gpus=1, gpu_milli=10)))  # 340
     row = _submit(state, _share(320))
     for _ in range(4):
         _submit(state, _share(470))
@@ -113,14 +117,14 @@ def test_task_with_few_cpus_goes_where_cpus_are_short() -> None:
 
 def test_task_without_gpu_takes_cpus_that_gpu_tasks_do_not_need() -> None:
     state = _state([4, 0], cpus=[32, 16])
-    _submit(state, *(Task(gpus=1, cpus=8),) * 8)
-    row = _submit(state, Task(gpus=0, cpus=8))
+    _submit(state, *(Task(demand=Demand(gpus=1, cpus_milli=8000)),) * 8)
+    row = _submit(state, Task(demand=Demand(cpus_milli=8000)))
     assert _starts(state)[row].node == 1
 
 
 def test_share_of_memory_fits_gpus_of_other_sizes() -> None:
     state = _state([1, 1], memory=(24, 80))
-    row = _submit(state, Task(gpus=1, gpu_milli=1, gpu_memory_bytes=40 * GIB))
+    row = _submit(state, Task(demand=Demand(gpus=1, gpu_milli=1, gpu_memory_bytes=40 * GIB)))
     assert _starts(state)[row].node == 1
 
 
@@ -130,12 +134,12 @@ def test_task_leaves_its_data_where_others_would_wait_longer_than_it_reads(
 ) -> None:
     state = _state([4, 4])
     state.bandwidth = Bandwidth(disk_bytes_per_s=1e9, rack_bytes_per_s=1e8, cluster_bytes_per_s=1e7)
-    _run(state, 1, (0,), Task(gpus=1))
+    _run(state, 1, (0,), Task(demand=Demand(gpus=1)))
     shard = Shard(id="d", size_bytes=gigabytes * 10**9)
-    task = Task(gpus=1, gpu_milli=500, cpus=1, reads=("d",))
+    task = Task(demand=Demand(gpus=1, cpus_milli=1000, gpu_milli=500), reads=("d",))
     row = _submit(state, task, shards=(shard,))
     state.add_replica(state.names.shard_rows["d"], 0)
-    _submit(state, *(Task(gpus=4),) * 3, gang=True)
+    _submit(state, *(Task(demand=Demand(gpus=4)),) * 3, gang=True)
     assert _starts(state)[row].node == node
 
 
@@ -168,13 +172,17 @@ def _random_state(rng: Random) -> State:
 def _random_tasks(rng: Random) -> tuple[Task, ...]:
     cpus, kind = rng.choice((None, 1, 2.5)), rng.randint(0, 3)
     if kind == 0:
-        task = Task(gpus=rng.randint(1, 3), cpus=cpus)
+        task = Task(demand=Demand.of(gpus=rng.randint(1, 3), cpus=cpus))
     elif kind == 1:
-        task = Task(gpus=1, gpu_milli=rng.choice((100, 333, 500, 650)), cpus=cpus)
+        task = Task(demand=Demand.of(gpus=1, gpu_milli=rng.choice((100, 333, 500, 650)), cpus=cpus))
     elif kind == 2:
-        task = Task(gpus=1, gpu_milli=1, gpu_memory_bytes=rng.choice((5, 9, 40)) * GIB, cpus=cpus)
+        task = Task(
+            demand=Demand.of(
+                gpus=1, gpu_milli=1, gpu_memory_bytes=rng.choice((5, 9, 40)) * GIB, cpus=cpus
+            )
+        )
     else:
-        task = Task(gpus=2, gpu_milli=rng.choice((300, 500)), cpus=cpus)
+        task = Task(demand=Demand.of(gpus=2, gpu_milli=rng.choice((300, 500)), cpus=cpus))
     return (task,) * rng.randint(1, 3)
 
 
@@ -200,7 +208,7 @@ def _never(tasks: NDArray[np.int64]) -> NDArray[np.float64]:
 def test_mix_counts_gangs_by_node_and_does_not_depend_on_ended_jobs(seed: int) -> None:
     rng = Random(seed)
     state = _state([4, 4])
-    _submit(state, *(Task(gpus=1, cpus=2),) * 6, gang=True)
+    _submit(state, *(Task(demand=Demand(gpus=1, cpus_milli=2000)),) * 6, gang=True)
     before = mix_of(state.freeze(), Sizes(state.freeze()))
     assert [(d.gpus, d.milli, d.cpu_milli, n) for d, n in before] == [
         (4, WHOLE, 8000, 1), (2, WHOLE, 4000, 1),
@@ -214,6 +222,6 @@ def test_mix_counts_gangs_by_node_and_does_not_depend_on_ended_jobs(seed: int) -
 
 def test_nothing_is_computed_where_all_tasks_need_one_gpu_and_nothing_else() -> None:
     state = _state([4, 4])
-    _submit(state, *(Task(gpus=1),) * 6)
-    _submit(state, Task(gpus=0))
+    _submit(state, *(Task(demand=Demand(gpus=1)),) * 6)
+    _submit(state, Task(demand=Demand(cpus_milli=1000)))
     assert not ClusterPacking(Scratch(state.freeze())).matters

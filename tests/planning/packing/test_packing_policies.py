@@ -14,13 +14,13 @@ from headgate.planning.packing import (
     Demand,
     DotProduct,
     Fgd,
+    FreeNodes,
     Future,
     GpuClustering,
     GpuPacking,
     Learnt,
     Mix,
     Packer,
-    Room,
     Scorer,
     Uniform,
     choose,
@@ -32,10 +32,10 @@ from headgate.planning.packing import (
 GIB = 1 << 30
 
 
-def nodes(*gpus: int, cpus: int = 64, memory: int = 256, model: int = 0) -> Room:
+def nodes(*gpus: int, cpus: int = 64, memory: int = 256, model: int = 0) -> FreeNodes:
     """Return idle nodes with these numbers of GPUs."""
     count = len(gpus)
-    return Room.empty([cpus * 1000] * count, [memory * GIB] * count, gpus, [model] * count)
+    return FreeNodes.empty([cpus * 1000] * count, [memory * GIB] * count, gpus, [model] * count)
 
 
 def pod(gpus: int = 1, milli: int = 1000, cpus: float = 1, memory: float = 1) -> Demand:
@@ -44,12 +44,12 @@ def pod(gpus: int = 1, milli: int = 1000, cpus: float = 1, memory: float = 1) ->
     )
 
 
-def cost(scorer: Scorer, room: Room, demand: Demand) -> list[float]:
+def cost(scorer: Scorer, room: FreeNodes, demand: Demand) -> list[float]:
     return [round(float(value), 6) for value in scorer.options(room, demand).cost]
 
 
 def test_pod_fits_where_cpus_memory_gpus_and_model_suffice() -> None:
-    room = Room.empty([8000] * 4, [8 * GIB] * 4, [1, 2, 2, 2], [0, 0, 0, 1])
+    room = FreeNodes.empty([8000] * 4, [8 * GIB] * 4, [1, 2, 2, 2], [0, 0, 0, 1])
     room.gpu[2] = [400, 600]
     demand = Demand(cpu_milli=8000, memory_bytes=8 * GIB, gpus=2, milli=500, models=frozenset({0}))
     assert fits(room, demand).tolist() == [False, True, False, False]
@@ -185,7 +185,7 @@ def test_share_takes_the_free_part_that_is_worth_nothing_else() -> None:
 
 def test_pod_without_gpus_takes_cpus_that_no_gpu_needs() -> None:
     future = Future.of({pod(1, 1000, 10): 3, pod(0, 0, 8): 1})
-    room = Room.empty([16_000, 64_000], [256 * GIB] * 2, [2, 2], [0, 0])
+    room = FreeNodes.empty([16_000, 64_000], [256 * GIB] * 2, [2, 2], [0, 0])
     found = cost(future, room, pod(0, 0, 8))
     assert found[0] > found[1] == 0
 
@@ -193,7 +193,7 @@ def test_pod_without_gpus_takes_cpus_that_no_gpu_needs() -> None:
 def test_pod_with_few_cpus_takes_the_node_where_cpus_are_short() -> None:
     counts = {pod(1, 1000, 2): 1, pod(1, 1000, 14): 1}
     future = Future.of(counts)
-    room = Room.empty([64_000, 32_000], [256 * GIB] * 2, [4, 8], [0, 0])
+    room = FreeNodes.empty([64_000, 32_000], [256 * GIB] * 2, [4, 8], [0, 0])
     light, heavy = cost(future, room, pod(1, 1000, 2)), cost(future, room, pod(1, 1000, 14))
     assert light[1] < light[0]
     assert heavy[0] < heavy[1]
@@ -209,7 +209,7 @@ def test_single_gpus_are_taken_where_no_whole_set_breaks() -> None:
 def test_models_that_some_pods_need_are_left_to_them() -> None:
     needs = Demand(cpu_milli=1000, gpus=1, milli=1000, models=frozenset({1}))
     future = Future.of({pod(1): 3, needs: 1})
-    room = Room.empty([8000] * 2, [GIB * 64] * 2, [2, 2], [1, 0])
+    room = FreeNodes.empty([8000] * 2, [GIB * 64] * 2, [2, 2], [1, 0])
     assert choose(future, room, pod(1)).node == 1
     assert choose(future, room, needs).node == 0
 

@@ -6,10 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from tests.planning.place.keeping import reserve
 
 from headgate.base.rng import Random
 from headgate.machine import apply
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.model.topology import (
     ClusterFatTree,
     ClusterMesh,
@@ -57,7 +58,7 @@ def cluster(
                 name="j",
                 user="u",
                 queue="q",
-                tasks=tuple(Task(gpus=each, cpus=cpus) for each in gang),
+                tasks=tuple(Task(demand=Demand.of(gpus=each, cpus=cpus)) for each in gang),
                 gang=True,
                 distinct_nodes=distinct,
             )
@@ -257,7 +258,7 @@ def test_gang_waits_for_a_rack_and_others_use_it_until_then() -> None:
     snapshot = cluster(8, (1,) * 4, (1,), (1,))
     units = placing(Scratch(snapshot), never, WAIT)
     units.table.free_at[:] = [5.0, 5.0, 0.0, 0.0, 3.0, 9.0, 0.0, 0.0]
-    reserved = units.reserve(unit_of(snapshot, 0), 10.0)
+    reserved = reserve(units, unit_of(snapshot, 0), 10.0)
     assert reserved is not None
     assert (reserved.at, sorted(reserved.gpus.tolist())) == (5.0, [0, 1, 2, 3])
     assert units.start(unit_of(snapshot, 1), 100.0)

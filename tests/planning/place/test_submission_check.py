@@ -11,7 +11,7 @@ from tests.policies.ordered.pools import simulated
 
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.submission_check import check_submission, exceeds_queue, fits_no_node
 from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.ports import Parameter, PolicyInfo, make_policy
@@ -48,58 +48,63 @@ def job(*tasks: Task, gang: bool = False) -> Job:
 @pytest.mark.parametrize(
     ("tasks", "gang", "need", "most"),
     [
-        ([Task(gpus=2)], False, None, ""),
-        ([Task(gpus=3)], False, "3 GPUs", "nodes have at most 2 GPUs"),
-        ([Task(gpu_memory_bytes=8 * GIB)], False, None, ""),
+        ([Task(demand=Demand(gpus=2))], False, None, ""),
+        ([Task(demand=Demand(gpus=3))], False, "3 GPUs", "nodes have at most 2 GPUs"),
+        ([Task(demand=Demand(gpus=1, gpu_memory_bytes=8 * GIB))], False, None, ""),
         (
-            [Task(gpu_memory_bytes=9 * GIB)],
+            [Task(demand=Demand(gpus=1, gpu_memory_bytes=9 * GIB))],
             False,
             "a GPU with 9 GiB",
             "nodes have at most GPUs with 8 GiB",
         ),
         (
-            [Task(gpus=2, gpu_memory_bytes=5 * GIB)],
+            [Task(demand=Demand(gpus=2, gpu_memory_bytes=5 * GIB))],
             False,
             "2 GPUs with 5 GiB",
             "nodes have at most 1 GPU with 5 GiB",
         ),
-        ([Task(gpu_models=("v100", "h100"))], False, None, ""),
+        ([Task(demand=Demand(gpus=1, gpu_models=("v100", "h100")))], False, None, ""),
         (
-            [Task(gpus=2, gpu_models=("A100", "L4"))],
+            [Task(demand=Demand(gpus=2, gpu_models=("A100", "L4")))],
             False,
             "2 A100 or L4 GPUs",
             "nodes have no A100 or L4 GPU (but NVIDIA H100 80GB HBM3 and Tesla V100)",
         ),
         (
-            [Task(gpus=2, gpu_models=("H100",))],
+            [Task(demand=Demand(gpus=2, gpu_models=("H100",)))],
             False,
             "2 H100 GPUs",
             "nodes have at most 1 H100 GPU",
         ),
         (
-            [Task(gpu_models=("v100",), gpu_memory_bytes=8 * GIB)],
+            [Task(demand=Demand(gpus=1, gpu_models=("v100",), gpu_memory_bytes=8 * GIB))],
             False,
             "1 v100 GPU with 8 GiB",
             "nodes have at most v100 GPUs with 4 GiB",
         ),
-        ([Task(nodes=("a",))], False, None, ""),
-        ([Task(gpus=0, cpus=4, nodes=("b",))], False, None, ""),
-        ([Task(gpus=0, cpus=4)], False, None, ""),
-        ([Task(gpus=0, cpus=5)], False, "5 CPUs", "nodes have at most 4 CPUs"),
-        ([Task(custom=(("f", 1000),))], False, "a GPU and 1 of 'f'", "nodes have no 'f'"),
+        ([Task(demand=Demand(gpus=1, nodes=("a",)))], False, None, ""),
+        ([Task(demand=Demand(cpus_milli=4000, nodes=("b",)))], False, None, ""),
+        ([Task(demand=Demand(cpus_milli=4000))], False, None, ""),
+        ([Task(demand=Demand(cpus_milli=5000))], False, "5 CPUs", "nodes have at most 4 CPUs"),
         (
-            [Task(gpus=3, custom=(("f", 1000),))],
+            [Task(demand=Demand(gpus=1, custom=(("f", 1000),)))],
+            False,
+            "a GPU and 1 of 'f'",
+            "nodes have no 'f'",
+        ),
+        (
+            [Task(demand=Demand(gpus=3, custom=(("f", 1000),)))],
             False,
             "3 GPUs and 1 of 'f'",
             "nodes have at most 2 GPUs and no 'f'",
         ),
         (
-            [Task(gpus=2, cpus=3)],
+            [Task(demand=Demand(gpus=2, cpus_milli=3000))],
             False,
             "2 GPUs and 3 CPUs",
             "no node has all of it together",
         ),
-        ([Task(), Task(gpus=4)], False, "4 GPUs", "nodes have at most 2 GPUs"),
+        ([Task(), Task(demand=Demand(gpus=4))], False, "4 GPUs", "nodes have at most 2 GPUs"),
         ([Task()] * 9, False, None, ""),  # one after the other
         ([Task()] * 3, True, None, ""),
     ],
@@ -122,14 +127,18 @@ def test_a_job_that_no_node_could_hold_is_rejected(
     ("task", "need", "most"),
     [
         (
-            Task(nodes=("b",), gpu_models=("H100",)),
+            Task(demand=Demand(gpus=1, nodes=("b",), gpu_models=("H100",))),
             "1 H100 GPU on b",
             "these nodes have no H100 GPU (but Tesla V100)",
         ),
-        (Task(exclude=("a", "b")), "a GPU on one node other than a or b", "which is not up"),
-        (Task(nodes=("c", "d")), "a GPU on c or d", "which is not up"),
         (
-            Task(gpus=0, cpus=4, exclude=("b",)),
+            Task(demand=Demand(gpus=1, exclude=("a", "b"))),
+            "a GPU on one node other than a or b",
+            "which is not up",
+        ),
+        (Task(demand=Demand(gpus=1, nodes=("c", "d"))), "a GPU on c or d", "which is not up"),
+        (
+            Task(demand=Demand(cpus_milli=4000, exclude=("b",))),
             "4 CPUs on one node other than b",
             "these nodes have at most 2 CPUs",
         ),
@@ -146,7 +155,7 @@ def test_job_for_certain_nodes_is_rejected_if_none_of_them_could_hold_it(
 )
 def test_gang_whose_largest_task_comes_last_starts_where_it_fits(policy: str) -> None:
     nodes = [Node(id=f"n{gpus}", rack="r", gpus=(Gpu(memory_bytes=0),) * gpus) for gpus in (2, 1)]
-    gang = job(Task(gpus=1), Task(gpus=2), gang=True)
+    gang = job(Task(demand=Demand(gpus=1)), Task(demand=Demand(gpus=2)), gang=True)
     assert fits_no_node(gang, nodes) is None
     submitted = [(0.0, replace(gang, id="0"))]
     starts = simulated(2, submitted, make_policy(POLICIES, policy), others=(1,))
@@ -155,12 +164,16 @@ def test_gang_whose_largest_task_comes_last_starts_where_it_fits(policy: str) ->
 
 @pytest.mark.parametrize(
     ("task", "count", "largest"),
-    [(Task(), 4, 3), (Task(gpu_memory_bytes=5 * GIB), 2, 1), (Task(gpus=2), 2, 1)],
+    [
+        (Task(), 4, 3),
+        (Task(demand=Demand(gpus=1, gpu_memory_bytes=5 * GIB)), 2, 1),
+        (Task(demand=Demand(gpus=2)), 2, 1),
+    ],
 )
 def test_gang_that_can_never_fit_is_rejected_with_the_largest_that_would(
     task: Task, count: int, largest: int
 ) -> None:
-    total = count * task.gpus
+    total = count * task.demand.gpus
     assert fits_no_node(job(*[task] * largest, gang=True), NODES) is None
     assert fits_no_node(job(*[task] * count, gang=True), NODES) == NothingFits(
         need=f"{count} tasks with {total} GPUs together (a gang)", largest=largest
@@ -171,9 +184,9 @@ def test_gang_that_can_never_fit_is_rejected_with_the_largest_that_would(
     ("task", "largest"),
     [
         (Task(), 2),
-        (Task(gpus=2), 1),
-        (Task(gpu_memory_bytes=5 * GIB), 1),
-        (Task(gpus=0, cpus=1), 2),
+        (Task(demand=Demand(gpus=2)), 1),
+        (Task(demand=Demand(gpus=1, gpu_memory_bytes=5 * GIB)), 1),
+        (Task(demand=Demand(cpus_milli=1000)), 2),
     ],
 )
 def test_gang_on_more_nodes_than_fit_a_member_is_rejected_with_the_largest_that_would(
@@ -192,14 +205,16 @@ def test_gang_on_more_nodes_than_fit_a_member_is_rejected_with_the_largest_that_
 
 def test_tasks_that_run_together_must_fit_the_ceiling_of_the_queue() -> None:
     poor = Queue(name="poor", max_gpus=2)
-    assert exceeds_queue(job(Task(gpus=2), Task(gpus=2)), poor) is None
-    wide = job(Task(gpus=1), Task(gpus=2), gang=True)
+    assert (
+        exceeds_queue(job(Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=2))), poor) is None
+    )
+    wide = job(Task(demand=Demand(gpus=1)), Task(demand=Demand(gpus=2)), gang=True)
     assert exceeds_queue(wide, poor) == QueueTooSmall(queue="poor", needed_gpus=3, max_gpus=2)
     assert exceeds_queue(wide, OPEN) is None
 
 
 def test_the_policy_is_checked_first_and_nodes_only_if_any_is_up() -> None:
-    gang = job(Task(gpus=9), Task(), gang=True)
+    gang = job(Task(demand=Demand(gpus=9)), Task(), gang=True)
     assert check_submission(gang, OPEN, NODES, Choosy()) == PolicyRefuses(
         policy="choosy", what="gangs"
     )
@@ -215,7 +230,7 @@ def test_the_policy_is_checked_first_and_nodes_only_if_any_is_up() -> None:
 def test_a_single_task_passes_exactly_when_some_idle_node_fits_it(
     gpus: int, memory: int, cpus: float | None
 ) -> None:
-    task = Task(gpus=gpus, gpu_memory_bytes=memory * GIB, cpus=cpus)
+    task = Task(demand=Demand.of(gpus=gpus, gpu_memory_bytes=memory * GIB, cpus=cpus))
     slots = cpus if cpus is not None else 0 if gpus else 1
     holds = any(
         sum(g.memory_bytes >= memory * GIB for g in n.gpus) >= gpus and n.cpus >= slots

@@ -7,10 +7,11 @@ from itertools import groupby
 
 import numpy as np
 import pytest
+from tests.planning.place.keeping import reserve
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.cheapest import CheapestGpus
 from headgate.planning.place.choose.compact import Compact, most_room_first
 from headgate.planning.place.placing import Placing
@@ -28,7 +29,7 @@ def _state(sizes: list[int], demands: list[tuple[int, int]], *, distinct: bool =
     for number, gpus in enumerate(sizes):
         state.add_node(Node(id=f"n{number}", rack="r", gpus=(Gpu(memory_bytes=0),) * gpus))
     for number, (count, gpus) in enumerate(demands):
-        tasks = tuple(Task(gpus=gpus) for _ in range(count))
+        tasks = tuple(Task(demand=Demand.of(gpus=gpus)) for _ in range(count))
         job = Job(
             id=f"j{number}", name="j", user="u", queue="q", tasks=tasks, gang=True,
             distinct_nodes=distinct,
@@ -87,7 +88,7 @@ def test_reservations_are_at_the_earliest_time_at_which_a_unit_fits(seed: int) -
         expected = min(
             (t for t in sorted(times) if _fits_at(table, nodes, unit, gpus, t, run_s)), default=None
         )
-        found = _units(table).reserve(unit, run_s)
+        found = reserve(_units(table), unit, run_s)
         assert (found and found.at) == expected
         if found is not None:
             assert len(set(found.gpus.tolist())) == gpus * len(unit.tasks)
@@ -99,7 +100,7 @@ def test_reservations_are_at_the_earliest_time_at_which_a_unit_fits(seed: int) -
 def test_reservation_takes_what_becomes_free_last_so_that_the_rest_stays_usable() -> None:
     state = _state([6], [(1, 4), (1, 2)])
     table = _timetable(state, dict.fromkeys(range(2, 6), 10.0))
-    found = _units(table).reserve(_unit(state, 0), 100.0)
+    found = reserve(_units(table), _unit(state, 0), 100.0)
     assert found is not None
     assert found.at == 10.0
     assert found.gpus.tolist() == [2, 3, 4, 5]
@@ -109,7 +110,7 @@ def test_reservation_takes_what_becomes_free_last_so_that_the_rest_stays_usable(
 def test_unit_starts_on_reserved_gpus_only_if_it_ends_in_time() -> None:
     state = _state([4], [(1, 4), (1, 2), (1, 2)])
     table = _timetable(state, {2: 10.0, 3: 10.0})
-    reserved = _units(table).reserve(_unit(state, 0), 5.0)
+    reserved = reserve(_units(table), _unit(state, 0), 5.0)
     assert reserved is not None
     assert reserved.at == 10.0
     assert not _units(table).start(_unit(state, 1), 11.0)
@@ -152,7 +153,7 @@ def test_members_of_unequal_demand_on_distinct_nodes_wait_for_another_node() -> 
     state.set_queue(Queue(name="q"))
     for number, gpus in enumerate((3, 1)):
         state.add_node(Node(id=f"n{number}", rack="r", gpus=(Gpu(memory_bytes=0),) * gpus))
-    tasks = (Task(gpus=2), Task(gpus=1))
+    tasks = (Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=1)))
     job = Job(id="j", name="j", user="u", queue="q", tasks=tasks, gang=True, distinct_nodes=True)
     row = state.add_job(job)
     state.move_job(row, JobState.ACTIVE)
@@ -197,13 +198,14 @@ def _cheapest(
     for node in sorted(set(nodes)):
         fitting = [
             row for row in range(len(nodes))
-            if nodes[row] == node and memory[row] >= spec.gpu_memory_bytes
+            if nodes[row] == node and memory[row] >= spec.demand.gpu_memory_bytes
         ]  # fmt: skip
         fitting.sort(key=lambda row: (table.free_at[row], row))
-        count = len(fitting) // spec.gpus
+        count = len(fitting) // spec.demand.gpus
         for n in range(min(count, 1 if unit.distinct_nodes else count)):
-            some = fitting[n * spec.gpus : (n + 1) * spec.gpus]
-            late = _NEVER if n >= cpus[node] // int(spec.cpus or 1) else 0.0  # no run frees CPUs
+            some = fitting[n * spec.demand.gpus : (n + 1) * spec.demand.gpus]
+            room = cpus[node] // (spec.demand.cpus_milli // 1000 or 1)
+            late = _NEVER if n >= room else 0.0  # no run frees CPUs
             places.append((max(late, *(table.free_at[row] for row in some)), node, some))
     first = sorted(sorted(places, key=lambda p: p[0])[: len(unit.tasks)], key=lambda p: p[1])
     if len(first) < len(unit.tasks) or max(p[0] for p in first) == _NEVER:
@@ -225,7 +227,9 @@ def test_cheapest_gpus_stay_exact_while_costs_change(seed: int) -> None:
     specs = []
     for number in range(4):
         spec = Task(
-            gpus=rng.randint(1, 3), gpu_memory_bytes=rng.choice((0, 2)), cpus=rng.randint(1, 2)
+            demand=Demand.of(
+                gpus=rng.randint(1, 3), gpu_memory_bytes=rng.choice((0, 2)), cpus=rng.randint(1, 2)
+            )
         )
         specs.append(spec)
         job = Job(
@@ -271,7 +275,7 @@ def test_tasks_go_to_the_roomiest_nodes_and_the_last_ones_where_they_just_fit(se
 
 def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None:
     state = _state([1, 1, 2], [(2, 1)])
-    tasks = (Task(gpus=2), Task(gpus=1))
+    tasks = (Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=1)))
     job = Job(
         id="gang", name="gang", user="u", queue="q", tasks=tasks, gang=True, distinct_nodes=True
     )
@@ -288,7 +292,7 @@ def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None
 def test_gpu_claimed_for_after_its_reservation_stays_kept_until_then() -> None:
     state = _state([4], [(1, 3)])
     table = _timetable(state, {2: 10.0})
-    reserved = _units(table).reserve(_unit(state, 0), 5.0)
+    reserved = reserve(_units(table), _unit(state, 0), 5.0)
     assert reserved is not None
     _units(table).claim(0, np.array([1.0, 1.0]))
     open_gpu = {0, 1, 2, 3} - set(reserved.gpus.tolist())
@@ -305,7 +309,7 @@ def test_target_of_a_move_is_held_by_its_next_run_and_the_place_left_is_free_soo
     milli: int,
 ) -> None:
     state = _state([2], [])
-    task = Task(gpu_milli=milli)
+    task = Task(demand=Demand(gpus=1, gpu_milli=milli))
     state.add_job(Job(id="m", name="m", user="u", queue="q", tasks=(task,)))
     state.move_job(0, JobState.ACTIVE)
     state.move_task(0, TaskState.WAITING)

@@ -8,9 +8,10 @@ from functools import cache
 
 import numpy as np
 import pytest
+from tests.planning.place.keeping import reserve
 
 from headgate.base.rng import Random, stream
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.choose.compact import Compact
 from headgate.planning.place.placing import Placing
 from headgate.planning.place.timetable import Timetable
@@ -125,7 +126,7 @@ def test_reason_agrees_with_placement_by_trial(seed: int) -> None:
     cpus = [rng.randint(0, 6) for _ in sizes]
     count, each = rng.randint(1, 4), rng.randint(1, 3)
     unit = (count, each, rng.choice((0, 0, 1, 2)), rng.random() < 0.3)
-    need = Task(gpus=each, cpus=float(unit[2]))
+    need = Task(demand=Demand.of(gpus=each, cpus=float(unit[2])))
     nodes = [
         _node(f"n{n}", *[1] * size, cpus=c)
         for n, (size, c) in enumerate(zip(sizes, cpus, strict=True))
@@ -180,26 +181,32 @@ def test_reason_agrees_with_placement_by_trial(seed: int) -> None:
 
 
 def test_unit_over_the_ceiling_of_its_queue_waits_for_the_queue() -> None:
-    state = _state([_node("a", 1, 1, 1)], [_job("j", Task(gpus=3), queue="poor")])
+    state = _state([_node("a", 1, 1, 1)], [_job("j", Task(demand=Demand(gpus=3)), queue="poor")])
     assert _why(state, "j") == QueueLimit(queue="poor", used_gpus=0, max_gpus=2)
 
 
 def test_free_gpus_that_are_too_small_are_named_with_the_largest() -> None:
-    jobs = [_job("big", Task(gpu_memory_bytes=80)), _job("j", Task(gpu_memory_bytes=80))]
+    jobs = [
+        _job("big", Task(demand=Demand(gpus=1, gpu_memory_bytes=80))),
+        _job("j", Task(demand=Demand(gpus=1, gpu_memory_bytes=80))),
+    ]
     state = _state([_node("a", 80, 40)], jobs)
     _run(state, "big", 0, [(0,)])
     assert _why(state, "j") == GpuMemory(needed_bytes=80, largest_free_bytes=40)
 
 
 def test_gpus_are_counted_that_have_the_memory() -> None:
-    jobs = [_job("big", Task(gpu_memory_bytes=80)), _job("j", Task(gpus=2, gpu_memory_bytes=80))]
+    jobs = [
+        _job("big", Task(demand=Demand(gpus=1, gpu_memory_bytes=80))),
+        _job("j", Task(demand=Demand(gpus=2, gpu_memory_bytes=80))),
+    ]
     state = _state([_node("a", 80, 80, 40)], jobs)
     _run(state, "big", 0, [(0,)])
     assert _why(state, "j") == NoFreeGpu(free_gpus=1, needed_gpus=2, total_gpus=2, memory_bytes=80)
 
 
 def test_task_that_no_node_could_hold_is_reported_so() -> None:
-    state = _state([_node("a", 1, 1), _node("b", 1)], [_job("j", Task(gpus=3))])
+    state = _state([_node("a", 1, 1), _node("b", 1)], [_job("j", Task(demand=Demand(gpus=3)))])
     assert _why(state, "j") == NothingFits(need="3 GPUs on one node")
 
 
@@ -209,7 +216,7 @@ def test_shortage_is_of_the_nodes_that_have_the_gpus() -> None:
         _node("a", 1, memory_bytes=100), _node("b", 1, 1, memory_bytes=12),
         _node("c", 1, 1, memory_bytes=8),
     ]  # fmt: skip
-    state = _state(nodes, [_job("j", Task(gpus=2, memory_bytes=64))])
+    state = _state(nodes, [_job("j", Task(demand=Demand(gpus=2, memory_bytes=64)))])
     reason = _why(state, "j")
     assert reason == Shortage(resource="memory", needed=64, most_free=12, beside="2 GPUs")
     assert str(reason) == (
@@ -220,7 +227,9 @@ def test_shortage_is_of_the_nodes_that_have_the_gpus() -> None:
 
 def test_node_that_lacks_one_resource_and_a_node_that_lacks_another() -> None:
     nodes = [_node("a", 1, cpus=1, memory_bytes=64), _node("b", 1, cpus=9, memory_bytes=1)]
-    state = _state(nodes, [_job("j", Task(cpus=4.0, memory_bytes=64))])
+    state = _state(
+        nodes, [_job("j", Task(demand=Demand(gpus=1, cpus_milli=4000, memory_bytes=64)))]
+    )
     need = "a GPU, 4 CPUs and 64 B of memory"
     assert _why(state, "j") == NoFittingNode(need=need)
 
@@ -228,18 +237,22 @@ def test_node_that_lacks_one_resource_and_a_node_that_lacks_another() -> None:
 @pytest.mark.parametrize(
     ("held", "wanted", "reason"),
     [
-        (Task(gpu_milli=700), Task(gpu_milli=500), (GPU_SHARE, 500, 300)),
         (
-            Task(gpu_milli=100, gpu_memory_bytes=90),
-            Task(gpu_milli=500, gpu_memory_bytes=20),
+            Task(demand=Demand(gpus=1, gpu_milli=700)),
+            Task(demand=Demand(gpus=1, gpu_milli=500)),
+            (GPU_SHARE, 500, 300),
+        ),
+        (
+            Task(demand=Demand(gpus=1, gpu_milli=100, gpu_memory_bytes=90)),
+            Task(demand=Demand(gpus=1, gpu_milli=500, gpu_memory_bytes=20)),
             (GPU_MEMORY, 20, 10),
         ),
         (
-            Task(gpu_milli=100, gpu_memory_bytes=90),
-            Task(gpu_milli=500),
+            Task(demand=Demand(gpus=1, gpu_milli=100, gpu_memory_bytes=90)),
+            Task(demand=Demand(gpus=1, gpu_milli=500)),
             (GPU_MEMORY, 50, 10),
         ),
-        (Task(), Task(gpu_milli=500), (GPU_SHARE, 500, 0)),
+        (Task(), Task(demand=Demand(gpus=1, gpu_milli=500)), (GPU_SHARE, 500, 0)),
     ],
 )
 def test_part_of_a_gpu_waits_for_the_share_or_the_memory_that_is_left(
@@ -261,10 +274,15 @@ def test_gang_with_members_that_are_being_stopped_waits_for_them() -> None:
 
 
 def test_gang_of_unequal_tasks_is_short_of_gpus() -> None:
-    state = _state([_node("a", 1, 1), _node("b", 1)], [_job("j", Task(gpus=2), Task(gpus=2))])
+    state = _state(
+        [_node("a", 1, 1), _node("b", 1)],
+        [_job("j", Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=2)))],
+    )
     reason = _why(state, "j")
     assert reason == GangShort(placeable_tasks=1, tasks=2, free_gpus=3, needed_gpus=4)
-    state = _state([_node("a", 1, 1), _node("b", 1)], [_job("j", Task(gpus=2), Task(), Task())])
+    state = _state(
+        [_node("a", 1, 1), _node("b", 1)], [_job("j", Task(demand=Demand(gpus=2)), Task(), Task())]
+    )
     reason = _why(state, "j")
     assert reason == GangShort(placeable_tasks=2, tasks=3, free_gpus=3, needed_gpus=4)
 
@@ -280,7 +298,7 @@ def test_reservation_names_the_jobs_whose_runs_end_before_it() -> None:
         _run(state, name, 0, [(gpu,)])
     ends = dict(zip(names, (50.0, 10.0, 40.0, 20.0, 30.0), strict=True))
     table, unit = _timetable(state, ends), _unit(state, "gang")
-    reservation = _units(table).reserve(unit, 5.0)
+    reservation = reserve(_units(table), unit, 5.0)
     assert reservation is not None
     reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, GangShort)
@@ -293,11 +311,15 @@ def test_reservation_names_the_jobs_whose_runs_end_before_it() -> None:
 
 
 def test_later_reservation_names_the_unit_before_it_on_the_same_gpus() -> None:
-    jobs = [_job("run", Task(gpus=2)), _job("one", Task(gpus=2)), _job("two", Task(gpus=2))]
+    jobs = [
+        _job("run", Task(demand=Demand(gpus=2))),
+        _job("one", Task(demand=Demand(gpus=2))),
+        _job("two", Task(demand=Demand(gpus=2))),
+    ]
     state = _state([_node("n", 1, 1)], jobs)
     _run(state, "run", 0, [(0, 1)])
     table = _timetable(state, {"run": 10.0})
-    made = [_units(table).reserve(_unit(state, name), 5.0) for name in ("one", "two")]
+    made = [reserve(_units(table), _unit(state, name), 5.0) for name in ("one", "two")]
     reservations = [each for each in made if each is not None]
     assert [each.at for each in reservations] == [10.0, 15.0]
     reason = WhyWaits(table.scratch, table, reservations).reason(_unit(state, "two"), 5.0)
@@ -307,11 +329,15 @@ def test_later_reservation_names_the_unit_before_it_on_the_same_gpus() -> None:
 
 
 def test_unit_that_would_run_into_a_reservation_names_its_job_and_the_hole() -> None:
-    jobs = [_job("run", Task(gpus=2)), _job("wide", Task(gpus=4)), _job("late", Task(gpus=2))]
+    jobs = [
+        _job("run", Task(demand=Demand(gpus=2))),
+        _job("wide", Task(demand=Demand(gpus=4))),
+        _job("late", Task(demand=Demand(gpus=2))),
+    ]
     state = _state([_node("n", 1, 1, 1, 1)], jobs)
     _run(state, "run", 0, [(0, 1)])
     table = _timetable(state, {"run": 2400.0})
-    reservation = _units(table).reserve(_unit(state, "wide"), 60.0)
+    reservation = reserve(_units(table), _unit(state, "wide"), 60.0)
     assert reservation is not None
     late = _unit(state, "late")
     why = WhyWaits(table.scratch, table, [reservation])
@@ -329,7 +355,7 @@ def test_reservation_without_a_known_end_gives_no_time() -> None:
     state = _state([_node("n", 1)], [_job("run", Task()), _job("j", Task())])
     _run(state, "run", 0, [(0,)])
     table, unit = _timetable(state, {"run": 1e300}), _unit(state, "j")
-    reservation = _units(table).reserve(unit, 5.0)
+    reservation = reserve(_units(table), unit, 5.0)
     assert reservation is not None
     reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, NoFreeGpu)
@@ -337,12 +363,16 @@ def test_reservation_without_a_known_end_gives_no_time() -> None:
 
 
 def test_runs_on_parts_of_a_reserved_gpu_are_named() -> None:
-    jobs = [_job("p1", Task(gpu_milli=300)), _job("p2", Task(gpu_milli=300)), _job("j", Task())]
+    jobs = [
+        _job("p1", Task(demand=Demand(gpus=1, gpu_milli=300))),
+        _job("p2", Task(demand=Demand(gpus=1, gpu_milli=300))),
+        _job("j", Task()),
+    ]
     state = _state([_node("n", 100)], jobs)
     for name in ("p1", "p2"):
         _run(state, name, 0, [(0,)])
     table, unit = _timetable(state, {"p1": 5.0, "p2": 9.0}), _unit(state, "j")
-    reservation = _units(table).reserve(unit, 5.0)
+    reservation = reserve(_units(table), unit, 5.0)
     assert reservation is not None
     reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, NoFreeGpu)
@@ -351,7 +381,14 @@ def test_runs_on_parts_of_a_reserved_gpu_are_named() -> None:
 
 
 def test_gang_without_gpus_that_fits_has_no_reason() -> None:
-    gang = Job(id="j", name="j", user="u", queue="q", tasks=(Task(gpus=0, cpus=2),) * 2, gang=True)
+    gang = Job(
+        id="j",
+        name="j",
+        user="u",
+        queue="q",
+        tasks=(Task(demand=Demand(cpus_milli=2000)),) * 2,
+        gang=True,
+    )
     state = _state([_node("a", cpus=4)], [gang])
     unit = Unit(job=0, tasks=(0, 1), demands=(state.tasks.demand[0],) * 2)
     assert WhyWaits(Scratch(state.freeze())).reason(unit) is None
@@ -364,7 +401,7 @@ def test_gang_without_gpus_that_fits_has_no_reason() -> None:
 
 
 def test_units_of_one_shape_are_explained_by_their_own_run_times() -> None:
-    jobs = [_job("wide", Task(gpus=2)), _job("a", Task()), _job("b", Task())]
+    jobs = [_job("wide", Task(demand=Demand(gpus=2))), _job("a", Task()), _job("b", Task())]
     state = _state([_node("n", 1, 1)], jobs)
     table = _timetable(state, {})
     table.reserved_from[:] = (10.0, 20.0)
@@ -413,12 +450,15 @@ def test_one_task_fits_by_counting_where_it_fits_a_node_by_placing() -> None:
 
 
 def test_a_share_of_a_gpu_of_unknown_memory_fits_by_counting() -> None:
-    state = _state([_node("n", 0)], [_job("share", Task(gpu_milli=500))])
+    state = _state([_node("n", 0)], [_job("share", Task(demand=Demand(gpus=1, gpu_milli=500)))])
     assert WhyWaits(Scratch(state.freeze())).tasks_that_fit(_unit(state, "share")) == 1
 
 
 def test_nothing_is_placed_by_an_explanation() -> None:
-    jobs = [_job("gang", *[Task(gpus=2)] * 2), _job("j", Task(gpus=3))]
+    jobs = [
+        _job("gang", *[Task(demand=Demand(gpus=2))] * 2),
+        _job("j", Task(demand=Demand(gpus=3))),
+    ]
     state = _state([_node("a", 1, 1, 1)], jobs)
     scratch = Scratch(state.freeze())
     why = WhyWaits(scratch)

@@ -14,7 +14,7 @@ from headgate.foresight.explain import explain
 from headgate.foresight.whatif import WhatIf
 from headgate.machine import apply
 from headgate.machine.admission import admit
-from headgate.model import Gpu, Items, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Items, Job, Node, Queue, Task
 from headgate.planning.rounds.reclaim import PENDING, with_reclaimed
 from headgate.planning.shares.owners import Owners
 from headgate.policies.ordered.fifo import FirstInFirstOut
@@ -149,10 +149,9 @@ def node(name: str, *memory: int, cpus: int = 4) -> Node:
     return Node(id=name, rack="r", gpus=tuple(Gpu(memory_bytes=m) for m in memory), cpus=cpus)
 
 
-def job(user: str, count: int, *, items: Items | None = None, **task: Any) -> Job:
-    return Job(
-        id=f"{user}-1", name=user, user=user, queue="q", tasks=(Task(**task),) * count, items=items
-    )
+def job(user: str, count: int, *, items: Items | None = None, **needs: Any) -> Job:
+    tasks = (Task(demand=Demand.of(**needs)),) * count
+    return Job(id=f"{user}-1", name=user, user=user, queue="q", tasks=tasks, items=items)
 
 
 def reclaimed(state: State) -> Plan:

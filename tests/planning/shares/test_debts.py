@@ -28,7 +28,7 @@ from headgate.testing.random_worlds import random_state
 def plain(seed: int) -> State:
     """A random state of jobs whose tasks need one GPU at most."""
     return random_state(
-        seed, lambda job: not job.gang and all(task.gpus <= 1 for task in job.tasks)
+        seed, lambda job: not job.gang and all(task.demand.gpus <= 1 for task in job.tasks)
     )
 
 

@@ -91,7 +91,7 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
         "wide_jobs": [n for n, j in enumerate(jobs) if any(is_wide(snapshot, t) for t in waits[j])],
         "task": waiting,
         "task_job": [jobs.index(tasks.job[t]) for t in waiting],
-        "task_class": [kind(tasks.memory_bytes[t]) for t in waiting],
+        "task_type": [kind(tasks.memory_bytes[t]) for t in waiting],
         "class_bytes": classes,
         "gpus": [sum(cell[1] == k for cell in cells) for k in range(len(classes))],
         "free": [[sum(c[:2] == (n, k) for c in free) for k in range(len(classes))] for n in nodes],
@@ -194,7 +194,10 @@ def accepted(snapshot: Snapshot, demand: Demand) -> set[int]:
 @settings(max_examples=100)
 @given(seed=SEED)
 def test_kinds_of_gpus_are_those_that_tasks_accept(seed: int) -> None:
-    """Of the unfinished tasks, each accepts all GPUs of a kind or none; shares use this alone."""
+    """Of the unfinished tasks, each accepts all GPUs of a kind or none; shares use this alone.
+
+    The flow does so of classes, for the waiting tasks that are not wide.
+    """
     latest: Standing | None = None
     for snapshot in random_walk(seed, 5, every_kind=True):
         latest, afresh = reached(snapshot, latest), standing(snapshot)
@@ -217,6 +220,13 @@ def test_kinds_of_gpus_are_those_that_tasks_accept(seed: int) -> None:
             assert kinds.gpus.sum() == snapshot.gpu_count()
             assert (now.unfinished >= -(-milli // 1000)).all()
             assert now.unfinished.sum() <= (-(-milli // 1000)).sum() + now.unfinished.size
+            classes = now.hardware.gpu_class
+            for task, task_type in zip(now.task.tolist(), now.task_type.tolist(), strict=True):
+                found = set()
+                if task_type < len(now.accepts):
+                    on = now.accepts[task_type][classes] & (classes >= 0)
+                    found = {*np.flatnonzero(on).tolist()}
+                assert found == accepted(snapshot, snapshot.demand(task))
         assert latest.fair_shares().tolist() == afresh.fair_shares().tolist()
         assert latest.needed.tolist() == afresh.needed.tolist()
-        assert latest.free.tolist() == afresh.free.tolist()
+        assert latest.free.sum(axis=1).tolist() == afresh.free.sum(axis=1).tolist()

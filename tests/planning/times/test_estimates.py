@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.rng import Random, stream
-from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.times.estimates import ComputeTimes, Estimates
 from headgate.state import JobState, State, TaskState, compact, moves
 from headgate.testing.random_worlds import random_state
@@ -34,7 +34,7 @@ class World:
         """Submit a job of equal tasks, which wait then, and return its row."""
         number = next(self._numbers)
         fields = {"user": "ada", "queue": "default", **more}
-        one = Task(gpus=gpus) if task is None else task
+        one = Task(demand=Demand.of(gpus=gpus)) if task is None else task
         job = Job(id=f"j{number}", name="j", tasks=(one,) * tasks, **fields)
         row = self.state.add_job(job)
         self.state.move_job(row, JobState.ACTIVE)
@@ -290,12 +290,15 @@ def test_another_users_runs_of_a_kind_count_until_a_user_has_own_ones() -> None:
 
 def test_runs_on_models_of_gpus_that_a_job_names_count_for_such_jobs() -> None:
     world, rng = World(), stream(3, "models")
-    slow, fast = Task(gpu_models=("V100",)), Task(gpu_models=("H100", "h200"))
+    slow, fast = (
+        Task(demand=Demand(gpus=1, gpu_models=("V100",))),
+        Task(demand=Demand(gpus=1, gpu_models=("H100", "h200"))),
+    )
     for _ in range(20):
         for task, takes_s in ((slow, 900.0), (fast, 30.0)):
             job = world.job(task=task, runtime_class="train")
             world.run(job, takes_s * rng.uniform(0.9, 1.1))
-    same = Task(gpu_models=("H200", "h100", "H100"))
+    same = Task(demand=Demand(gpus=1, gpu_models=("H200", "h100", "H100")))
     assert world.run_s(world.job(task=same, runtime_class="train")) == pytest.approx(30, rel=0.1)
     assert world.run_s(world.job(task=slow, runtime_class="train")) == pytest.approx(900, rel=0.1)
 

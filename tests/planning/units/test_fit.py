@@ -55,24 +55,26 @@ AMOUNTS = {
     "custom": st.sampled_from(((), (), (), ((KIND, 500),), ((KIND, 1500),))),
 }
 WHOLE_GPUS = st.builds(
-    Task,
+    Demand.of,
     gpus=st.integers(1, 3),
     gpu_memory_bytes=st.sampled_from((0, *SIZES)),
     cpus=st.sampled_from((None, None, 0.5, 1.0)),
     **AMOUNTS,
 )
 SHARE = st.builds(
-    Task,
+    Demand.of,
     gpu_milli=st.sampled_from((250, 500, 750)),
     gpu_memory_bytes=st.sampled_from((0, 0, 5, 10, 30)),
     cpus=st.sampled_from((None, None, 0.5)),
     **AMOUNTS,
 )
 MEMORY_ALONE = st.builds(
-    Task, gpu_milli=st.just(0), gpu_memory_bytes=st.sampled_from((5, 10, 30)), **AMOUNTS
+    Demand.of, gpu_milli=st.just(0), gpu_memory_bytes=st.sampled_from((5, 10, 30)), **AMOUNTS
 )
-NO_GPU = st.builds(Task, gpus=st.just(0), cpus=st.sampled_from((None, 0.25, 1.0, 2.5)), **AMOUNTS)
-NEED = st.one_of(WHOLE_GPUS, SHARE, MEMORY_ALONE, NO_GPU)
+NO_GPU = st.builds(
+    Demand.of, gpus=st.just(0), cpus=st.sampled_from((None, 0.25, 1.0, 2.5)), **AMOUNTS
+)
+NEED = st.builds(Task, demand=st.one_of(WHOLE_GPUS, SHARE, MEMORY_ALONE, NO_GPU))
 
 Left = tuple[int, int, int]  # of a GPU: bytes in all, free thousandths, free bytes
 Free = tuple[tuple[Left, ...], tuple[tuple[str, float], ...]]  # of a node: GPUs, other amounts
@@ -95,26 +97,26 @@ def room_of(nodes: list[Node]) -> Room:
 
 def held_of(task: Task, gpu: Left) -> Left | None:
     """Return the rest of a GPU once a task also holds part of it; None if it does not fit."""
-    size, milli, free_bytes = gpu
-    if task.gpu_milli == 1000:
-        whole = milli == 1000 and free_bytes == size and size >= task.gpu_memory_bytes
+    (size, milli, free_bytes), demand = gpu, task.demand
+    if demand.gpu_milli == 1000:
+        whole = milli == 1000 and free_bytes == size and size >= demand.gpu_memory_bytes
         return (size, 0, 0) if whole else None
-    part = task.gpu_memory_bytes or size * task.gpu_milli // 1000
-    if milli < task.gpu_milli or free_bytes < part:
+    part = demand.gpu_memory_bytes or size * demand.gpu_milli // 1000
+    if milli < demand.gpu_milli or free_bytes < part:
         return None
-    return size, milli - task.gpu_milli, free_bytes - part
+    return size, milli - demand.gpu_milli, free_bytes - part
 
 
 def ways(task: Task, free: Free) -> set[Free]:
     """Return the rest of a node for every placement of a task."""
-    gpus, amounts = free
-    slots = (0.0 if task.gpus else 1.0) if task.cpus is None else task.cpus
-    needs = {"cpus": 1000 * slots, "memory": task.memory_bytes, KIND: 0, **dict(task.custom)}
+    (gpus, amounts), demand = free, task.demand
+    needs = {"cpus": demand.cpus_milli, "memory": demand.memory_bytes, KIND: 0}
+    needs |= dict(demand.custom)
     if any(amount < needs[name] for name, amount in amounts):
         return set()
     left = tuple((name, amount - needs[name]) for name, amount in amounts)
     found = set()
-    for chosen in combinations(range(len(gpus)), task.gpus):
+    for chosen in combinations(range(len(gpus)), demand.gpus):
         after = [held_of(task, gpu) if i in chosen else gpu for i, gpu in enumerate(gpus)]
         if None not in after:
             found.add((tuple(sorted(gpu for gpu in after if gpu)), left))
@@ -162,20 +164,23 @@ def test_a_gang_of_equal_tasks_is_rejected_exactly(
 @pytest.mark.parametrize(
     ("large", "small"),
     [
-        (Task(gpus=2), Task()),
-        (Task(cpus=2.0), Task()),
-        (Task(memory_bytes=2), Task()),
-        (Task(custom=((KIND, 2000),)), Task()),
-        (Task(gpu_memory_bytes=60), Task()),
-        (Task(gpu_milli=750), Task(gpu_milli=250)),
-        (Task(gpu_milli=250, gpu_memory_bytes=60), Task(gpu_milli=250)),
-        (Task(gpus=0, cpus=2.0), Task(gpus=0, cpus=0.5)),
+        (Task(demand=Demand(gpus=2)), Task()),
+        (Task(demand=Demand(gpus=1, cpus_milli=2000)), Task()),
+        (Task(demand=Demand(gpus=1, memory_bytes=2)), Task()),
+        (Task(demand=Demand(gpus=1, custom=((KIND, 2000),))), Task()),
+        (Task(demand=Demand(gpus=1, gpu_memory_bytes=60)), Task()),
+        (Task(demand=Demand(gpus=1, gpu_milli=750)), Task(demand=Demand(gpus=1, gpu_milli=250))),
+        (
+            Task(demand=Demand(gpus=1, gpu_milli=250, gpu_memory_bytes=60)),
+            Task(demand=Demand(gpus=1, gpu_milli=250)),
+        ),
+        (Task(demand=Demand(cpus_milli=2000)), Task(demand=Demand(cpus_milli=500))),
     ],
 )
 def test_a_gang_is_not_counted_by_its_largest_task(large: Task, small: Task) -> None:
     """The node holds one large task alone, and two small ones beside it."""
     node = node_of([60, 40, 40, 40], 3, 3, 2000)
-    if large.gpu_milli < 1000:
+    if large.demand.gpu_milli < 1000:
         node = replace(node, gpus=node.gpus[:2])
     assert runs_that_fit(node, large.demand) <= 2
     gang = [large, *[small] * (runs_that_fit(node, large.demand) or 1)]
@@ -291,7 +296,7 @@ def test_a_cycle_is_found_where_there_is_one(after: list[tuple[int, ...]]) -> No
 
 
 def test_run_on_parts_of_several_gpus_needs_as_many_gpus() -> None:
-    gpu, demand = Gpu(memory_bytes=10), Task(gpus=2, gpu_milli=200).demand
+    gpu, demand = Gpu(memory_bytes=10), Task(demand=Demand(gpus=2, gpu_milli=200)).demand
     held = [
         runs_that_fit(Node(id="n", rack="r", gpus=(gpu,) * count, cpus=1), demand)
         for count in range(5)

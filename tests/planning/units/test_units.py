@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.units.fit import members_that_fit
 from headgate.planning.units.unit import FirstFit, waiting_units
 from headgate.state import JobState, Scratch, State, TaskState
@@ -28,7 +28,7 @@ def test_gang_is_placed_exactly_when_all_members_fit_on_a_node_each_if_it_must(
     nodes: list[Node], members: int, gpus: int, cpus: float | None, apart: bool
 ) -> None:
     nodes = [replace(node, id=f"n{number}") for number, node in enumerate(nodes)]
-    tasks = (Task(gpus=gpus, cpus=cpus),) * members
+    tasks = (Task(demand=Demand.of(gpus=gpus, cpus=cpus)),) * members
     state = State()
     state.set_queue(Queue(name="q"))
     for node in nodes:

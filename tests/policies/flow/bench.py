@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from headgate.engine import Engine
-from headgate.model import Bandwidth, Gpu, Job, Locality, Node, Queue, Shard, Task
+from headgate.model import Bandwidth, Demand, Gpu, Job, Locality, Node, Queue, Shard, Task
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.policies.flow import FlowSharing
 from headgate.policies.flow.policy import FlowPolicy
@@ -80,8 +80,8 @@ class Bench:
         queue = Queue(name=name, weight=weight, max_gpus=max_gpus)
         self.apply(QueueChanged(at=self.at, queue=queue))
 
-    def node(self, name: str, rack: str, *memory_gb: int, cpus: int = 4) -> None:
-        gpus = tuple(Gpu(memory_bytes=m * GB) for m in memory_gb)
+    def node(self, name: str, rack: str, *memory_gb: int, cpus: int = 4, model: str = "") -> None:
+        gpus = tuple(Gpu(memory_bytes=m * GB, model=model) for m in memory_gb)
         self.apply(NodeJoined(at=self.at, node=Node(id=name, rack=rack, gpus=gpus, cpus=cpus)))
 
     def data(self, shard: str, size_bytes: int, *nodes: str) -> None:
@@ -190,8 +190,11 @@ def workloads(draw: st.DrawFn, policy: Policy) -> Bench:
     task = st.builds(
         Task,
         reads=st.lists(st.sampled_from(shards), max_size=2).map(tuple),
-        gpus=st.sampled_from([1, 1, 1, 0]),
-        gpu_memory_bytes=st.sampled_from([0, 0, 20 * GB, 60 * GB]),
+        demand=st.builds(
+            Demand.of,
+            gpus=st.sampled_from([1, 1, 1, 0]),
+            gpu_memory_bytes=st.sampled_from([0, 0, 20 * GB, 60 * GB]),
+        ),
     )
     jobs = draw(st.lists(st.lists(task, min_size=1, max_size=5), min_size=1, max_size=5))
     bench.apply(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.policies.flow.bench import Bench, submitted
 
-from headgate.model import Gpu, Node, Task
+from headgate.model import Demand, Gpu, Node, Task
 from headgate.planning.times.estimates import Estimates
 from headgate.policies.flow import TimelyFlow, bookings, headgate
 from headgate.policies.flow.preempt_units import UnitPreemptions
@@ -50,8 +50,8 @@ def begin(stage: Bench) -> None:
 
 def test_gang_gets_a_reservation_and_only_short_tasks_run_before_it() -> None:
     stage = bench(4, 4)
-    stage.apply(estimated(submitted("long", [Task(gpus=4)]), 100.0))
-    stage.apply(estimated(submitted("gang", [Task(gpus=4)] * 2, gang=True), 5.0))
+    stage.apply(estimated(submitted("long", [Task(demand=Demand(gpus=4))]), 100.0))
+    stage.apply(estimated(submitted("gang", [Task(demand=Demand(gpus=4))] * 2, gang=True), 5.0))
     job = stage.engine.state.names.job_rows["gang"]
     assert stage.engine.state.memo("reserved_at")[job] == 100.0
     reason = stage.reason("gang")
@@ -60,9 +60,9 @@ def test_gang_gets_a_reservation_and_only_short_tasks_run_before_it() -> None:
     assert reason.reserved.at == 100.0
     stage.apply(
         estimated(submitted("short", 1), 99.0),
-        estimated(submitted("pair", [Task(gpus=2)]), 99.0),
+        estimated(submitted("pair", [Task(demand=Demand(gpus=2))]), 99.0),
         estimated(submitted("slow", 1), 101.0),
-        estimated(submitted("large", [Task(gpus=2)]), 101.0),
+        estimated(submitted("large", [Task(demand=Demand(gpus=2))]), 101.0),
         submitted("unknown", 1),
     )
     assert set(stage.where()) == {"long/0", "short/0", "pair/0"}
@@ -77,9 +77,12 @@ def test_first_reservations_only_are_made() -> None:
     plans = []
     for most in (0, 1, 16):
         stage = bench(4, 4, reservations=most)
-        stage.apply(estimated(submitted("long", [Task(gpus=4)]), 100.0))
+        stage.apply(estimated(submitted("long", [Task(demand=Demand(gpus=4))]), 100.0))
         stage.apply(
-            *[estimated(submitted(f"g{n}", [Task(gpus=4)] * 2, gang=True), 50.0) for n in range(3)]
+            *[
+                estimated(submitted(f"g{n}", [Task(demand=Demand(gpus=4))] * 2, gang=True), 50.0)
+                for n in range(3)
+            ]
         )
         plans.append(len(stage.plans[-1].reservations))
     assert plans == [0, 1, 3]
@@ -103,8 +106,10 @@ def test_wide_gang_starts_despite_an_endless_stream_of_small_jobs() -> None:
 
 def test_gang_preempts_runs_of_a_job_above_its_share_once_its_debt_covers_their_price() -> None:
     stage = bench(4, slack=0.0)
-    stage.apply(estimated(submitted("wide", [Task(gpus=2, checkpoint_s=1.0)] * 9), 1000.0))
-    stage.apply(estimated(submitted("gang", [Task(gpus=2)] * 1, gang=True), 10.0))
+    stage.apply(
+        estimated(submitted("wide", [Task(demand=Demand(gpus=2), checkpoint_s=1.0)] * 9), 1000.0)
+    )
+    stage.apply(estimated(submitted("gang", [Task(demand=Demand(gpus=2))] * 1, gang=True), 10.0))
     assert len(stage.running("wide")) == 2
     begin(stage)
     for _ in range(40):
@@ -131,9 +136,9 @@ def test_runs_are_preempted_only_for_a_task_that_then_starts(licenses: int, gpus
     node = Node(id="n", rack="r", gpus=(Gpu(memory_bytes=10**10),) * 3 * gpus, cpus=8,
                 custom=(("license", 1000 * licenses),))  # fmt: skip
     stage.apply(NodeJoined(at=0.0, node=node))
-    licensed = Task(gpus=gpus, custom=(("license", 1000),))
+    licensed = Task(demand=Demand.of(gpus=gpus, custom=(("license", 1000),)))
     stage.apply(estimated(submitted("first", [licensed], user="a"), 3000.0))
-    many = [Task(gpus=gpus, checkpoint_s=1.0)] * 9
+    many = [Task(demand=Demand.of(gpus=gpus), checkpoint_s=1.0)] * 9
     stage.apply(estimated(submitted("many", many, user="b"), 1000.0))
     stage.apply(estimated(submitted("late", [licensed], user="c"), 10.0))
     begin(stage)
@@ -151,7 +156,7 @@ def test_gang_above_its_share_is_preempted_as_a_whole() -> None:
     stage = bench(4, slack=0.0)
     gang = [Task(checkpoint_s=1.0)] * 4
     stage.apply(estimated(submitted("gang", gang, gang=True), 1000.0))
-    stage.apply(estimated(submitted("other", [Task(gpus=4)]), 10.0))
+    stage.apply(estimated(submitted("other", [Task(demand=Demand(gpus=4))]), 10.0))
     assert stage.running("gang") == [0, 1, 2, 3]
     begin(stage)
     for _ in range(60):
@@ -167,7 +172,7 @@ def test_job_of_certain_length_precedes_one_of_a_shorter_but_uncertain_median() 
     stage = bench(2)
 
     def pair(name: str, user: str) -> JobSubmitted:
-        return submitted(name, [Task(gpus=2)], user=user)
+        return submitted(name, [Task(demand=Demand(gpus=2))], user=user)
 
     for number, (steady_s, wild_s) in enumerate([(20, 1), (20, 1), (20, 400)] * 4):
         for user, seconds in (("steady", steady_s), ("wild", wild_s)):
@@ -190,9 +195,9 @@ def test_reserved_unit_starts_on_gpus_claimed_for_a_task_that_fits_nowhere() -> 
     stage = bench(2)
     has_licenses = Node(id="away", rack="r", gpus=(), cpus=1, custom=(("license", 1000),))
     stage.apply(NodeJoined(at=0.0, node=has_licenses))
-    licensed = Task(custom=(("license", 500),))
+    licensed = Task(demand=Demand(gpus=1, custom=(("license", 500),)))
     stage.apply(estimated(submitted("licensed", [licensed]), 50.0))
-    stage.apply(estimated(submitted("wide", [Task(gpus=2)]), 500.0))
+    stage.apply(estimated(submitted("wide", [Task(demand=Demand(gpus=2))]), 500.0))
     assert stage.running("wide") == [0]
 
 
@@ -203,10 +208,10 @@ def random_event(stage: Bench, rng: Random, number: int) -> None:
     if kind == 0:
         stage.apply(estimated(submitted(f"flow{number}", rng.randint(1, 3)), declared))
     elif kind == 1:
-        task = Task(gpus=rng.randint(2, 4), checkpoint_s=rng.choice((0.0, 1.0)))
+        task = Task(demand=Demand.of(gpus=rng.randint(2, 4)), checkpoint_s=rng.choice((0.0, 1.0)))
         stage.apply(estimated(submitted(f"wide{number}", [task] * rng.randint(1, 2)), declared))
     elif kind == 2:
-        gang = [Task(gpus=rng.randint(1, 2))] * rng.randint(2, 4)
+        gang = [Task(demand=Demand.of(gpus=rng.randint(1, 2)))] * rng.randint(2, 4)
         stage.apply(estimated(submitted(f"gang{number}", gang, gang=True), declared))
     elif kind == 3:
         stage.stop()

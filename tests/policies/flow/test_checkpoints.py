@@ -12,7 +12,7 @@ from tests.policies.flow.test_bookings import advance, begin, bench, estimated
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.foresight.outlook import outlook
-from headgate.model import RunId, Task
+from headgate.model import Demand, RunId, Task
 from headgate.planning.shares.debts import remaining_gpu_s
 from headgate.planning.shares.standing import standing
 from headgate.planning.shares.work import IdleTasks, RunsByGpu
@@ -95,7 +95,7 @@ def preempted_at(checkpoint_s: float, until: int = 60) -> list[int]:
     stage = bench(4, slack=0.0)
     gang = [Task(checkpoint_s=checkpoint_s)] * 4
     stage.apply(estimated(submitted("gang", gang, gang=True), 1000.0))
-    stage.apply(estimated(submitted("other", [Task(gpus=4)]), 10.0))
+    stage.apply(estimated(submitted("other", [Task(demand=Demand(gpus=4))]), 10.0))
     begin(stage)
     for second in range(1, until):
         advance(stage, 1.0)
@@ -124,7 +124,9 @@ def test_the_gang_that_saved_last_is_preempted() -> None:
             stage.apply(estimated(submitted(name, gang, user=name, gang=True), 1000.0))
         begin(stage)
         advance(stage, 40.0)
-        stage.apply(estimated(submitted("other", [Task(gpus=2)], user="other"), 10.0))
+        stage.apply(
+            estimated(submitted("other", [Task(demand=Demand(gpus=2))], user="other"), 10.0)
+        )
         while not stage.stops:
             advance(stage, 1.0)
             assert stage.at <= 50.0

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.policies.flow.bench import GB, Bench, submitted, workloads
 
-from headgate.model import WHOLE, Bandwidth, Task
+from headgate.model import WHOLE, Bandwidth, Demand, Task
 from headgate.policies.flow import FlowSharing
 from headgate.policies.table import OWN
 from headgate.ports import PLACE, make_policy
@@ -71,7 +71,10 @@ def test_large_gpus_are_kept_for_tasks_that_need_them() -> None:
     bench = Bench()
     bench.node("large", "r", 80)
     bench.node("small", "r", 10)
-    bench.apply(submitted("job", 1), submitted("needy", [Task(gpu_memory_bytes=40 * GB)]))
+    bench.apply(
+        submitted("job", 1),
+        submitted("needy", [Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))]),
+    )
     assert bench.where() == {"job/0": "small", "needy/0": "large"}
     alone = Bench()
     alone.node("large", "r", 80)
@@ -83,7 +86,7 @@ def test_large_gpus_are_kept_for_tasks_that_need_them() -> None:
 def test_gpus_beyond_the_shares_are_used_where_others_cannot() -> None:
     bench = Bench()
     bench.node("n", "r", 80, 10, 10, 10)
-    need = Task(gpu_memory_bytes=40 * GB)
+    need = Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))
     bench.apply(submitted("needy", [need] * 4), submitted("any", 9))
     assert (len(bench.running("needy")), len(bench.running("any"))) == (1, 3)
     assert bench.reason("needy") == ShareLimit(running_gpus=1, share_gpus=1, ahead="any")
@@ -110,7 +113,7 @@ def test_the_average_counts_tasks_that_could_not_all_be_placed_now() -> None:
     bench.node("far", "s", 10, 10)
     bench.node("big", "s", 80)
     bench.data("huge", 10 * GB, "near")
-    need = Task(gpu_memory_bytes=40 * GB)
+    need = Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))
     bench.apply(submitted("other", [need]))
     bench.apply(submitted("job", [Task(reads=("huge",))] * 10 + [need] * 20))
     assert bench.running("job") == [0]  # one, since it had nothing running
@@ -157,7 +160,7 @@ def test_every_wait_has_its_reason() -> None:
     bench.node("big", "r", 80)
     bench.apply(submitted("capped", 3, queue="small"))
     assert bench.reason("capped") == QueueLimit(queue="small", used_gpus=1, max_gpus=1)
-    bench.apply(submitted("large", [Task(gpu_memory_bytes=40 * GB)] * 2))
+    bench.apply(submitted("large", [Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))] * 2))
     assert bench.reason("large") == GpuMemory(needed_bytes=40 * GB, largest_free_bytes=10 * GB)
     bench.apply(submitted("rest", 9))
     assert bench.reason("rest") == ShareLimit(running_gpus=2, share_gpus=2, ahead="capped")

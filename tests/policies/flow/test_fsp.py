@@ -10,7 +10,7 @@ from tests.policies.flow.bench import GB, Bench, priced, submitted
 
 from headgate.base.errors import SpecError
 from headgate.base.rng import Random, stream
-from headgate.model import Task
+from headgate.model import Demand, Task
 from headgate.planning.shares.fair_shares import fair_shares
 from headgate.planning.shares.standing import standing
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing
@@ -147,7 +147,7 @@ def test_only_gpus_that_are_large_enough_are_taken() -> None:
     stage.node("big", "r", 80)
     stage.node("small", "r", 10, 10, 10)
     stage.apply(submitted("early", 20))
-    stage.apply(submitted("needy", [Task(gpu_memory_bytes=40 * GB)] * 4))
+    stage.apply(submitted("needy", [Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))] * 4))
     (stopped,) = stage.stop()
     assert stopped.startswith("early/")
     assert stage.where()["needy/0"] == "big"
@@ -229,7 +229,7 @@ def test_a_single_job_gets_the_same_from_an_fs_that_never_waits(data: st.DataObj
         holders = data.draw(st.lists(st.sampled_from(nodes), max_size=3, unique=True))
         stage.data(f"d{i}", GB, *holders)
     task = st.builds(
-        lambda shard, need: Task(reads=(shard,), gpu_memory_bytes=need * GB),
+        lambda shard, need: Task(reads=(shard,), demand=Demand(gpus=1, gpu_memory_bytes=need * GB)),
         st.sampled_from([f"d{i}" for i in range(5)]),
         st.sampled_from([0, 0, 20]),
     )
@@ -320,8 +320,9 @@ def small_world(stage: Bench, rng: Random) -> list[JobSubmitted]:
         return Task(
             reads=tuple(rng.sample(("d0", "d1", "d2", "d3"), rng.randint(0, 2))),
             after=(rng.randrange(ordinal),) if ordinal and rng.random() < 0.2 else (),
-            gpus=rng.choice((1, 1, 1, 1, 0)),
-            gpu_memory_bytes=rng.choice((0, 0, 20 * GB)),
+            demand=Demand.of(
+                gpus=rng.choice((1, 1, 1, 1, 0)), gpu_memory_bytes=rng.choice((0, 0, 20 * GB))
+            ),
         )
 
     return [

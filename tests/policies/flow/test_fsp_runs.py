@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from headgate.base.rng import stream
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
+from headgate.model import Bandwidth, Demand, Gpu, Job, Node, Queue, RunId, Shard, Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
 from headgate.ports import Policy
 from headgate.protocol import Command, Event, LaunchTask, StopTask, TaskStopped
@@ -50,7 +50,7 @@ def busy_cluster(*, seed: int, latency_s: float) -> Simulation:
         reads = rng.choices([s.id for s in shards], k=count)
         compute_s = rng.choice((2.0, 5.0, 12.0))
         tasks = [Task(reads=(shard,), compute_s=compute_s) for shard in reads]
-        merge = Task(gpus=0, after=tuple(range(count)), compute_s=1.0)
+        merge = Task(demand=Demand(cpus_milli=1000), after=tuple(range(count)), compute_s=1.0)
         name = f"j{number}"
         return Job(id=name, name=name, user=name, queue="default", tasks=(*tasks, merge))
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.policies.flow.bench import GB, Bench, priced, submitted, workloads
 
 from headgate.base.errors import SpecError
-from headgate.model import WHOLE, Task
+from headgate.model import WHOLE, Demand, Task
 from headgate.policies.flow import FlowSharing, UnfairFlow
 from headgate.policies.table import OWN
 from headgate.ports import PLACE, make_policy
@@ -45,7 +45,7 @@ def test_most_tasks_go_before_least_cost() -> None:
     stage.data("d", GB, "big")
     stage.apply(
         submitted("any", [Task(reads=("d",))]),
-        submitted("needy", [Task(gpu_memory_bytes=40 * GB)]),
+        submitted("needy", [Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))]),
     )
     assert stage.where() == {"any/0": "small", "needy/0": "big"}
 
@@ -82,8 +82,11 @@ def test_tasks_wait_for_large_enough_gpus() -> None:
     stage = bench()
     stage.node("n", "r", 10, 10)
     stage.node("big", "r", 80)
-    need = Task(gpu_memory_bytes=40 * GB)
-    stage.apply(submitted("large", [need] * 2), submitted("huge", [Task(gpu_memory_bytes=90 * GB)]))
+    need = Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))
+    stage.apply(
+        submitted("large", [need] * 2),
+        submitted("huge", [Task(demand=Demand(gpus=1, gpu_memory_bytes=90 * GB))]),
+    )
     assert stage.reason("large") == GpuMemory(needed_bytes=40 * GB, largest_free_bytes=10 * GB)
     assert stage.reason("huge") == NothingFits(need="a GPU of 83.8 GiB")
 

@@ -9,7 +9,7 @@ import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
 
 from headgate.base.errors import SpecError
-from headgate.model import Task
+from headgate.model import Demand, Task
 from headgate.planning.shares.debts import debts_gpu_s
 from headgate.planning.shares.standing import standing
 from headgate.policies.flow import TimelyFlow
@@ -326,7 +326,10 @@ def test_large_gpus_are_kept_for_tasks_that_need_them() -> None:
     stage = Stage()
     stage.node("large", "r", 80)
     stage.node("small", "r", 10)
-    stage.apply(submitted("job", 1), submitted("needy", [Task(gpu_memory_bytes=40 * GB)]))
+    stage.apply(
+        submitted("job", 1),
+        submitted("needy", [Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))]),
+    )
     assert stage.where() == {"job/0": "small", "needy/0": "large"}
 
 
@@ -444,7 +447,7 @@ def test_needs_of_several_sizes_are_counted_among_gpus_of_their_size() -> None:
     stage.learn("long", 1000.0, "small", Task())
     stage.node("big", "r", 80)
     stage.apply(of_kind("long", "early", 20))
-    need = Task(gpu_memory_bytes=40 * GB)
+    need = Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))
     stage.apply(*[submitted(name, 3) for name in "abc"], submitted("needy", [need] * 3))
     for _ in range(9):
         stage.wait(stage.at + 100.0)
@@ -475,8 +478,11 @@ def test_every_wait_has_its_reason() -> None:
     stage = Stage()
     stage.node("n", "r", 10, 10, 10)
     stage.node("big", "r", 80)
-    need = Task(gpu_memory_bytes=40 * GB)
-    stage.apply(submitted("large", [need] * 2), submitted("huge", [Task(gpu_memory_bytes=90 * GB)]))
+    need = Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))
+    stage.apply(
+        submitted("large", [need] * 2),
+        submitted("huge", [Task(demand=Demand(gpus=1, gpu_memory_bytes=90 * GB))]),
+    )
     assert stage.reason("large") == GpuMemory(needed_bytes=40 * GB, largest_free_bytes=10 * GB)
     assert stage.reason("huge") == NothingFits(need="a GPU of 83.8 GiB")
     stage.apply(submitted("one", 9), submitted("two", 9))

@@ -9,7 +9,7 @@ import pytest
 from tests.policies.flow.test_solve import ints
 
 from headgate.base.rng import Random, stream
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Bandwidth, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.shares.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
 from headgate.planning.shares.standing import Standing, standing
@@ -33,7 +33,10 @@ def cluster(rng: Random) -> tuple[State, tuple[Shard, ...]]:
     state.set_queue(Queue(name="default"))
     state.set_queue(Queue(name="capped", max_gpus=rng.randint(1, 6)))
     for number in range(4):
-        gpus = tuple(Gpu(memory_bytes=rng.choice((1, 2))) for _ in range(rng.randint(1, 3)))
+        gpus = tuple(
+            Gpu(memory_bytes=rng.choice((1, 2)), model=rng.choice(("A100", "H100")))
+            for _ in range(rng.randint(1, 3))
+        )
         state.add_node(Node(id=f"n{number}", rack=f"r{number % 2}", gpus=gpus))
     shards = tuple(Shard(id=f"s{n}", size_bytes=rng.choice((500, 2000, 9000))) for n in range(6))
     for shard in shards:
@@ -45,7 +48,14 @@ def cluster(rng: Random) -> tuple[State, tuple[Shard, ...]]:
 def job_of(state: State, number: int, shards: tuple[Shard, ...], rng: Random) -> int:
     """Add a job that reads some data, and return its row."""
     reads = [(rng.choice(shards).id,) for _ in range(rng.randint(1, 8))]
-    tasks = tuple(Task(reads=r, gpu_memory_bytes=rng.choice((0, 0, 2))) for r in reads)
+    models = ((), (), ("H100",), ("A100", "H100"))
+    demands = [
+        Demand(gpus=1, gpu_memory_bytes=rng.choice((0, 0, 2)), gpu_models=rng.choice(models))
+        for _ in reads
+    ]
+    tasks = tuple(
+        Task(reads=each, demand=demand) for each, demand in zip(reads, demands, strict=True)
+    )
     name, queue = f"j{number}", rng.choice(("default", "default", "capped"))
     return state.add_job(
         Job(id=name, name=name, user=name, queue=queue, tasks=tasks, shards=shards)
@@ -87,9 +97,10 @@ def launched(state: State, task: int, rng: Random) -> None:
     if limit is not None and state.gpus_of_queues()[queue] >= limit:
         return
     for node in rng.sample(range(4), 4):
-        memory = state.gpu_memory_bytes_of(node)
+        there = state.node(node).gpus
         for gpu in state.free_gpus_of(node).tolist():
-            if memory[gpu] >= state.tasks.memory_bytes[task]:
+            large = there[gpu].memory_bytes >= state.tasks.memory_bytes[task]
+            if large and state.demand(task).accepts_model(there[gpu].model):
                 state.launch(task, node, (gpu,), attempt=1)
                 if rng.random() < 0.1:
                     state.move_task(task, TaskState.STOPPING)
@@ -101,11 +112,14 @@ def routes(now: Standing, ahead: InFlight, rng: Random) -> Placed:
     cells = [
         (int(n), int(k)) for (n, k), free in np.ndenumerate(now.free) for _ in range(int(free))
     ]
-    cells += list(zip(ahead.runs.node.tolist(), ahead.runs.memory_class.tolist(), strict=True))
+    cells += list(zip(ahead.runs.node.tolist(), ahead.runs.gpu_class.tolist(), strict=True))
     rng.shuffle(cells)
     sent = []
     for task in range(len(now.task)):
-        fitting = [c for c in cells if c[1] >= now.task_class[task]]
+        task_type = int(now.task_type[task])
+        fitting = [
+            c for c in cells if task_type < len(now.accepts) and now.accepts[task_type, c[1]]
+        ]
         if fitting and rng.random() < 0.8:
             cells.remove(fitting[0])
             sent.append((task, *fitting[0], rng.randrange(10**6)))
@@ -113,7 +127,7 @@ def routes(now: Standing, ahead: InFlight, rng: Random) -> Placed:
         ints([]) for _ in range(4)
     )  # fmt: skip
     window = np.full(len(task), UNLIMITED)
-    return Placed(task=task, node=node, memory_class=kind, window=window, price=price)
+    return Placed(task=task, node=node, gpu_class=kind, window=window, price=price)
 
 
 def naive_order(
@@ -128,14 +142,12 @@ def naive_order(
         key=lambda i: (turn[now.task_job[routed.task[i]]], routed.task[i]),
     )
     for i in order:
-        node, kind, task = int(routed.node[i]), int(routed.memory_class[i]), int(routed.task[i])
+        node, kind, task = int(routed.node[i]), int(routed.gpu_class[i]), int(routed.task[i])
         if free[node][kind]:
             free[node][kind] -= 1
             placed.append(task)
             continue
-        run = next(
-            r for r in held if (ahead.runs.node[r], ahead.runs.memory_class[r]) == (node, kind)
-        )
+        run = next(r for r in held if (ahead.runs.node[r], ahead.runs.gpu_class[r]) == (node, kind))
         held.remove(run)
         waits.append((task, run, int(routed.price[i]) + round(ahead.wait_s[run] * 1e6)))
     return sorted(placed), waits
@@ -146,7 +158,7 @@ def naive_cuts(
 ) -> tuple[list[int], list[float]]:
     """The rule of `worth_preempting`, waiter by waiter."""
     runs, jobs = ahead.runs, range(len(claims.target))
-    soon = sorted((float(w), int(k)) for w, k in zip(ahead.wait_s, runs.memory_class, strict=True))
+    soon = sorted((float(w), int(k)) for w, k in zip(ahead.wait_s, runs.gpu_class, strict=True))
     keeps = [
         int(now.held[j])
         - sum((runs.job[r], runs.stopping[r]) == (j, True) for r in range(len(soon)))
@@ -159,7 +171,7 @@ def naive_cuts(
         if served[job] >= claims.target[job] - claims.held[job]:
             continue
         served[job] += 1
-        fits = [s for s in soon if s[1] >= now.task_class[task]]
+        fits = [s for s in soon if now.accepts[now.task_type[task], s[1]]]
         gained_s = fits[0][0] if fits else float(ahead.wait_s[run])
         if fits:
             soon.remove(fits[0])
@@ -245,18 +257,23 @@ def test_gpus_are_expected_to_be_free_when_their_runs_end() -> None:
 
 
 def idle_for(snapshot: Snapshot, plan: Plan) -> list[int]:
-    """Jobs with a task that waits though a GPU is free that it fits, and their queue has room."""
+    """Jobs with a task that waits though a GPU is free that suits it, and their queue has room."""
     free = [(n, int(g)) for n in snapshot.live_nodes() for g in snapshot.free_gpus_of(n)]
     held, placed = snapshot.gpus_of_queues().tolist(), {p.task for p in plan.starts}
     for placement in plan.starts:
         free.remove((placement.node, placement.gpus[0]))
         held[snapshot.jobs.queue[snapshot.tasks.job[placement.task]]] += 1
-    largest = max((snapshot.gpu_memory_bytes_of(n)[g] for n, g in free), default=-1)
+    left_over = [snapshot.node(n).gpus[g] for n, g in free]
     jobs = []
     for job in snapshot.waiting_jobs():
         limit = snapshot.queue(snapshot.jobs.queue[job]).max_gpus
         left = [t for t in snapshot.waiting_of(job).tolist() if t not in placed]
-        fits = any(snapshot.tasks.memory_bytes[t] <= largest for t in left)
+        fits = any(
+            gpu.memory_bytes >= snapshot.tasks.memory_bytes[t]
+            and snapshot.demand(t).accepts_model(gpu.model)
+            for t in left
+            for gpu in left_over
+        )
         if fits and (limit is None or held[snapshot.jobs.queue[job]] < limit):
             jobs.append(job)
     return jobs

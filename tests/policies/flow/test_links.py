@@ -12,7 +12,7 @@ import pytest
 from tests.policies.flow.bench import Bench, submitted
 from tests.policies.flow.test_bookings import begin
 
-from headgate.model import Communication, Pattern, Task
+from headgate.model import Communication, Demand, Pattern, Task
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.table import OWN
 from headgate.ports import make_policy
@@ -27,7 +27,9 @@ def job(
     name: str, seconds: float | None, *gpus: int, sends: Communication | None = None
 ) -> JobSubmitted:
     """Return a gang of tasks with these GPUs that takes so long at slowdown 1."""
-    event = submitted(name, [Task(gpus=each) for each in gpus], gang=len(gpus) > 1)
+    event = submitted(
+        name, [Task(demand=Demand.of(gpus=each)) for each in gpus], gang=len(gpus) > 1
+    )
     return replace(event, job=replace(event.job, estimated_s=seconds, communication=sends))
 
 

@@ -217,11 +217,11 @@ def test_the_count_of_allocated_gpus_is_the_sum_of_the_allocation(
 ) -> None:
     jobs = len(case.queue)
     held = ints(*data.draw(st.lists(st.integers(0, 6), min_size=jobs, max_size=jobs)))
-    of_classes = case.tasks[:, : len(case.gpus)]
-    if of_classes.shape[1] < len(case.gpus):
-        return
-    allocated = case.hierarchy.allocate_by_type(held=held, tasks=of_classes, gpus=case.gpus)
-    counted = case.hierarchy.count_allocated(held=held, tasks=of_classes, gpus=case.gpus)
+    most = ints(*data.draw(st.lists(st.integers(0, 6), min_size=jobs, max_size=jobs)))
+    accepts = case.accepts | (len(case.gpus) == 1)
+    served = {"held": held, "tasks": case.tasks, "gpus": case.gpus, "most": most}
+    allocated = case.hierarchy.allocate_by_type(**served, accepts=accepts)
+    counted = case.hierarchy.count_allocated(**served, accepts=accepts)
     assert counted == allocated.sum()
 
 

@@ -74,6 +74,7 @@ def problems(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, held: int = 6) 
     job_count, shard_count = draw(st.integers(1, 3)), draw(st.integers(0, 5))
     classes, windows = draw(st.integers(1, 3)), draw(st.sampled_from([1, 1, 3]))
     kinds = classes * windows
+    accepted = st.lists(st.booleans(), min_size=classes, max_size=classes)
     task_job = numbers(0, job_count - 1, task_count)
     data = draw(reads_of(task_count, node_count, shard_count))
     waiting = [task_job.count(j) for j in range(job_count)]
@@ -87,7 +88,8 @@ def problems(draw: st.DrawFn, *, tasks: int = 8, nodes: int = 6, held: int = 6) 
         free=ints(numbers(0, 2, node_count * kinds)).reshape(node_count, kinds),
         task=np.arange(task_count),
         task_job=ints(task_job),
-        task_class=ints(numbers(0, classes - 1, task_count)),
+        task_type=ints(numbers(0, 2, task_count)),
+        accepts=np.array(draw(st.lists(accepted, min_size=3, max_size=3)), bool),
         task_window=ints(numbers(0, windows - 1, task_count)),
         **data,
         job=np.arange(job_count),
@@ -119,20 +121,22 @@ def price_on(problem: FlowProblem, task: int, node: int, kind: int) -> int:
         else:
             total += int(price[read, 2])
     size, window = divmod(kind, problem.windows)
-    steps = size - int(problem.task_class[task]) + (window < problem.windows - 1)
+    below = int(problem.accepts[problem.task_type[task], :size].sum())
+    steps = below + (window < problem.windows - 1)
     return min(total, PRICE_LIMIT) + CLASS_PRICE * steps
 
 
 def fits(problem: FlowProblem, task: int, kind: int) -> bool:
     """Return whether a task fits a kind of GPU: its class and its window."""
     size, window = divmod(kind, problem.windows)
-    return size >= int(problem.task_class[task]) and window >= int(problem.task_window[task])
+    accepted = bool(problem.accepts[problem.task_type[task], size])
+    return accepted and window >= int(problem.task_window[task])
 
 
 def rows_of(problem: FlowProblem, placed: Placed) -> list[tuple[int, int, int]]:
     """Return task, node and kind of each placed task."""
     window = placed.window - (WINDOWS - problem.windows)
-    kind = placed.memory_class * problem.windows + window
+    kind = placed.gpu_class * problem.windows + window
     return list(zip(placed.task.tolist(), placed.node.tolist(), kind.tolist(), strict=True))
 
 
@@ -270,7 +274,7 @@ def test_flow_is_no_worse_than_first_fit_in_windows_after_a_flow_without(
     task, node, kind = np.array(rows, np.int64).reshape(-1, 3).T
     size, window = np.divmod(kind, problem.windows)
     window += WINDOWS - problem.windows
-    both = Placed(task=task, node=node, memory_class=size, window=window, price=0 * task)
+    both = Placed(task=task, node=node, gpu_class=size, window=window, price=0 * task)
     after, best = worth(problem, both), optimum(problem)
     assert (best[0], -best[1]) >= (after[0], -after[1])
 
@@ -317,7 +321,8 @@ def test_prices_follow_the_papers_worked_example() -> None:
         free=ints([1, 0, 1])[:, None],
         task=ints([0]),
         task_job=ints([0]),
-        task_class=ints([0]),
+        task_type=ints([0]),
+        accepts=np.ones((1, 1), bool),
         task_window=ints([0]),
         read_first=ints([0, 2]),
         read_bytes=ints([10**9, 2 * 10**9]),

@@ -14,7 +14,7 @@ from tests.policies.flow.test_solve import optimum
 
 from headgate.foresight.whatif import WhatIf
 from headgate.foresight.why import CandidateNode, IfFreed, Why, why
-from headgate.model import Task
+from headgate.model import Demand, Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, UnfairFlow
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.ports import Policy
@@ -148,7 +148,9 @@ def test_the_price_of_a_gpu_is_the_cost_of_one_less(data: st.DataObject) -> None
         less = now.free.copy()
         less[node, kind] -= 1
         sent_without, cost_without = optimum(replace(problem, free=less))
-        price_s = policy.slot_price_s(then, node, int(now.class_bytes[kind]))
+        first, end = then.nodes.first_gpu[node], len(now.hardware.gpu_class)
+        gpu = now.hardware.gpu_class[first:end].tolist().index(kind)
+        price_s = policy.slot_price_s(then, node, gpu)
         if price_s is None:
             assert sent_without == sent - 1
         else:
@@ -222,7 +224,12 @@ def test_a_task_that_runs_or_has_run_or_is_blocked() -> None:
     bench = Bench()
     bench.node("n0", "a", 10, 10)
     bench.data("d", GB, "n0")
-    tasks = [Task(reads=("d",)), Task(), Task(after=(0, 1)), Task(after=(2,), gpus=0)]
+    tasks = [
+        Task(reads=("d",)),
+        Task(),
+        Task(after=(0, 1)),
+        Task(after=(2,), demand=Demand(cpus_milli=1000)),
+    ]
     bench.apply(submitted("j", tasks))
     bench.finish("j", 1)
     snapshot = bench.engine.snapshot()
@@ -243,7 +250,9 @@ def test_a_task_that_runs_or_has_run_or_is_blocked() -> None:
 
 
 def test_a_task_without_a_gpu_is_explained_by_cpu_slots(rivals: Bench) -> None:
-    rivals.apply(submitted("cpu", [Task(gpus=0, cpus=4, reads=("d",)) for _ in range(3)]))
+    rivals.apply(
+        submitted("cpu", [Task(demand=Demand(cpus_milli=4000), reads=("d",)) for _ in range(3)])
+    )
     snapshot = rivals.engine.snapshot()
     last = snapshot.tasks_of(3)[2]
     result = why(snapshot, rivals.policy, 3, last, 0.0)

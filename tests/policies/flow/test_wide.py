@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
 
-from headgate.model import Task
+from headgate.model import Demand, Task
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing, TimelyFlow, UnfairFlow
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.protocol import Reason
@@ -31,10 +31,10 @@ def test_jobs_of_every_kind_are_accepted_and_placed(make: Callable[[], FlowPolic
     bench = Bench(make())
     kinds = {
         "gang": submitted("gang", 2, gang=True),
-        "wide": submitted("wide", [Task(gpus=2)]),
-        "part": submitted("part", [Task(gpus=1, gpu_milli=500)] * 2),
-        "plain": submitted("plain", [Task(), Task(gpus=0)]),
-        "reduce": submitted("reduce", [Task(gpus=0)] * 2, gang=True),
+        "wide": submitted("wide", [Task(demand=Demand(gpus=2))]),
+        "part": submitted("part", [Task(demand=Demand(gpus=1, gpu_milli=500))] * 2),
+        "plain": submitted("plain", [Task(), Task(demand=Demand(cpus_milli=1000))]),
+        "reduce": submitted("reduce", [Task(demand=Demand(cpus_milli=1000))] * 2, gang=True),
     }
     assert [bench.policy.refuses(each.job) for each in kinds.values()] == [None] * len(kinds)
     for number in range(3):
@@ -52,8 +52,8 @@ def test_wide_units_get_their_shares_and_one_wider_than_its_share_starts(
     bench = Bench(make())
     bench.node("n", "r", *[10] * 8)
     bench.apply(
-        submitted("one", [Task(gpus=2)] * 9),
-        submitted("two", [Task(gpus=2)] * 9),
+        submitted("one", [Task(demand=Demand(gpus=2))] * 9),
+        submitted("two", [Task(demand=Demand(gpus=2))] * 9),
         submitted("all", [Task()] * 5, gang=True),
     )
     if make in (FlowSharing, PreemptiveFlowSharing):
@@ -75,12 +75,14 @@ def test_wide_units_that_wait_have_reasons(make: Callable[[], FlowPolicy]) -> No
     bench.queue("small", max_gpus=1)
     bench.node("a", "r", 10, 10, 10)
     bench.node("b", "r", 10, 10, 10)
-    bench.apply(submitted("first", [Task(gpus=2)] * 2))
+    bench.apply(submitted("first", [Task(demand=Demand(gpus=2))] * 2))
     bench.apply(
-        submitted("gang", [Task(gpus=2)] * 3, gang=True),
-        submitted("wide", [Task(gpus=2)]),
-        submitted("large", [Task(gpus=2, gpu_memory_bytes=40 * GB)]),
-        submitted("capped", [Task(gpus=2), Task(gpus=2)], queue="small"),
+        submitted("gang", [Task(demand=Demand(gpus=2))] * 3, gang=True),
+        submitted("wide", [Task(demand=Demand(gpus=2))]),
+        submitted("large", [Task(demand=Demand(gpus=2, gpu_memory_bytes=40 * GB))]),
+        submitted(
+            "capped", [Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=2))], queue="small"
+        ),
     )
     assert unreserved(bench.reason("gang")) == GangShort(
         placeable_tasks=0, tasks=3, free_gpus=2, needed_gpus=6

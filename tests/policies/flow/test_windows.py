@@ -10,7 +10,7 @@ from tests.policies.flow.bench import GB, Bench, kept, submitted
 from tests.policies.flow.test_bookings import estimated
 
 from headgate.base.rng import Random, stream
-from headgate.model import Task
+from headgate.model import Demand, Task
 from headgate.planning.times.estimates import Estimates
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.flow.bookings import Bookings
@@ -29,8 +29,12 @@ def reserved(*gpus: int, held_s: float, gang: int) -> Bench:
     stage = Bench(TimelyFlow())
     for number, count in enumerate(gpus):
         stage.node(f"n{number}", f"r{number}", *[10] * count)
-    stage.apply(estimated(submitted("long", [Task(gpus=gpus[0])]), held_s))
-    stage.apply(estimated(submitted("gang", [Task(gpus=n) for n in gpus[:gang]], gang=True), 9.0))
+    stage.apply(estimated(submitted("long", [Task(demand=Demand.of(gpus=gpus[0]))]), held_s))
+    stage.apply(
+        estimated(
+            submitted("gang", [Task(demand=Demand.of(gpus=n)) for n in gpus[:gang]], gang=True), 9.0
+        )
+    )
     assert not stage.running("gang")
     return stage
 
@@ -108,7 +112,7 @@ class Watched(TimelyFlow):
         for start, end_at in zip(starts, ends_at.tolist(), strict=True):
             assert end_at <= reserved_from[first[start.node] + start.gpus[0]] + 1e-6
         plain = choice.starts
-        cells = plain.node * now.free.shape[1] + plain.memory_class
+        cells = plain.node * now.free.shape[1] + plain.gpu_class
         assert (np.bincount(cells, minlength=now.free.size) <= now.free.ravel()).all()
         self.in_windows += int((placed.window < UNLIMITED).sum())
         self.held += len(round_.windows.held.runs.gpu)
@@ -121,11 +125,11 @@ def step(stage: Bench, number: int, rng: Random) -> None:
     if kind < 0.3:
         reads = [(rng.choice(("a", "b", "c", "d")),) for _ in range(rng.randint(1, 6))]
         memory = rng.choice((0, 0, 20 * GB))
-        tasks = [Task(reads=each, gpu_memory_bytes=memory) for each in reads]
+        tasks = [Task(reads=each, demand=Demand(gpus=1, gpu_memory_bytes=memory)) for each in reads]
         event = submitted(f"map{number}", tasks, user=rng.choice("xy"))
         stage.apply(estimated(event, rng.choice((5.0, 50.0, 70.0, 400.0, 3000.0))))
     elif kind < 0.4:
-        gang = [Task(gpus=2)] * rng.randint(2, 4)
+        gang = [Task(demand=Demand(gpus=2))] * rng.randint(2, 4)
         event = submitted(f"gang{number}", gang, user="z", gang=True)
         stage.apply(estimated(event, rng.choice((100.0, 1000.0, 9000.0))))
     elif kind < 0.7 and stage.runs:

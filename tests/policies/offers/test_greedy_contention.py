@@ -13,7 +13,7 @@ from tests.sim.weather import world_of
 
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
-from headgate.model import Bandwidth, Gpu, Job, Node, Shard, Task
+from headgate.model import Bandwidth, Demand, Gpu, Job, Node, Shard, Task
 from headgate.policies.offers.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.ports import Policy
 from headgate.protocol import (
@@ -101,7 +101,7 @@ def contention(seed: int) -> Storm:
         tasks = tuple(
             Task(
                 reads=(rng.choice(shards).id,),
-                gpu_memory_bytes=rng.choice((0, 0, largest)),
+                demand=Demand(gpus=1, gpu_memory_bytes=rng.choice((0, 0, largest))),
                 compute_s=rng.choice((5.0, 30.0, 60.0)),
             )
             for _ in range(rng.randint(2, 14))

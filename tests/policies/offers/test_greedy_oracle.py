@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from headgate.base.rng import stream
-from headgate.model import Bandwidth, Job, Task
+from headgate.model import Bandwidth, Demand, Job, Task
 from headgate.planning.shares.fair_shares import fair_shares
 from headgate.planning.shares.standing import standing
 from headgate.policies.offers.greedy import GreedyDelay, GreedyPreemption, GreedySharing
@@ -216,7 +216,7 @@ def crowded_state(seed: int) -> State:
         tasks = tuple(
             Task(
                 reads=tuple(s.id for s in rng.sample(shards, min(len(shards), 1))),
-                gpu_memory_bytes=rng.choice((0, GIB, 2 * GIB)),
+                demand=Demand(gpus=1, gpu_memory_bytes=rng.choice((0, GIB, 2 * GIB))),
             )
             for _ in range(rng.randint(2, 9))
         )
@@ -231,7 +231,7 @@ def crowded_state(seed: int) -> State:
             paper = IndependentLedger(state.freeze())
             rooms = [n for n in nodes if paper.under_ceiling(task) and paper.fits(task, n)]
             if rooms and rng.random() < 0.8:
-                node, memory = rng.choice(rooms), tasks[state.ordinal(task)].gpu_memory_bytes
+                node, memory = rng.choice(rooms), tasks[state.ordinal(task)].demand.gpu_memory_bytes
                 sizes = state.gpu_memory_bytes_of(node)
                 gpu = next(g for g in sorted(paper.left[node]) if sizes[g] >= memory)
                 state.launch(task, node, (gpu,), attempt=1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
 
-from headgate.model import Gpu, Node, Task
+from headgate.model import Demand, Gpu, Node, Task
 from headgate.policies.offers.greedy import GreedyPreemption
 from headgate.protocol import NodeJoined
 
-LICENSED = Task(custom=(("license", 1000),))
+LICENSED = Task(demand=Demand(gpus=1, custom=(("license", 1000),)))
 
 
 @pytest.mark.parametrize("licenses", [1, 2])

@@ -7,7 +7,7 @@ import pytest
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
 from headgate.base.rng import stream
-from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Bandwidth, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.offers.greedy import (
     GreedyDelay,
     GreedyPreemption,
@@ -92,7 +92,7 @@ def reason(plan: Plan, job: int) -> Reason:
 
 
 def reading(*shards: str, memory: int = 0) -> Task:
-    return Task(reads=shards, gpu_memory_bytes=memory)
+    return Task(reads=shards, demand=Demand(gpus=1, gpu_memory_bytes=memory))
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_job_at_its_share_waits_while_a_job_below_its_share_can_use_the_gpu(stag
     small = stage.node("small", 1, 1, 1)
     stage.node("large", 2)
     a = stage.job("a", 9)
-    b = stage.job("b", [Task(gpu_memory_bytes=2), *[Task()] * 3])
+    b = stage.job("b", [Task(demand=Demand(gpus=1, gpu_memory_bytes=2)), *[Task()] * 3])
     for ordinal in range(2):
         stage.run(b, 1 + ordinal, small, ordinal)
     # b is at its share of 2; a gets both free GPUs, up to its own share.
@@ -146,7 +146,7 @@ def test_gpus_beyond_all_shares_are_divided_evenly(stage: Stage) -> None:
     stage.job("b", 9)
     c = stage.job("c", [Task(), *[Task(after=(0,))] * 9])
     stage.run(c, 0, n)
-    large = stage.job("large", [Task(gpu_memory_bytes=5)] * 4)
+    large = stage.job("large", [Task(demand=Demand(gpus=1, gpu_memory_bytes=5))] * 4)
     plan = stage.plan(GreedySharing())
     assert stage.where(plan) == ["a/0 n.1", "b/0 n.2", "a/1 n.3", "b/1 n.4", "a/2 n.5"]
     assert isinstance(reason(plan, large), NothingFits)
@@ -175,7 +175,7 @@ def test_job_that_needs_more_memory_than_free_gpus_have_waits_with_that_reason(
     stage: Stage,
 ) -> None:
     n = stage.node("n", 1, 2)
-    a, b = stage.job("a", 1), stage.job("b", [Task(gpu_memory_bytes=2)])
+    a, b = stage.job("a", 1), stage.job("b", [Task(demand=Demand(gpus=1, gpu_memory_bytes=2))])
     stage.run(a, 0, n, 1)
     plan = stage.plan(GreedySharing())
     assert not plan.starts
@@ -184,7 +184,7 @@ def test_job_that_needs_more_memory_than_free_gpus_have_waits_with_that_reason(
 
 def test_tasks_without_a_gpu_are_placed_on_cpu_slots(stage: Stage) -> None:
     stage.node("n", 1, cpus=1)
-    a = stage.job("a", [Task(gpus=0), Task(gpus=0)])
+    a = stage.job("a", [Task(demand=Demand(cpus_milli=1000)), Task(demand=Demand(cpus_milli=1000))])
     plan = stage.plan(GreedySharing())
     assert stage.where(plan) == ["a/0 n"]
     assert isinstance(reason(plan, a), Shortage)
@@ -193,7 +193,7 @@ def test_tasks_without_a_gpu_are_placed_on_cpu_slots(stage: Stage) -> None:
 @pytest.mark.parametrize("policy", [GreedySharing(), GreedyPreemption(), GreedyDelay()])
 def test_wide_unit_starts_at_the_turn_of_its_job(stage: Stage, policy: Policy) -> None:
     stage.node("n", *[1] * 6)
-    stage.job("two", [Task(gpus=2), Task(gpus=2)])
+    stage.job("two", [Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=2))])
     stage.job("one", 2)
     assert stage.where(stage.plan(policy)) == [
         "two/0 n.0.1",
@@ -212,7 +212,7 @@ def test_node_with_most_free_gpus_is_kept_for_the_first_in_line_until_it_starts(
     old = stage.job("old", 3)
     for ordinal, (node, gpu) in enumerate([(0, 0), (0, 1), (1, 0)]):
         stage.run(old, ordinal, node, gpu)
-    wide = stage.job("wide", [Task(gpus=3)])
+    wide = stage.job("wide", [Task(demand=Demand(gpus=3))])
     stage.state.now = 7.0
     plan = stage.plan(policy)
     assert plan.memo["in_line_since"] == {wide: 7.0}
@@ -228,7 +228,7 @@ def test_node_with_most_free_gpus_is_kept_for_the_first_in_line_until_it_starts(
 
 def test_unit_that_no_idle_node_holds_keeps_no_gpus(stage: Stage) -> None:
     stage.node("n", 1, 1, 1)
-    stage.job("never", [Task(gpus=4)])
+    stage.job("never", [Task(demand=Demand(gpus=4))])
     stage.job("new", 9)
     plan = stage.plan(GreedySharing())
     assert stage.where(plan) == ["new/0 n.0", "new/1 n.1", "new/2 n.2"]
@@ -241,7 +241,7 @@ def test_room_below_a_ceiling_is_kept_for_the_first_in_line(stage: Stage) -> Non
     old = stage.job("old", 2, queue="capped")
     stage.run(old, 0, n, 0)
     stage.run(old, 1, n, 1)
-    wide = stage.job("wide", [Task(gpus=3)], queue="capped")
+    wide = stage.job("wide", [Task(demand=Demand(gpus=3))], queue="capped")
     stage.state.write_memo({"in_line_since": {"wide": 0.0}})
     small = stage.job("small", 1, queue="capped")
     assert stage.where(stage.plan(GreedySharing())) == []
@@ -251,7 +251,7 @@ def test_room_below_a_ceiling_is_kept_for_the_first_in_line(stage: Stage) -> Non
 def test_wide_units_of_a_queue_stop_at_its_ceiling(stage: Stage) -> None:
     stage.state.set_queue(Queue(name="capped", max_gpus=3))
     stage.node("n", *[1] * 6)
-    a = stage.job("a", [Task(gpus=2), Task(gpus=2)], queue="capped")
+    a = stage.job("a", [Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=2))], queue="capped")
     b = stage.job("b", 2, queue="capped")
     plan = stage.plan(GreedySharing())
     assert stage.where(plan) == ["a/0 n.0.1", "b/0 n.2"]
@@ -288,7 +288,14 @@ def test_no_more_runs_are_preempted_than_jobs_below_their_share_can_use(stage: S
 def test_no_run_is_preempted_for_a_job_that_cannot_use_its_gpu(stage: Stage) -> None:
     stage.node("n", *[1] * 4)
     large = stage.node("large", 2)
-    _, b = occupied(stage, 4, newcomer=[Task(gpu_memory_bytes=2), Task(gpu_memory_bytes=2)])
+    _, b = occupied(
+        stage,
+        4,
+        newcomer=[
+            Task(demand=Demand(gpus=1, gpu_memory_bytes=2)),
+            Task(demand=Demand(gpus=1, gpu_memory_bytes=2)),
+        ],
+    )
     stage.run(b, 0, large)
     assert stage.plan(GreedyPreemption(slack=0.0)).stops.task.tolist() == []
 
@@ -343,7 +350,7 @@ def test_job_of_a_queue_at_its_ceiling_preempts_runs_of_that_queue_only(stage: S
 
 def test_run_on_several_gpus_is_preempted_for_several_tasks_within_the_share(stage: Stage) -> None:
     n = stage.node("n", *[1] * 8)
-    a = stage.job("a", [Task(gpus=2)] * 9)
+    a = stage.job("a", [Task(demand=Demand(gpus=2))] * 9)
     for ordinal in range(4):
         stage.run(a, ordinal, n, *(2 * ordinal, 2 * ordinal + 1))
     stage.job("b", 3)
@@ -432,7 +439,9 @@ def test_job_at_its_share_declines_no_gpu(stage: Stage) -> None:
     stage.node("elsewhere", 1, rack="q")
     a = stage.job("a", [reading(stage.data("d", best)), reading("d")])
     stage.run(a, 0, best)
-    b = stage.job("b", [Task(gpus=0), Task(after=(0,))])  # the other GPU is its share
+    b = stage.job(
+        "b", [Task(demand=Demand(cpus_milli=1000)), Task(after=(0,))]
+    )  # the other GPU is its share
     stage.run(b, 0, best)
     plan = stage.plan(GreedyDelay())
     assert stage.where(plan) == ["a/1 elsewhere.0"]

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from headgate.app import POLICIES
-from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.offers.yarn import Capacity, Fair
 from headgate.ports import Policy, make_policy
 from headgate.protocol import Reason
@@ -26,7 +26,7 @@ BOTH = pytest.mark.parametrize("policy", [Capacity(), Fair()], ids=lambda p: p.n
 
 
 def task(*reads: str, memory: int = 0, gpus: int = 1) -> Task:
-    return Task(reads=reads, gpu_memory_bytes=memory, gpus=gpus)
+    return Task(reads=reads, demand=Demand.of(gpu_memory_bytes=memory, gpus=gpus))
 
 
 class World:
@@ -263,7 +263,7 @@ def test_each_waiting_job_has_its_reason(policy: Policy) -> None:
     world = World(n=(GB,), big=(8 * GB,))
     world.job("large", [task(memory=8 * GB)] * 2)
     world.job("huge", [task(memory=9 * GB)], user="bob")
-    world.job("cpus", [Task(gpus=0, cpus=3)], user="cyd")
+    world.job("cpus", [Task(demand=Demand(cpus_milli=3000))], user="cyd")
     world.round(policy)
     assert world.reasons == {
         "large": GpuMemory(needed_bytes=8 * GB, largest_free_bytes=GB),

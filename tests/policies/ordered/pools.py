@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.engine import Engine, drive
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import Policy
 from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
@@ -28,7 +28,7 @@ def job_of(
         queue=queue,
         gang=True,
         retries=0,
-        tasks=(Task(gpus=gpus, compute_s=run_s),),
+        tasks=(Task(demand=Demand.of(gpus=gpus), compute_s=run_s),),
         estimated_s=declared,
         time_limit_s=limit_s,
     )

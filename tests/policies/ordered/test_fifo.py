@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.model import Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.submission_check import fits_no_node
 from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import Plan, Reason
@@ -39,8 +39,8 @@ def job(
     apart: bool = False,
     queue: str = "open",
 ) -> Job:
-    tasks = [Task(gpus=n, gpu_memory_bytes=memory) for n in gpus]
-    tasks += [Task(gpus=0, cpus=n) for n in cpus]
+    tasks = [Task(demand=Demand.of(gpus=n, gpu_memory_bytes=memory)) for n in gpus]
+    tasks += [Task(demand=Demand.of(gpus=0, cpus=n)) for n in cpus]
     return Job(
         id=name,
         name=name,
@@ -101,7 +101,7 @@ def test_first_job_that_does_not_fit_blocks_later_jobs_that_would() -> None:
 
 
 def test_a_task_waits_beside_part_of_a_gpu_that_is_withheld() -> None:
-    share = replace(job("first", 1), tasks=(Task(gpu_milli=200),))
+    share = replace(job("first", 1), tasks=(Task(demand=Demand(gpus=1, gpu_milli=200)),))
     state = world([node("n", 8)], [share, replace(share, id="second", name="second")])
     state.launch(0, 0, (0,), attempt=1)
     state.ledger.withhold(0, [0])
@@ -226,7 +226,10 @@ def test_gang_that_passes_the_submission_check_starts_on_idle_nodes(
     up = [node(f"n{i}", *memory, cpus=cpus) for i, (memory, cpus) in enumerate(nodes)]
     gang = Job(
         id="g", name="g", user="ada", queue="open", gang=True,
-        tasks=tuple(Task(gpus=g, gpu_memory_bytes=m * bool(g), cpus=c) for g, m, c in tasks),
+        tasks=tuple(
+            Task(demand=Demand.of(gpus=g, gpu_memory_bytes=m * bool(g), cpus=c))
+            for g, m, c in tasks
+        ),
     )  # fmt: skip
     placed, _ = decide(world(up, [gang]))
     assert len(placed) == (0 if fits_no_node(gang, up) else len(tasks))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.engine import Engine, drive
-from headgate.model import WHOLE, Gpu, Job, Node, Queue, Task
+from headgate.model import WHOLE, Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
@@ -112,7 +112,7 @@ def simulated(
           for n, gpus in enumerate(nodes)),
         *(JobSubmitted(at=work.submit_s, job=Job(
             id=f"{n}", name="j", user="ada", queue=f"q{work.queue}", gang=work.gang,
-            tasks=tuple(Task(gpus=g, compute_s=s) for g, s in work.tasks),
+            tasks=tuple(Task(demand=Demand.of(gpus=g), compute_s=s) for g, s in work.tasks),
         )) for n, work in enumerate(jobs)),
     ]  # fmt: skip
     network = FluidNetwork(

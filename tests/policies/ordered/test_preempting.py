@@ -6,7 +6,7 @@ import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
 
 from headgate.app import POLICIES
-from headgate.model import Gpu, Node, Task
+from headgate.model import Demand, Gpu, Node, Task
 from headgate.ports import make_policy
 from headgate.protocol import JobSubmitted, NodeJoined, TaskStarted
 
@@ -15,7 +15,9 @@ LICENSE = (("license", 1000),)
 
 
 def work(name: str, compute_s: float, tasks: int = 1, custom: Amounts = ()) -> JobSubmitted:
-    return submitted(name, [Task(compute_s=compute_s, custom=custom)] * tasks)
+    return submitted(
+        name, [Task(compute_s=compute_s, demand=Demand(gpus=1, custom=custom))] * tasks
+    )
 
 
 def cluster(gpus: int, licenses: int, place: str) -> Bench:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from headgate.base.rng import Random
 from headgate.model import Job
-from headgate.planning.units.fit import no_room
+from headgate.planning.place.limits import queue_limit
+from headgate.planning.place.why import no_room
 from headgate.ports import PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
-from headgate.protocol.reasons import PolicyRefuses, QueueLimit
+from headgate.protocol.reasons import PolicyRefuses
 from headgate.state import Scratch, Snapshot
 
 
@@ -39,8 +40,7 @@ class ShortestFirst:
         snapshot = scratch.snapshot
         row = snapshot.jobs.queue[snapshot.tasks.job[task]]
         if not scratch.has_room(row, snapshot.demand(task).gpus_milli):
-            queue, used = snapshot.queue(row), scratch.used_milli(row) // 1000
-            return QueueLimit(queue=queue.name, used_gpus=used, max_gpus=queue.max_gpus or 0)
+            return queue_limit(scratch, row)
         if any(scratch.place(task, node) for node in snapshot.live_nodes()):
             return None
         return no_room(scratch, task)

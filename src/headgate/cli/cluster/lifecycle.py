@@ -31,7 +31,7 @@ from headgate.cli.common.settings import (
     DryRunOption,
     FormatOption,
     PlaceOption,
-    Settings,
+    ProgramSettings,
     StateOption,
     YesOption,
     memory_bytes,
@@ -226,7 +226,7 @@ def up(
     output.print_result(facts, *_is_up(facts, settings), as_json=settings.as_json)
 
 
-def _is_up(facts: dict[str, Any], settings: Settings) -> list[str]:
+def _is_up(facts: dict[str, Any], settings: ProgramSettings) -> list[str]:
     """Return what runs now, as lines."""
     verb = "is already running" if facts["already_running"] else "is up"
     text = f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
@@ -251,7 +251,7 @@ def _topology_text(file: Path) -> str:
     return read_text(file)
 
 
-def _connect(settings: Settings, topology: str | None) -> None:
+def _connect(settings: ProgramSettings, topology: str | None) -> None:
     """Put the text of a topology file in force, if there is one."""
     if topology is not None:
         with settings.client() as client:
@@ -276,7 +276,7 @@ def _keep(text: str) -> float:
 
 
 @contextmanager
-def _progress(settings: Settings, text: str) -> Iterator[ShowProgress]:
+def _progress(settings: ProgramSettings, text: str) -> Iterator[ShowProgress]:
     """Yield a function that shows progress: in place on a terminal, else line by line."""
     if settings.as_json:
         yield lambda _: None
@@ -371,7 +371,7 @@ def _need_own(state: Path) -> None:
     raise SpecError([Problem(path="down", problem=text, hint=hint)], code="forbidden")
 
 
-def _in_flight(settings: Settings) -> str:
+def _in_flight(settings: ProgramSettings) -> str:
     try:
         with settings.client() as client:
             jobs = next(client.events())["jobs"]

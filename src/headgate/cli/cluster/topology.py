@@ -9,7 +9,13 @@ import typer
 
 from headgate.base.errors import Problem, SpecError
 from headgate.cli.common import output
-from headgate.cli.common.settings import DryRunOption, FormatOption, Settings, StateOption, settle
+from headgate.cli.common.settings import (
+    DryRunOption,
+    FormatOption,
+    ProgramSettings,
+    StateOption,
+    settle,
+)
 
 if TYPE_CHECKING:
     from headgate.model.topology import ClusterTopology
@@ -87,7 +93,7 @@ def _read(file: Path) -> ClusterTopology:
     return load_topology(file)
 
 
-def _set(settings: Settings, file: Path | None, *, dry_run: bool) -> None:
+def _set(settings: ProgramSettings, file: Path | None, *, dry_run: bool) -> None:
     from headgate.spec.document import read_text
 
     with settings.client() as client:

@@ -22,7 +22,7 @@ __all__ = [
     "Format",
     "FormatOption",
     "PlaceOption",
-    "Settings",
+    "ProgramSettings",
     "StateOption",
     "YesOption",
     "client_of",
@@ -62,7 +62,7 @@ DryRunOption = Annotated[
 YesOption = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask for confirmation.")]
 
 
-class Settings(settings.Settings):
+class ProgramSettings(settings.Settings):
     """The settings of this call of the program."""
 
     @property
@@ -75,10 +75,10 @@ class Settings(settings.Settings):
         return client_of(self.state)
 
 
-def settle(state: Path | None, output: Format | None, **places: Any) -> Settings:
+def settle(state: Path | None, output: Format | None, **places: Any) -> ProgramSettings:
     """Return the settings; arguments and errors are as of `headgate.api.settings.settle`."""
     found = settings.settle(state, output, **places)
-    return Settings(state=found.state, format=found.format)
+    return ProgramSettings(state=found.state, format=found.format)
 
 
 def parsed(option: str, parse: Callable[[str], T], text: str) -> T:

@@ -16,7 +16,7 @@ from headgate.cli.common import output
 from headgate.cli.common.settings import (
     DryRunOption,
     FormatOption,
-    Settings,
+    ProgramSettings,
     StateOption,
     YesOption,
     settle,
@@ -97,7 +97,7 @@ def _put(
     client: Client,
     name: str,
     parts: list[FilePart],
-    settings: Settings,
+    settings: ProgramSettings,
     *,
     replicas: int,
     public: bool,

@@ -12,7 +12,7 @@ from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError
 from headgate.base.states import JOB_WORDS
 from headgate.base.units import format_size
 from headgate.cli.common import output
-from headgate.cli.common.settings import Settings
+from headgate.cli.common.settings import ProgramSettings
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -21,7 +21,9 @@ View = Mapping[str, Any]
 _MOST_NAMED = 20
 
 
-def fetch(client: Client, job: str, task: int | None, target: str, settings: Settings) -> None:
+def fetch(
+    client: Client, job: str, task: int | None, target: str, settings: ProgramSettings
+) -> None:
     """Write the result of a job or a task to a file; those of all tasks into a directory.
 
     A directory is one that exists or ends with a slash, and the target for an array.
@@ -38,7 +40,7 @@ def fetch(client: Client, job: str, task: int | None, target: str, settings: Set
     output.print_result(facts, text, as_json=settings.as_json)
 
 
-def _fetch_all(client: Client, view: View, place: Path, settings: Settings) -> None:
+def _fetch_all(client: Client, view: View, place: Path, settings: ProgramSettings) -> None:
     """Write the result of each task to a file named after its number; errors name the others."""
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 

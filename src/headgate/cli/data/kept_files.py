@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.base.errors import Problem, SpecError
 from headgate.base.units import format_size
 from headgate.cli.common import output
-from headgate.cli.common.settings import Settings
+from headgate.cli.common.settings import ProgramSettings
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -71,7 +71,13 @@ def show_kept(view: Mapping[str, Any]) -> None:
 
 
 def fetch(
-    client: Client, job: str, task: int | None, directory: Path, settings: Settings, *, yes: bool
+    client: Client,
+    job: str,
+    task: int | None,
+    directory: Path,
+    settings: ProgramSettings,
+    *,
+    yes: bool,
 ) -> None:
     """Write the files that a job has left into a directory, and show how many they are."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn

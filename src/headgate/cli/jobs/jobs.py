@@ -18,7 +18,7 @@ from headgate.cli.common import output, tables
 from headgate.cli.common.settings import (
     DryRunOption,
     FormatOption,
-    Settings,
+    ProgramSettings,
     StateOption,
     YesOption,
     settle,
@@ -115,7 +115,7 @@ def _note_unknown(client: Client, user: str | None, queue: str | None) -> None:
             output.print_note(f"there is no queue '{queue}'; {nearest(queue, known)}")
 
 
-def _watch(client: Client, query: dict[str, str | int | None], settings: Settings) -> None:
+def _watch(client: Client, query: dict[str, str | int | None], settings: ProgramSettings) -> None:
     if settings.as_json:
         for _ in client.events():
             output.print_json_line(visible_values(client.jobs(**query)))
@@ -140,7 +140,7 @@ def _active_first(client: Client, query: dict[str, str | int | None]) -> list[Jo
     return list(found.values())[: int(query["limit"] or 0)]
 
 
-def _lines(listed: Sequence[Job], settings: Settings) -> list[str]:
+def _lines(listed: Sequence[Job], settings: ProgramSettings) -> list[str]:
     if settings.wide:
         return tables.lines(*_wide(listed))
     return job_lines(listed, output.columns(), terminal=sys.stdout.isatty())

@@ -13,7 +13,7 @@ from headgate.api import following
 from headgate.base.errors import Problem, SpecError
 from headgate.base.text import visible
 from headgate.cli.common import output
-from headgate.cli.common.settings import FormatOption, Settings, StateOption, settle
+from headgate.cli.common.settings import FormatOption, ProgramSettings, StateOption, settle
 from headgate.cli.jobs.why import job_and_task
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def logs(
             write(text)
 
 
-def _follow_all(client: Client, job: str, settings: Settings) -> None:
+def _follow_all(client: Client, job: str, settings: ProgramSettings) -> None:
     """Print the lines of all tasks, each after the number of its task, until the job ends."""
     labelled = LabelledLines(writer())
     try:
@@ -97,7 +97,7 @@ def _follow_all(client: Client, job: str, settings: Settings) -> None:
 
 
 def _print_followed(
-    pieces: Iterator[tuple[int, str]], facts: dict[str, Any], settings: Settings
+    pieces: Iterator[tuple[int, str]], facts: dict[str, Any], settings: ProgramSettings
 ) -> None:
     write = writer()
     for run, text in pieces:

@@ -18,7 +18,7 @@ from headgate.base.states import JOB_WORDS, PENDING
 from headgate.base.text import visible
 from headgate.cli.common import output, tables
 from headgate.cli.common.errors import OUTCOMES, interrupted
-from headgate.cli.common.settings import FormatOption, Settings, StateOption, settle
+from headgate.cli.common.settings import FormatOption, ProgramSettings, StateOption, settle
 from headgate.cli.data.kept_files import show_kept
 from headgate.cli.jobs.command_options import JobOptions, with_job_options
 from headgate.cli.jobs.logs import LabelledLines, writer
@@ -133,7 +133,7 @@ def _unshown(message: str, shown: Mapping[int, str]) -> str:
 
 
 def _follow(
-    client: Client, job: str, tasks: int, settings: Settings, shown: dict[int, str]
+    client: Client, job: str, tasks: int, settings: ProgramSettings, shown: dict[int, str]
 ) -> View:
     """Show the output of all tasks until the job ends, and return its view.
 

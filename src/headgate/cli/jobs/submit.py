@@ -18,7 +18,13 @@ from headgate.base.states import job_word
 from headgate.base.text import visible
 from headgate.cli.common import output
 from headgate.cli.common.errors import OUTCOMES, interrupted
-from headgate.cli.common.settings import DryRunOption, FormatOption, Settings, StateOption, settle
+from headgate.cli.common.settings import (
+    DryRunOption,
+    FormatOption,
+    ProgramSettings,
+    StateOption,
+    settle,
+)
 from headgate.cli.data.kept_files import show_kept
 from headgate.cli.jobs.command_options import JobOptions, with_job_options
 from headgate.cli.jobs.option_places import option_places
@@ -96,7 +102,7 @@ class _Described:
 
 def _submit(
     described: _Described,
-    settings: Settings,
+    settings: ProgramSettings,
     *,
     wait: bool,
     public: bool,
@@ -198,7 +204,7 @@ def _of_file(arguments: Sequence[str], keys: Mapping[str, Any]) -> _Described:
     return _Described(text=job_text(job), source=source, replaced=tuple(replaced))
 
 
-def _show(warnings: Iterable[Problem], settings: Settings) -> None:
+def _show(warnings: Iterable[Problem], settings: ProgramSettings) -> None:
     for warning in () if settings.as_json else warnings:
         output.warn(warning)
 
@@ -211,7 +217,7 @@ def _word(view: dict[str, Any]) -> str:
     return job_word(view["state"], view["tasks"], view["preempted_tasks"])
 
 
-def _wait(client: Client, job: str, settings: Settings) -> dict[str, Any]:
+def _wait(client: Client, job: str, settings: ProgramSettings) -> dict[str, Any]:
     """Return the view of a job after its end; meanwhile show its progress."""
     if settings.as_json or not sys.stderr.isatty():
         return client.wait(job)

@@ -12,7 +12,7 @@ from headgate.cli.common.settings import FormatOption
 from headgate.cli.reproduce import report_options
 
 if TYPE_CHECKING:
-    from headgate.experiments.closed_partition.live import Pair
+    from headgate.experiments.closed_partition.live import MeasuredCase
     from headgate.experiments.frame.experiment import Experiment
 
 
@@ -67,7 +67,7 @@ def closed_partition(
     )
 
 
-def _live(mpi_python: Path | None) -> Experiment[tuple[Pair, ...]]:
+def _live(mpi_python: Path | None) -> Experiment[tuple[MeasuredCase, ...]]:
     """Return what is measured live; see `headgate.experiments.closed_partition.live`."""
     from headgate.cli.reproduce.closed_partition_live import compare, need_mpi
     from headgate.experiments.closed_partition.live import report

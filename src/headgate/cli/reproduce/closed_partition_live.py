@@ -17,7 +17,7 @@ from headgate.cli.reproduce.flow_live import need_network
 
 if TYPE_CHECKING:
     from headgate.experiments.bed import Bed
-    from headgate.experiments.closed_partition.live import Case, Pair
+    from headgate.experiments.closed_partition.live import Case, MeasuredCase
 
 _LAUNCH_S = 5.0  # until the processes of a job exchange data
 _TIMEOUT_S = 120.0
@@ -66,7 +66,7 @@ def compare(
     chosen: Sequence[Case] | None = None,
     seconds: float | None = None,
     show_progress: Callable[[str], None],
-) -> tuple[Pair, ...]:
+) -> tuple[MeasuredCase, ...]:
     """Run all cases and simulate them; everything is removed at the end, also after a failure."""
     from headgate.experiments.bed import Bed
     from headgate.experiments.closed_partition import live

@@ -25,7 +25,7 @@ from headgate.state import State
 
 if TYPE_CHECKING:
     from headgate.experiments.bed import Bed
-    from headgate.experiments.flow.live import Comparison, LiveJob, Overhead, Pair
+    from headgate.experiments.flow.live import Comparison, LiveJob, MeasuredPolicy, Overhead
 
 _UNSHAPED_MBIT_PER_S = 10_000
 _RUN_S = 600.0
@@ -178,7 +178,7 @@ class _Live:
 
     def run(
         self, policy: str, uplink: float, overhead: Overhead, show_progress: ShowProgress
-    ) -> Pair:
+    ) -> MeasuredPolicy:
         """Run the jobs under a policy, check their results, and simulate them."""
         from headgate.experiments.flow import live as flow_live
 
@@ -205,7 +205,7 @@ class _Live:
             overhead=overhead,
         )
         times_s = [side.makespan_s for side in sides]
-        pair = flow_live.Pair(
+        pair = flow_live.MeasuredPolicy(
             policy=policy,
             uplink_mbit_per_s=uplink,
             simulated=flow_live.mean_side(sides),

@@ -16,7 +16,7 @@ from headgate.cli.reproduce import report_options
 if TYPE_CHECKING:
     from headgate.experiments.frame.experiment import Experiment
     from headgate.experiments.histories.histories import History
-    from headgate.experiments.histories.report import Results
+    from headgate.experiments.histories.report import HistoryResults
     from headgate.experiments.histories.runs import Which
 
 _MOST_GPUS = 1_000_000
@@ -56,7 +56,7 @@ def histories(
 
     on = _sizes(gpus)
 
-    def prepare() -> Experiment[Results]:
+    def prepare() -> Experiment[HistoryResults]:
         assert on is not None, "else it is among what is wrong"
         chosen = runs.choose(POLICIES, report_options.names(policies))
         read = _read(files or [], traces, by_vc=by_vc)

@@ -43,7 +43,7 @@ def pack(
     columns = (TextColumn("Packing"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     with output.progress(*columns, as_json=as_json) as bar:
         task = bar.add_task("", total=ARRIVED)
-        run = runs.Run(policy, seed)
+        run = runs.PackingRun(policy, seed)
         found = runs.pack(workload, run, lambda arrived: bar.update(task, completed=arrived))
     if as_json:
         output.print_json(found.as_json())

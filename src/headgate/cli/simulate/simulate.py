@@ -27,7 +27,7 @@ from headgate.cli.simulate.trace_settings import (
     TraceSettings,
     VcOption,
 )
-from headgate.ports import PLACES, Policy, make_policy, read_policy
+from headgate.ports import PLACES, Policy, capabilities, make_policy, read_policy
 
 if TYPE_CHECKING:
     from headgate.base.rng import Random
@@ -78,7 +78,7 @@ class _Timed:
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.name = policy, policy.name
-        self.preempts_by_order = getattr(policy, "preempts_by_order", False)
+        self.preempts_by_order = capabilities(policy).preempts_by_order
         self.count = 0
         self.total_s = self.max_s = 0.0
 
@@ -210,12 +210,11 @@ def _prepare(
 
 def _warn_of_sizes(policy: Policy, simulation: sim.Simulation) -> None:
     """Warn of jobs of a scenario that the placer rounds up to a power of two GPUs."""
-    from headgate.planning.place.choose.setting import PlacingPolicy
-
     jobs = simulation.submissions
-    if not isinstance(policy, PlacingPolicy) or not isinstance(jobs, tuple):
+    if not isinstance(jobs, tuple):
         return
-    rounded = [job for _, job in jobs if policy.rounded_up(job)]
+    rounded_up = capabilities(policy).rounded_up
+    rounded = [job for _, job in jobs if rounded_up(job)]
     if rounded:
         gangs = output.counted(len(rounded), "job")
         text = f"{gangs} (such as {rounded[0].id}) with a number of GPUs that is no power of two"

@@ -13,7 +13,7 @@ from headgate.experiments.closed_partition.runs import (
     CLOSED_OR_WAIT,
     SEQUENTIAL,
 )
-from headgate.experiments.closed_partition.tables import Results
+from headgate.experiments.closed_partition.tables import PartitionResults
 from headgate.experiments.closed_partition.training import SERVER_GBIT_PER_S
 from headgate.experiments.frame.claims import Claim, Numbers
 from headgate.model.topology import Mesh, Tree
@@ -28,31 +28,31 @@ _, _B, _C = SIZES
 _WIDE_MESH, _K, _LEVELS = 32, 4, 5
 
 
-def _gains(results: Results) -> dict[str, float]:
+def _gains(results: PartitionResults) -> dict[str, float]:
     return {size.name: results.gain(size, CLOSED) for size in SIZES}
 
 
-def _shorter(results: Results) -> tuple[bool, Numbers]:
+def _shorter(results: PartitionResults) -> tuple[bool, Numbers]:
     gains = _gains(results)
     return gains[_B.name] > 0 and gains[_C.name] > 0, gains
 
 
-def _grows(results: Results) -> tuple[bool, Numbers]:
+def _grows(results: PartitionResults) -> tuple[bool, Numbers]:
     gains = _gains(results)
     return all(a < b for a, b in pairwise(gains.values())), gains
 
 
-def _ep(results: Results) -> tuple[bool, Numbers]:
+def _ep(results: PartitionResults) -> tuple[bool, Numbers]:
     gains = {size.name: results.kernel_gain("EP", size, CLOSED) for size in SIZES}
     return all(abs(gain) <= UNCHANGED for gain in gains.values()), gains
 
 
-def _is(results: Results) -> tuple[bool, Numbers]:
+def _is(results: PartitionResults) -> tuple[bool, Numbers]:
     gains = {k.name: results.kernel_gain(k.name, _C, CLOSED) for k in KERNELS}
     return max(gains, key=lambda name: gains[name]) == "IS", gains
 
 
-def _no_contention(results: Results) -> tuple[bool, Numbers]:
+def _no_contention(results: PartitionResults) -> tuple[bool, Numbers]:
     rows = [results.row(size, CLOSED_OR_WAIT) for size in SIZES]
     shared = max(row.shared_links for row in rows)
     slowdown = max(row.slowdown for row in rows)
@@ -65,7 +65,7 @@ def _no_contention(results: Results) -> tuple[bool, Numbers]:
     }
 
 
-def _least_diameter(results: Results) -> tuple[bool, Numbers]:
+def _least_diameter(results: PartitionResults) -> tuple[bool, Numbers]:
     ours = {
         f"{placer} {size.name}": results.row(size, placer).closed or 0.0
         for placer in (CLOSED_OR_WAIT, SEQUENTIAL)
@@ -74,7 +74,7 @@ def _least_diameter(results: Results) -> tuple[bool, Numbers]:
     return all(ours[f"{CLOSED_OR_WAIT} {size.name}"] == 1 for size in (_B, _C)), ours
 
 
-def _mesh(results: Results) -> tuple[bool, Numbers]:
+def _mesh(results: PartitionResults) -> tuple[bool, Numbers]:
     del results
     mesh, line = Mesh((_WIDE_MESH, _WIDE_MESH)), Mesh((_WIDE_MESH,))
     wrong = 0
@@ -85,7 +85,7 @@ def _mesh(results: Results) -> tuple[bool, Numbers]:
     return wrong == 0, {"sizes": mesh.leaves + line.leaves, "different": wrong}
 
 
-def _tree(results: Results) -> tuple[bool, Numbers]:
+def _tree(results: PartitionResults) -> tuple[bool, Numbers]:
     del results
     tree = Tree.k_ary(_K, _LEVELS)
     levels = [next(n for n in range(_LEVELS + 1) if _K**n >= c) for c in range(1, tree.leaves + 1)]
@@ -93,12 +93,12 @@ def _tree(results: Results) -> tuple[bool, Numbers]:
     return wrong == 0, {"sizes": tree.leaves, "different": wrong}
 
 
-def _training(results: Results) -> tuple[bool, Numbers]:
+def _training(results: PartitionResults) -> tuple[bool, Numbers]:
     ratios = {f"{t.gbit_per_s:g} Gbit/s": t.ratio for t in results.trainings}
     return results.trainings[0].ratio < 0.5, ratios
 
 
-def _guaranteed(results: Results) -> tuple[bool, Numbers]:
+def _guaranteed(results: PartitionResults) -> tuple[bool, Numbers]:
     del results
     found = guarantee()
     return found.failed == 0, {
@@ -109,13 +109,13 @@ def _guaranteed(results: Results) -> tuple[bool, Numbers]:
     }
 
 
-def _calibrated(results: Results) -> tuple[bool, Numbers]:
+def _calibrated(results: PartitionResults) -> tuple[bool, Numbers]:
     ours = {size.name: results.mean_s(size, SEQUENTIAL) for size in SIZES}
     near = (abs(ours[s.name] / published_mean_s(s) - 1) <= CALIBRATED for s in SIZES)
     return all(near), ours
 
 
-def _waits(results: Results) -> tuple[bool, Numbers]:
+def _waits(results: PartitionResults) -> tuple[bool, Numbers]:
     ours = {
         f"{placer} {size.name}": results.row(size, placer).wait_s
         for size in SIZES
@@ -124,7 +124,7 @@ def _waits(results: Results) -> tuple[bool, Numbers]:
     return all(ours[f"{CLOSED} {s.name}"] <= ours[f"{SEQUENTIAL} {s.name}"] for s in SIZES), ours
 
 
-CLAIMS: tuple[Claim[Results], ...] = (
+CLAIMS: tuple[Claim[PartitionResults], ...] = (
     Claim(
         id="shorter",
         text="Closed-minimum placement shortens the jobs of the sets that need several nodes",

@@ -13,7 +13,7 @@ import numpy as np
 
 from headgate.base.rng import stream
 from headgate.model.topology import Tree
-from headgate.planning.moves.defrag import Held, Moves, least_moves
+from headgate.planning.moves.defrag import Held, Relocations, least_moves
 from headgate.planning.moves.ranked_tree import RankedTree
 
 FAN_OUT = (8, 2, 2, 2)
@@ -44,7 +44,7 @@ def guarantee(seed: int = 1, jobs: int = JOBS) -> Guarantee:
             idle[held.pop(rng.randrange(len(held))).leaves] = True
         asked += 1
         found = least_moves(tree, held, idle, count, work=_WORK)
-        if not isinstance(found, Moves):
+        if not isinstance(found, Relocations):
             failed += 1
             continue
         after_moves += bool(found.moves)

@@ -101,7 +101,7 @@ def cases() -> tuple[Case, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class MeasuredCase:
     """A case with the seconds of a step, measured and simulated, in the mean over its jobs."""
 
     case: Case
@@ -115,7 +115,7 @@ class Pair:
         return self.simulated_s / self.measured_s - 1
 
 
-def pairs(measured: Mapping[Case, Mapping[str, float]]) -> tuple[Pair, ...]:
+def pairs(measured: Mapping[Case, Mapping[str, float]]) -> tuple[MeasuredCase, ...]:
     """Return all cases beside their simulation, from the seconds of a step by job."""
     found = []
     beside_s: dict[Pattern, float] = {}
@@ -126,7 +126,7 @@ def pairs(measured: Mapping[Case, Mapping[str, float]]) -> tuple[Pair, ...]:
             beside_s[case.pattern] = max(0.0, mean_s - simulated_s(case, 0.0))
         simulated = simulated_s(case, beside_s[case.pattern])
         found.append(
-            Pair(case=case, measured_s=mean_s, simulated_s=simulated, calibrates=calibrates)
+            MeasuredCase(case=case, measured_s=mean_s, simulated_s=simulated, calibrates=calibrates)
         )
     return tuple(found)
 
@@ -150,13 +150,13 @@ def simulated_s(case: Case, beside_s: float) -> float:
 # --- checks --------------------------------------------------------------------------------------
 
 
-def judge(found: Sequence[Pair]) -> list[Agreement]:
+def judge(found: Sequence[MeasuredCase]) -> list[Agreement]:
     """Return all checks."""
     by = {pair.case: pair for pair in found}
     return [check for pattern in STEP_BYTES for check in _checks(pattern, by)]
 
 
-def _checks(pattern: Pattern, by: Mapping[Case, Pair]) -> Iterator[Agreement]:
+def _checks(pattern: Pattern, by: Mapping[Case, MeasuredCase]) -> Iterator[Agreement]:
     both = {m: by[Case(pattern=pattern, method=m, jobs=JOBS)] for m in METHODS}
     alone_s = {
         m: fmean(by[Case(pattern=pattern, method=m, jobs=(j,))].measured_s for j in JOBS)
@@ -188,7 +188,7 @@ def _checks(pattern: Pattern, by: Mapping[Case, Pair]) -> Iterator[Agreement]:
     )
 
 
-def rows(found: Sequence[Pair]) -> list[dict[str, Any]]:
+def rows(found: Sequence[MeasuredCase]) -> list[dict[str, Any]]:
     """Return a row for each run; `nodes` are those of its jobs."""
     names = {method: node_names(method) for method in METHODS}
     return [
@@ -205,7 +205,7 @@ def rows(found: Sequence[Pair]) -> list[dict[str, Any]]:
     ]
 
 
-def report(found: Sequence[Pair]) -> Report:
+def report(found: Sequence[MeasuredCase]) -> Report:
     """Return the page, with a row for each run."""
     return pages.report(
         LIVE,

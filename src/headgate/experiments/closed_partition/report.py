@@ -13,10 +13,10 @@ from headgate.experiments.closed_partition.runs import (
     CLOSED,
     PLACERS,
     SEQUENTIAL,
-    Run,
+    PartitionRun,
 )
 from headgate.experiments.closed_partition.tables import (
-    Results,
+    PartitionResults,
     as_json,
     calibration_rows,
     figures,
@@ -30,14 +30,14 @@ from headgate.reports.drawing import bars
 from headgate.reports.pages import grid, legend
 
 
-def experiment(seeds: Sequence[int]) -> Experiment[Results]:
+def experiment(seeds: Sequence[int]) -> Experiment[PartitionResults]:
     """Return the calibration of each variant, and the simulations."""
     planned = runs.plan(seeds)
 
-    def words(run: Run) -> str:
+    def words(run: PartitionRun) -> str:
         return f"Simulated {run.size.name}, {run.placer}, seed {run.seed}"
 
-    def measured(runner: Runner) -> Results:
+    def measured(runner: Runner) -> PartitionResults:
         splits = runner.all(
             runs.VARIANTS, runs.calibrate, runs.JOBS, lambda variant: f"Calibrated: {variant.name}"
         )
@@ -47,7 +47,7 @@ def experiment(seeds: Sequence[int]) -> Experiment[Results]:
     return Experiment(plan=(*runs.VARIANTS, *planned), measure=measured, report=report)
 
 
-def report(results: Results) -> Report:
+def report(results: PartitionResults) -> Report:
     """Return the page, and a row for each variant, set and placement."""
     sets = {size: _set(results, size) for size in SIZES}
     return Report(
@@ -73,7 +73,7 @@ def report(results: Results) -> Report:
     )
 
 
-def _flat(results: Results) -> Iterable[dict[str, object]]:
+def _flat(results: PartitionResults) -> Iterable[dict[str, object]]:
     for variant, size, placer in results.rows:
         ours = figures(results, variant, size, placer)
         kernels_s, mean_s, _ = ours.pop("kernels_s"), ours.pop("mean_s"), ours.pop("gain")
@@ -87,7 +87,7 @@ def _flat(results: Results) -> Iterable[dict[str, object]]:
         }
 
 
-def _set(results: Results, size: Size) -> Table:
+def _set(results: PartitionResults, size: Size) -> Table:
     """Return a row for each placement of a set."""
 
     def row(placer: str) -> list[str | None]:
@@ -129,7 +129,7 @@ def _with_published(table: Table, size: Size) -> str:
     return f"<h3>{size.name}, {nodes} a job</h3>{beside.html(titled=False)}"
 
 
-def _gains(results: Results) -> str:
+def _gains(results: PartitionResults) -> str:
     shown = {
         kernel.name: {
             size.name: 100 * max(0.0, results.kernel_gain(kernel.name, size, CLOSED))
@@ -144,7 +144,7 @@ def _gains(results: Results) -> str:
     return legend((f"b{n}", size.name) for n, size in enumerate(SIZES)) + drawn
 
 
-def _variants(results: Results) -> str:
+def _variants(results: PartitionResults) -> str:
     head = ("assumption", *(f"saved, {s.name}" for s in SIZES), "EP C/64", "IS C/64", "FT C/64")
     rows = [
         (
@@ -161,7 +161,7 @@ def _variants(results: Results) -> str:
     return f"{words}means; then closed-minimum is compared with it.</p>{grid(head, rows)}"
 
 
-def _trainings(results: Results) -> str:
+def _trainings(results: PartitionResults) -> str:
     head = ("server's link", "4 GPUs in one server", "4 GPUs on 4 servers", "ratio")
     rows = [
         (
@@ -175,7 +175,7 @@ def _trainings(results: Results) -> str:
     return grid(head, rows)
 
 
-def _calibration(results: Results) -> str:
+def _calibration(results: PartitionResults) -> str:
     head = (
         "kernel", "set", "pattern", "published", "computing", "communication", SEQUENTIAL,
     )  # fmt: skip

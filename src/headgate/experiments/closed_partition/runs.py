@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headgate.experiments.closed_partition.kernels import KERNELS, SIZES, Kernel, Size
 from headgate.experiments.closed_partition.machine import Jobs, Load, Split, machine
-from headgate.experiments.closed_partition.stream import Outcome, Place, mean, run_stream
+from headgate.experiments.closed_partition.stream import Place, StreamOutcome, mean, run_stream
 from headgate.model.topology import Topology
 from headgate.planning.place.choose import BestFitSubtree, Block, ClosedMinimum, Placer, Sequential
 from headgate.planning.topology import Request, layout_of
@@ -67,7 +67,7 @@ def place_with(placer: Placer, topology: Topology) -> Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class PartitionRun:
     """One simulation: a set under a placement."""
 
     variant: Variant
@@ -77,7 +77,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MeansRow:
     """Means over the jobs of the set in one simulation; of diameters over jobs of several nodes.
 
     `closed` is the part of these jobs whose set has the least diameter possible.
@@ -128,11 +128,11 @@ def _means(variant: Variant, size: Size, split: Split, jobs: int) -> dict[str, f
     return found
 
 
-def plan(seeds: Sequence[int], variants: Sequence[Variant] = VARIANTS) -> tuple[Run, ...]:
+def plan(seeds: Sequence[int], variants: Sequence[Variant] = VARIANTS) -> tuple[PartitionRun, ...]:
     """Return all runs: every placement under the default, the first two under other variants."""
     first = (SEQUENTIAL, CLOSED)
     return tuple(
-        Run(variant=variant, size=size, placer=placer, seed=seed)
+        PartitionRun(variant=variant, size=size, placer=placer, seed=seed)
         for variant in variants
         for size in SIZES
         for placer in (PLACERS if variant == DEFAULT else first)
@@ -140,26 +140,26 @@ def plan(seeds: Sequence[int], variants: Sequence[Variant] = VARIANTS) -> tuple[
     )
 
 
-def measure(run: Run, splits: Mapping[Variant, Split]) -> Row:
+def measure(run: PartitionRun, splits: Mapping[Variant, Split]) -> MeansRow:
     """Execute a run and return its row."""
     return _simulated(run.variant, run.size, run.placer, run.seed, splits[run.variant], JOBS)
 
 
 def _simulated(
     variant: Variant, size: Size, placer: str, seed: int, split: Split, jobs: int
-) -> Row:
+) -> MeansRow:
     tree = machine(variant.wider)
     drawn = Jobs(tree, split, variant.load).draw(size, jobs, seed)
     return _row(run_stream(tree, drawn, place_with(PLACERS[placer], tree)))
 
 
-def _row(outcome: Outcome) -> Row:
+def _row(outcome: StreamOutcome) -> MeansRow:
     own = [ran for ran in outcome.ran if ran.job.measured]
     wide = [ran for ran in own if ran.job.leaves > 1]
     by_kernel: dict[str, list[float]] = {}
     for ran in own:
         by_kernel.setdefault(ran.job.kind, []).append(ran.run_s)
-    return Row(
+    return MeansRow(
         mean_s={name: mean(times) for name, times in by_kernel.items()},
         wait_s=mean(ran.wait_s for ran in own),
         slowdown=mean(ran.slowdown for ran in own),

@@ -65,7 +65,7 @@ class Ran:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class StreamOutcome:
     """The jobs in order of submission, and figures of the machine while jobs arrive.
 
     `utilisation` counts the leaves that jobs run on; `shared_links` is the time-mean of the links
@@ -154,7 +154,7 @@ class _Machine:
 
 def run_stream(
     topology: Topology, jobs: Sequence[StreamJob], place: Place, *, since: float = 0.0
-) -> Outcome:
+) -> StreamOutcome:
     """Run all jobs to their end and return how each ran; `jobs` are in order of submission.
 
     Figures of the machine count from `since`, the time of a submission, to the last submission.
@@ -179,7 +179,7 @@ def run_stream(
         if changed:
             machine.revise()
     span_s = last_arrival - since
-    return Outcome(
+    return StreamOutcome(
         ran=tuple(ran[n] for n in range(len(jobs))),
         utilisation=machine.busy_s / (span_s * topology.leaves),
         shared_links=float(machine.shared_s / span_s),

@@ -12,8 +12,8 @@ from headgate.experiments.closed_partition.runs import (
     DEFAULT,
     PLACERS,
     SEQUENTIAL,
-    Row,
-    Run,
+    MeansRow,
+    PartitionRun,
     Variant,
 )
 from headgate.experiments.closed_partition.stream import mean
@@ -21,15 +21,15 @@ from headgate.experiments.closed_partition.training import Training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class PartitionResults:
     """Everything that was computed: by variant, size and placer the means over seeds."""
 
     seeds: tuple[int, ...]
     splits: Mapping[Variant, Split]
-    rows: Mapping[tuple[Variant, Size, str], Row]
+    rows: Mapping[tuple[Variant, Size, str], MeansRow]
     trainings: tuple[Training, ...]
 
-    def row(self, size: Size, placer: str, variant: Variant = DEFAULT) -> Row:
+    def row(self, size: Size, placer: str, variant: Variant = DEFAULT) -> MeansRow:
         """Return the row of a set under a placement."""
         return self.rows[variant, size, placer]
 
@@ -50,16 +50,16 @@ class Results:
 
 
 def gather(
-    rows: Mapping[Run, Row],
+    rows: Mapping[PartitionRun, MeansRow],
     seeds: Sequence[int],
     splits: Mapping[Variant, Split],
     trainings: tuple[Training, ...],
-) -> Results:
+) -> PartitionResults:
     """Return the means over seeds."""
-    by: dict[tuple[Variant, Size, str], list[Row]] = {}
+    by: dict[tuple[Variant, Size, str], list[MeansRow]] = {}
     for run, row in rows.items():
         by.setdefault((run.variant, run.size, run.placer), []).append(row)
-    return Results(
+    return PartitionResults(
         seeds=tuple(seeds),
         splits=splits,
         rows={key: _mean(some) for key, some in by.items()},
@@ -67,12 +67,12 @@ def gather(
     )
 
 
-def _mean(rows: Sequence[Row]) -> Row:
+def _mean(rows: Sequence[MeansRow]) -> MeansRow:
     def some(values: Sequence[float | None]) -> float | None:
         known = [value for value in values if value is not None]
         return mean(known) if known else None
 
-    return Row(
+    return MeansRow(
         mean_s={k.name: mean(row.mean_s[k.name] for row in rows) for k in KERNELS},
         wait_s=mean(row.wait_s for row in rows),
         slowdown=mean(row.slowdown for row in rows),
@@ -83,7 +83,7 @@ def _mean(rows: Sequence[Row]) -> Row:
     )
 
 
-def as_json(results: Results) -> list[dict[str, Any]]:
+def as_json(results: PartitionResults) -> list[dict[str, Any]]:
     """Return the tables as JSON values."""
     found: list[dict[str, Any]] = [
         {
@@ -120,7 +120,7 @@ def as_json(results: Results) -> list[dict[str, Any]]:
     return found
 
 
-def calibration_rows(results: Results) -> list[dict[str, Any]]:
+def calibration_rows(results: PartitionResults) -> list[dict[str, Any]]:
     """Return the split of the default variant by kernel and size, in seconds."""
     split = results.splits[DEFAULT]
     return [
@@ -145,7 +145,7 @@ def _published(size: Size, placer: str) -> dict[str, Any]:
     return {"mean_s": published_mean_s(size), "kernels_s": kernels_s}
 
 
-def figures(results: Results, variant: Variant, size: Size, placer: str) -> dict[str, Any]:
+def figures(results: PartitionResults, variant: Variant, size: Size, placer: str) -> dict[str, Any]:
     """Return our figures of a set under a placement."""
     row = results.row(size, placer, variant)
     return {

@@ -23,7 +23,7 @@ from headgate.experiments.frame.report import Report
 from headgate.experiments.histories.histories import Source, need
 from headgate.experiments.histories.runs import times
 from headgate.metrics.busy import launches_in
-from headgate.model import Bandwidth, Communication, Gpu, Job, Node, Pattern, RunId
+from headgate.model import Bandwidth, Communication, Demand, Gpu, Job, Node, Pattern, RunId
 from headgate.ports import PolicyInfo, make_policy
 from headgate.protocol import Command, Event, TaskFailed, TaskFinished, TaskStopped
 from headgate.sim.run import Simulation, run
@@ -84,7 +84,7 @@ RESUME_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
+class TraceVariant:
     """A policy with its settings, and the tasks of the jobs; run times are learnt."""
 
     policy: str
@@ -107,16 +107,16 @@ class Contender:
 
 _EASY = "easy-backfill"
 
-CONTENDERS = (
+VARIANTS = (
     *(
-        Contender(policy=policy, place=place)
+        TraceVariant(policy=policy, place=place)
         for policy in ("fifo", _EASY, "headgate")
         for place in (FIRST_FIT, BEST_FIT)
     ),
-    Contender(policy="headgate", place=BY_LINKS),
-    Contender(policy=_EASY, place=FIRST_FIT, tasks=TOGETHER),
-    Contender(policy=_EASY, place=BEST_FIT, tasks=TOGETHER),
-    Contender(policy=_EASY, place=BEST_FIT, tasks=TOGETHER, migrate="when-cheaper"),
+    TraceVariant(policy="headgate", place=BY_LINKS),
+    TraceVariant(policy=_EASY, place=FIRST_FIT, tasks=TOGETHER),
+    TraceVariant(policy=_EASY, place=BEST_FIT, tasks=TOGETHER),
+    TraceVariant(policy=_EASY, place=BEST_FIT, tasks=TOGETHER, migrate="when-cheaper"),
 )
 """The policies that are compared."""
 
@@ -127,7 +127,7 @@ class TraceRun:
 
     directory: Path
     recorded: Recorded
-    contender: Contender
+    variant: TraceVariant
 
 
 def plan(directory: Path) -> tuple[TraceRun, ...]:
@@ -135,9 +135,9 @@ def plan(directory: Path) -> tuple[TraceRun, ...]:
     files = sorted({directory / recorded.file for recorded in RECORDED})
     need(files, "docs/traces.md names the sources")
     return tuple(
-        TraceRun(directory=directory, recorded=recorded, contender=contender)
+        TraceRun(directory=directory, recorded=recorded, variant=variant)
         for recorded in RECORDED
-        for contender in CONTENDERS
+        for variant in VARIANTS
     )
 
 
@@ -148,10 +148,10 @@ class _TrainingJobs(TraceJobs):
 
     def __iter__(self) -> Iterator[tuple[float, Job]]:
         for at, job in super().__iter__():
-            gpus = sum(task.gpus for task in job.tasks)
+            gpus = sum(task.demand.gpus for task in job.tasks)
             tasks = job.tasks
             if self.anywhere and gpus > 1:
-                tasks = (replace(tasks[0], gpus=1),) * gpus
+                tasks = (replace(tasks[0], demand=Demand(gpus=1)),) * gpus
             sends = _STEP if gpus > 1 else None
             yield at, replace(job, tasks=tasks, communication=sends)
 
@@ -192,14 +192,14 @@ class _Fragmentation:
 
 def measure(what: TraceRun, known: Mapping[str, PolicyInfo]) -> dict[str, Any]:
     """Execute a run and return its row."""
-    contender = what.contender
+    variant = what.variant
     source = Source(path=what.directory / what.recorded.file, vc=what.recorded.vc)
-    policy = make_policy(known, contender.policy, contender.settings)
+    policy = make_policy(known, variant.policy, variant.settings)
     nodes = _nodes(what.recorded.gpus)
     jobs = _TrainingJobs(
         source.open(), queues=(), nodes=nodes, policy=policy, model=TraceModel(resume_s=RESUME_S)
     )
-    jobs.anywhere = contender.tasks == ANYWHERE
+    jobs.anywhere = variant.tasks == ANYWHERE
     simulation = Simulation(
         nodes=nodes,
         links=_LINKS,
@@ -213,10 +213,10 @@ def measure(what: TraceRun, known: Mapping[str, PolicyInfo]) -> dict[str, Any]:
     outcome = run(simulation, policy, observe=(fragmentation,))
     figures, of = outcome.figures, times(outcome.jobs)
     return {
-        "policy": contender.policy,
-        "place": contender.place,
-        "tasks": contender.tasks,
-        "migrate": contender.migrate,
+        "policy": variant.policy,
+        "place": variant.place,
+        "tasks": variant.tasks,
+        "migrate": variant.migrate,
         "jobs": figures["jobs_finished"],
         **{key: of[key] for key in ("mean_jct_s", "median_jct_s", "mean_wait_s", "p99_wait_s")},
         "fragmentation": fragmentation.ratio,
@@ -237,7 +237,7 @@ def experiment(directory: Path, known: Mapping[str, PolicyInfo]) -> Experiment[R
     runs = plan(directory)
 
     def words(run: TraceRun) -> str:
-        return f"Simulated {run.recorded.name}: {run.contender.name}"
+        return f"Simulated {run.recorded.name}: {run.variant.name}"
 
     def measured(runner: Runner) -> Rows:
         return runner.all(runs, measure, dict(known), words)
@@ -260,7 +260,7 @@ def report(rows: Rows) -> Report:
 def claims(rows: Rows) -> tuple[Claim[Rows], ...]:
     """Return Headgate's own checks on each trace: a placement, and migration, shorten the jobs."""
     recorded = dict.fromkeys(run.recorded for run in rows)
-    placed = [c for c in CONTENDERS if c.place != FIRST_FIT]
+    placed = [c for c in VARIANTS if c.place != FIRST_FIT]
     pairs = [
         (
             replace(c, migrate="never") if c.migrate != "never" else replace(c, place=FIRST_FIT),
@@ -271,16 +271,16 @@ def claims(rows: Rows) -> tuple[Claim[Rows], ...]:
     return tuple(_claim(of, before, after) for of in recorded for before, after in pairs)
 
 
-def _claim(recorded: Recorded, before: Contender, after: Contender) -> Claim[Rows]:
+def _claim(recorded: Recorded, before: TraceVariant, after: TraceVariant) -> Claim[Rows]:
     def check(rows: Rows) -> tuple[bool, Numbers]:
-        of = {run.contender: row for run, row in rows.items() if run.recorded == recorded}
+        of = {run.variant: row for run, row in rows.items() if run.recorded == recorded}
         if before not in of or after not in of:
             raise NotRunError
         shown = {c.name: of[c]["mean_jct_s"] for c in (before, after)}
         return of[after]["mean_jct_s"] <= of[before]["mean_jct_s"], shown
 
     return Claim(
-        id=f"traces-{recorded.vc}-{CONTENDERS.index(after)}",
+        id=f"traces-{recorded.vc}-{VARIANTS.index(after)}",
         text=f"{recorded.name}: the mean completion time under {after.name} is at most that "
         f"under {before.name}",
         reading="means over all jobs",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headgate.experiments.flow.runs import Held
-from headgate.experiments.flow.tables import Times
+from headgate.experiments.flow.runs import HeldInterval
+from headgate.experiments.flow.tables import MeanTimes
 from headgate.reports.colours import fill
 from headgate.reports.drawing import (
     LEFT,
@@ -22,7 +22,7 @@ from headgate.reports.drawing import (
 
 
 def gantt(
-    held: Sequence[Held],
+    held: Sequence[HeldInterval],
     nodes: Sequence[tuple[str, int]],
     span_s: float,
 ) -> str:
@@ -45,7 +45,7 @@ def gantt(
     return gpus_over_time(spans, nodes, span_s, title="jobs on GPUs over time")
 
 
-def completion(times: Mapping[str, Times], most_s: float) -> str:
+def completion(times: Mapping[str, MeanTimes], most_s: float) -> str:
     """Return a chart with a bar for each job's time, and marks for its two ideals."""
     height, bottom, top = 120.0, 134.0, 8.0
     step = (WIDTH - LEFT - RIGHT) / max(1, len(times))

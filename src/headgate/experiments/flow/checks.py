@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from statistics import fmean
 
-from headgate.experiments.flow.tables import PUBLISHED, Figures, Results, Times, job_kinds
+from headgate.experiments.flow.tables import PUBLISHED, Figures, FlowResults, MeanTimes, job_kinds
 from headgate.experiments.frame.claims import NotRunError
 
 TOTAL = 0.10  # relative tolerance of a published time
@@ -32,7 +32,7 @@ FLOW, COUNT, YARN = ("fs", "fsp"), ("gs", "gsp", "gsd"), ("capacity", "fair")
 BOTH = ("constrained", "unconstrained")
 
 Found = tuple[bool, dict[str, float]]
-Check = Callable[[Results], Found]
+Check = Callable[[FlowResults], Found]
 
 
 TURN = ("gs", "fs", "fsp")
@@ -49,44 +49,44 @@ FSU_DEVIATION = PUBLISHED["constrained", "fsu"].deviation or 0.0
 # --- metrics of claims ----------------------------------------------------------------------------
 
 
-def _of(results: Results, table: str, policy: str) -> Figures:
+def _of(results: FlowResults, table: str, policy: str) -> Figures:
     found = results.figures.get(table, {}).get(policy)
     if found is None:
         raise NotRunError(f"{policy} in {table}")
     return found
 
 
-def _fair(results: Results, table: str, policy: str) -> tuple[float, float]:
+def _fair(results: FlowResults, table: str, policy: str) -> tuple[float, float]:
     found = _of(results, table, policy).fairness.get("share")
     if found is None:
         raise NotRunError(f"fairness of {policy} in {table}")
     return found
 
 
-Metric = Callable[[Results, str, str], float]
+Metric = Callable[[FlowResults, str, str], float]
 
 
-def makespan(results: Results, table: str, policy: str) -> float:
+def makespan(results: FlowResults, table: str, policy: str) -> float:
     """Return the makespan of a policy in a table, in seconds; raise NotRunError without runs."""
     return _of(results, table, policy).makespan_s
 
 
-def fairness(results: Results, table: str, policy: str) -> float:
+def fairness(results: FlowResults, table: str, policy: str) -> float:
     """Return the mean fairness against the ideal `share`."""
     return _fair(results, table, policy)[0]
 
 
-def deviation(results: Results, table: str, policy: str) -> float:
+def deviation(results: FlowResults, table: str, policy: str) -> float:
     """Return the deviation of fairness against the ideal `share`."""
     return _fair(results, table, policy)[1]
 
 
-def mean_time(results: Results, table: str, policy: str) -> float:
+def mean_time(results: FlowResults, table: str, policy: str) -> float:
     """Return the mean time of a job from its first start to its last end, in seconds."""
     return _of(results, table, policy).mean_run_s
 
 
-def network_gb(results: Results, table: str, policy: str) -> float:
+def network_gb(results: FlowResults, table: str, policy: str) -> float:
     """Return the bytes read over the network, in GB."""
     return _of(results, table, policy).network_bytes / 1e9
 
@@ -99,7 +99,7 @@ LOCAL, RACK, CROSS = _share(0), _share(1), _share(2)
 
 
 def _each(
-    results: Results, metric: Metric, table: str, policies: Sequence[str]
+    results: FlowResults, metric: Metric, table: str, policies: Sequence[str]
 ) -> dict[str, float]:
     return {policy: metric(results, table, policy) for policy in policies}
 
@@ -107,7 +107,7 @@ def _each(
 def falling(metric: Metric, table: str, policies: Sequence[str]) -> Check:
     """Return a check that a metric falls from one policy to the next."""
 
-    def check(results: Results) -> Found:
+    def check(results: FlowResults) -> Found:
         ours = _each(results, metric, table, policies)
         values = list(ours.values())
         return all(a > b for a, b in pairwise(values)), ours
@@ -118,7 +118,7 @@ def falling(metric: Metric, table: str, policies: Sequence[str]) -> Check:
 def first(metric: Metric, table: str, policy: str, *, least: bool) -> Check:
     """Return a check that a policy has the least (or most) of a metric among the six."""
 
-    def check(results: Results) -> Found:
+    def check(results: FlowResults) -> Found:
         ours = _each(results, metric, table, SIX)
         best = min(ours.values()) if least else max(ours.values())
         return ours[policy] == best, ours
@@ -129,13 +129,13 @@ def first(metric: Metric, table: str, policy: str, *, least: bool) -> Check:
 # --- checks of single claims ----------------------------------------------------------------------
 
 
-def totals(results: Results) -> Found:
+def totals(results: FlowResults) -> Found:
     """Check that the jobs in turn take the published times."""
     ours = _each(results, makespan, "in-turn", TURN)
     return all(abs(ours[p] / s - 1) <= TOTAL for p, s in TURN_S.items()), ours
 
 
-def turn_shares(results: Results) -> Found:
+def turn_shares(results: FlowResults) -> Found:
     """Check that the jobs in turn read the published shares of bytes in rack and across racks."""
     ours: dict[str, float] = {}
     for policy in TURN:
@@ -144,7 +144,7 @@ def turn_shares(results: Results) -> Found:
     return all(abs(ours[key] - share) <= POINTS for key, share in TURN_SHARES.items()), ours
 
 
-def turn_shares_fall(results: Results) -> Found:
+def turn_shares_fall(results: FlowResults) -> Found:
     """Check that both shares fall from GS to FS to FSP."""
     ours = turn_shares(results)[1]
     rack, cross = ([ours[f"{p} {where}"] for p in TURN] for where in ("rack", "cross"))
@@ -152,19 +152,19 @@ def turn_shares_fall(results: Results) -> Found:
     return falls, ours
 
 
-def unfair_deviation(results: Results) -> Found:
+def unfair_deviation(results: FlowResults) -> Found:
     """Check that the deviation under FSU is the published one."""
     ours = deviation(results, "constrained", "fsu")
     return abs(ours - FSU_DEVIATION) <= POINTS, {"fsu": ours}
 
 
-def apart(results: Results) -> Found:
+def apart(results: FlowResults) -> Found:
     """Check that FSP is fairer than FSU by about the published part."""
     fsp, fsu = (fairness(results, "constrained", p) for p in ("fsp", "fsu"))
     return abs(fsp / fsu - 1 - 0.25) <= ABOUT, {"fsp": fsp, "fsu": fsu, "apart": fsp / fsu - 1}
 
 
-def level(results: Results) -> Found:
+def level(results: FlowResults) -> Found:
     """Check that the fairness of FS and of FSP is about the published one."""
     ours = _each(results, fairness, "constrained", FLOW)
     return all(0.90 - POINTS <= mean <= 0.92 + POINTS for mean in ours.values()), ours
@@ -183,7 +183,7 @@ def faster(table: str, others: Sequence[str]) -> Check:
 def _against(
     metric: Metric, table: str, others: Sequence[str], holds: Callable[[float], bool]
 ) -> Check:
-    def check(results: Results) -> Found:
+    def check(results: FlowResults) -> Found:
         theirs = fmean(metric(results, table, p) for p in others)
         ours = {p: metric(results, table, p) / theirs for p in (*FLOW, *others)}
         ours["flow / others"] = fmean(ours[p] for p in FLOW)
@@ -192,7 +192,7 @@ def _against(
     return check
 
 
-def _stretches(results: Results) -> tuple[list[float], list[float]]:
+def _stretches(results: FlowResults) -> tuple[list[float], list[float]]:
     """Return the times of small and of large jobs over their ideals, under `fs` and `fsp`."""
     kinds = job_kinds()
     small: list[float] = []
@@ -208,25 +208,25 @@ def _stretches(results: Results) -> tuple[list[float], list[float]]:
     return small, large
 
 
-def _stretch(times: Times) -> float:
+def _stretch(times: MeanTimes) -> float:
     if "alone" not in times.ideal_s:
         raise NotRunError("the jobs alone")
     return times.run_s / times.ideal_s["alone"]
 
 
-def small_near(results: Results) -> Found:
+def small_near(results: FlowResults) -> Found:
     """Check that small jobs take about their ideal time."""
     small = fmean(_stretches(results)[0])
     return small <= NEAR_IDEAL, {"small": small}
 
 
-def large_stretch(results: Results) -> Found:
+def large_stretch(results: FlowResults) -> Found:
     """Check that large jobs exceed their ideal time, and by a larger ratio than small ones."""
     small, large = map(fmean, _stretches(results))
     return large > max(small, NEAR_IDEAL), {"small": small, "large": large}
 
 
-def all_faster(results: Results) -> Found:
+def all_faster(results: FlowResults) -> Found:
     """Check that each of the six has a smaller makespan on the unconstrained network."""
     ours = {
         p: makespan(results, "unconstrained", p) / makespan(results, "constrained", p) for p in SIX
@@ -234,7 +234,7 @@ def all_faster(results: Results) -> Found:
     return all(ratio < 1 for ratio in ours.values()), ours
 
 
-def same_deviations(results: Results) -> Found:
+def same_deviations(results: FlowResults) -> Found:
     """Check that the deviation of each of the six is nearly the same on both networks."""
     ours = {
         p: deviation(results, "unconstrained", p) - deviation(results, "constrained", p)
@@ -246,7 +246,7 @@ def same_deviations(results: Results) -> Found:
 def between_networks(metric: Metric, holds: Callable[[float, float], bool]) -> Check:
     """Return a check of a share's mean over the six policies, constrained and unconstrained."""
 
-    def check(results: Results) -> Found:
+    def check(results: FlowResults) -> Found:
         before, after = (fmean(metric(results, table, p) for p in SIX) for table in BOTH)
         return holds(before, after), dict(zip(BOTH, (before, after), strict=True))
 
@@ -256,7 +256,7 @@ def between_networks(metric: Metric, holds: Callable[[float, float], bool]) -> C
 def saving(other: str, published: float) -> Check:
     """Return a check that FS saves time against another policy, with ten users."""
 
-    def check(results: Results) -> Found:
+    def check(results: FlowResults) -> Found:
         mine, theirs = (makespan(results, "users", p) for p in ("fs", other))
         return 1 - mine / theirs >= SAVED * published, {"saved": 1 - mine / theirs}
 
@@ -266,7 +266,7 @@ def saving(other: str, published: float) -> Check:
 def overhead(where: str, mean_ms: float, most_ms: float) -> Check:
     """Return a check that rounds of FS take no longer, in the mean and at most."""
 
-    def check(results: Results) -> Found:
+    def check(results: FlowResults) -> Found:
         rounds = [r for r in results.overhead if (r.policy, r.where) == ("fs", where)]
         if not rounds:
             raise NotRunError(f"rounds {where}")
@@ -276,7 +276,7 @@ def overhead(where: str, mean_ms: float, most_ms: float) -> Check:
     return check
 
 
-def supplement(results: Results) -> Found:
+def supplement(results: FlowResults) -> Found:
     """Check that J37 changes the figures of the other jobs little."""
     ours = {}
     *_, last = job_kinds()
@@ -301,7 +301,7 @@ GOALS: dict[str, tuple[Metric, bool, str, str]] = {  # metric, less is better, u
 }
 
 
-def _gain(results: Results, table: str, goal: str) -> tuple[float, float, float]:
+def _gain(results: FlowResults, table: str, goal: str) -> tuple[float, float, float]:
     """Return the figure of `headgate`, the best of the six, and the relative gain."""
     metric, less, *_ = GOALS[goal]
     mine = metric(results, table, "headgate")
@@ -315,24 +315,24 @@ def _gain(results: Results, table: str, goal: str) -> tuple[float, float, float]
 def as_good(table: str, goal: str) -> Check:
     """Return a check that `headgate` is at least as good as the best of the six."""
 
-    def check(results: Results) -> Found:
+    def check(results: FlowResults) -> Found:
         mine, best, gain = _gain(results, table, goal)
         return gain >= 0, {"headgate": mine, "best of six": best}
 
     return check
 
 
-def _gains(results: Results) -> dict[str, float]:
+def _gains(results: FlowResults) -> dict[str, float]:
     return {f"{goal}, {t}": _gain(results, t, goal)[2] for t in BOTH for goal in GOALS}
 
 
-def as_good_everywhere(results: Results) -> Found:
+def as_good_everywhere(results: FlowResults) -> Found:
     """Check that `headgate` is at least as good in every metric on both networks."""
     ours = _gains(results)
     return all(gain >= 0 for gain in ours.values()), ours
 
 
-def clearly_better(results: Results) -> Found:
+def clearly_better(results: FlowResults) -> Found:
     """Check that `headgate` is clearly better in one metric on both networks."""
     ours = _gains(results)
     return any(min(ours[f"{g}, {t}"] for t in BOTH) >= CLEARLY for g in GOALS), ours

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headgate.experiments.flow import checks
 from headgate.experiments.flow.checks import BOTH, COUNT, TURN, YARN
-from headgate.experiments.flow.tables import Results
+from headgate.experiments.flow.tables import FlowResults
 from headgate.experiments.frame.claims import Claim
 
 # --- the claims ----------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ _CONSTRAINED = (
 )
 
 
-def _against_counting() -> tuple[Claim[Results], ...]:
+def _against_counting() -> tuple[Claim[FlowResults], ...]:
     """Return the claims against policies "of the GPU count", a term that has two readings."""
     readings = (
         ("greedy", "GS, GSP and GSD, constrained", "constrained", COUNT),
@@ -251,7 +251,7 @@ _OTHERS = (
 )
 
 
-def _goals() -> tuple[Claim[Results], ...]:
+def _goals() -> tuple[Claim[FlowResults], ...]:
     each = tuple(
         Claim(
             id=f"goal-{goal.replace(' ', '-')}-{table}",

@@ -3,11 +3,12 @@
 The paper's shards and their sizes, forms, counts, nodes, racks and links are used unchanged. The
 details that it leaves open are fixed here and nowhere else:
 
-- computing time: proportional to the bytes of a task's own shards, at `Speeds.gpu_bytes_per_s`
-  divided by a weight per kind of work. The weights are assumed (a prime test is "GPU heavy"). The
-  one speed is calibrated: with it the jobs in turn take `gs` 825.6 s, as published, in the mean of
-  seeds 1 to 5 (`bench/flow_calibration.py` finds it). Nothing else is fitted;
-- disks: `Speeds.disk_bytes_per_s`, assumed, that of a SATA solid-state disk;
+- computing time: proportional to the bytes of a task's own shards, at
+  `SimulatorConstants.gpu_bytes_per_s` divided by a weight per kind of work. The weights are assumed
+  (a prime test is "GPU heavy"). The one speed is calibrated: with it the jobs in turn take `gs`
+  825.6 s, as published, in the mean of seeds 1 to 5 (`bench/flow_calibration.py` finds it). Nothing
+  else is fitted;
+- disks: `SimulatorConstants.disk_bytes_per_s`, assumed, that of a SATA solid-state disk;
 - intermediate results: a product of square blocks, taken literally, would not fit a 10 GB card;
   here it leaves 100 MB, one of thin blocks 60 MB (its smaller operand), and any other task 10 MB
   for its reduce. Sorted runs too: moving all 238 GB of them to range-partitioned merges takes
@@ -23,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headgate.base.rng import stream
-from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import WHOLE, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.sim.run import Simulation
 from headgate.spec import Links
 from headgate.spec.cluster import expected
@@ -77,7 +78,7 @@ JOB_KINDS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Speeds:
+class SimulatorConstants:
     """The simulator's free constants."""
 
     disk_bytes_per_s: float = 500 * MB
@@ -94,7 +95,7 @@ def nodes() -> tuple[Node, ...]:
     )
 
 
-def links(network: str, speeds: Speeds) -> Links:
+def links(network: str, speeds: SimulatorConstants) -> Links:
     """Return the bandwidths of the `constrained` or the `unconstrained` network."""
     return Links(
         disk_bytes_per_s=speeds.disk_bytes_per_s,
@@ -103,7 +104,7 @@ def links(network: str, speeds: Speeds) -> Links:
     )
 
 
-def jobs(speeds: Speeds) -> tuple[Job, ...]:
+def jobs(speeds: SimulatorConstants) -> tuple[Job, ...]:
     """Return J1 to J37."""
     found: list[Job] = []
     for kind in JOB_KINDS:
@@ -112,7 +113,7 @@ def jobs(speeds: Speeds) -> tuple[Job, ...]:
     return tuple(found)
 
 
-def _job(name: str, kind: JobKind, count: int, speeds: Speeds) -> Job:
+def _job(name: str, kind: JobKind, count: int, speeds: SimulatorConstants) -> Job:
     columns = len(kind.sizes_bytes)
     reads = [tuple(f"{name}/{i}/{c}" for c in range(columns)) for i in range(count)]
     shards = tuple(
@@ -121,17 +122,17 @@ def _job(name: str, kind: JobKind, count: int, speeds: Speeds) -> Job:
         for shard, size_bytes in zip(row, kind.sizes_bytes, strict=True)
     )
     task = Task(
-        gpu_memory_bytes=sum(kind.sizes_bytes) + kind.result_bytes,
+        demand=Demand(gpus=1, gpu_memory_bytes=sum(kind.sizes_bytes) + kind.result_bytes),
         compute_s=kind.weight * sum(kind.sizes_bytes) / speeds.gpu_bytes_per_s,
         output_bytes=kind.result_bytes,
     )
-    merge = Task(gpus=0, output_bytes=kind.result_bytes)
+    merge = Task(demand=Demand(cpus_milli=WHOLE), output_bytes=kind.result_bytes)
     if kind.name == "kmeans":
         tasks = iterated(name, reads, ITERATIONS, task=task, update=merge)
     elif kind.name.startswith("matmul"):
         # Sums are tasks of the cluster's GPUs too: tasks are twice the shards.
         add = Task(
-            gpu_memory_bytes=2 * kind.result_bytes,
+            demand=Demand(gpus=1, gpu_memory_bytes=2 * kind.result_bytes),
             compute_s=kind.result_bytes / speeds.gpu_bytes_per_s,
             output_bytes=kind.result_bytes // count,
         )
@@ -169,7 +170,7 @@ def replicas(of: Sequence[Job], seed: int) -> tuple[tuple[Shard, str], ...]:
 def in_parallel(
     network: str,
     seed: int,
-    speeds: Speeds,
+    speeds: SimulatorConstants,
     *,
     parallel: int,
     supplement: bool = False,
@@ -182,7 +183,7 @@ def in_parallel(
 
 
 def by_users(
-    network: str, seed: int, speeds: Speeds, *, users: int = 10, each: int = 6
+    network: str, seed: int, speeds: SimulatorConstants, *, users: int = 10, each: int = 6
 ) -> Simulation:
     """Return `each` jobs of each user, drawn from the 36, in a queue per user.
 
@@ -212,7 +213,11 @@ def _owned(job: Job, user: str) -> Job:
 
 
 def _simulation(
-    network: str, seed: int, speeds: Speeds, of: Sequence[Job], queues: tuple[Queue, ...]
+    network: str,
+    seed: int,
+    speeds: SimulatorConstants,
+    of: Sequence[Job],
+    queues: tuple[Queue, ...],
 ) -> Simulation:
     cluster, carried = nodes(), links(network, speeds)
     return Simulation(

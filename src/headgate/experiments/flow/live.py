@@ -122,7 +122,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class MeasuredPolicy:
     """A policy on a shaped network, simulated and measured.
 
     `simulated` is the mean over draws, `simulated_range_s` are the least and the greatest makespan.
@@ -143,7 +143,7 @@ class Pair:
 class Comparison:
     """All pairs, and the calibrated launch overhead of the simulations."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[MeasuredPolicy, ...]
     overhead: Overhead
 
 
@@ -268,7 +268,7 @@ def measured_overhead(view: View) -> Overhead:
                 start.append((launched_s, started_s - launched_s))
                 ran_s = view.tasks.ended_at[task] - started_s
                 over_s = ran_s - view.tasks.read_s[task] - stated[ordinal]
-                beyond[job.tasks[ordinal].gpus > 0].append(max(0.0, over_s))
+                beyond[job.tasks[ordinal].demand.gpus > 0].append(max(0.0, over_s))
     return Overhead(
         decision_s=min(start)[0] - view.jobs.submitted_at[0] if start else 0.0,
         start=tuple(delay_s for _, delay_s in sorted(start)) or (0.0,),
@@ -331,7 +331,7 @@ def simulated(
 def _timed(job: Job, stated_s: Sequence[float], overhead: Overhead, rng: Random) -> Job:
     """Return a job whose tasks take their stated duration and a drawn overhead."""
     tasks = (
-        replace(task, compute_s=s + rng.choice(overhead.gpu if task.gpus else overhead.cpu))
+        replace(task, compute_s=s + rng.choice(overhead.gpu if task.demand.gpus else overhead.cpu))
         for task, s in zip(job.tasks, stated_s, strict=True)
     )
     return replace(job, tasks=tuple(tasks))

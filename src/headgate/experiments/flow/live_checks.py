@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
-from headgate.experiments.flow.live import Comparison, Overhead, Pair, Side
+from headgate.experiments.flow.live import Comparison, MeasuredPolicy, Overhead, Side
 from headgate.experiments.flow.tables import LOCALITIES
 from headgate.experiments.frame.claims import Agreement
 
@@ -15,12 +15,12 @@ BYTES_WITHIN = 0.05  # relative to all bytes read live
 TIED_WITHIN = 0.05  # makespans this close count as equal
 
 
-def makespan_error(pair: Pair) -> float:
+def makespan_error(pair: MeasuredPolicy) -> float:
     """Return the relative error of the simulated makespan."""
     return pair.simulated.makespan_s / pair.measured.makespan_s - 1
 
 
-def cells(pair: Pair) -> tuple[str, ...]:
+def cells(pair: MeasuredPolicy) -> tuple[str, ...]:
     """Return the row of a pair: policy, makespans, their error, and MB read by locality."""
     simulated, measured = pair.simulated, pair.measured
     both = zip(simulated.read_bytes, measured.read_bytes, strict=True)
@@ -33,22 +33,22 @@ def cells(pair: Pair) -> tuple[str, ...]:
     )
 
 
-def bytes_errors(pair: Pair) -> tuple[float, ...]:
+def bytes_errors(pair: MeasuredPolicy) -> tuple[float, ...]:
     """Return simulated minus measured bytes per locality, relative to all bytes read live."""
     both = zip(pair.simulated.read_bytes, pair.measured.read_bytes, strict=True)
     return tuple((s - m) / max(1, pair.measured.total_bytes) for s, m in both)
 
 
-def order(pairs: Sequence[Pair], side: str) -> list[str]:
+def order(pairs: Sequence[MeasuredPolicy], side: str) -> list[str]:
     """Return the policies of one network by their makespans on a side, the least first."""
     ranked = sorted(pairs, key=lambda pair: (getattr(pair, side).makespan_s, pair.policy))
     return [pair.policy for pair in ranked]
 
 
-def swapped(pairs: Sequence[Pair]) -> list[tuple[str, str]]:
+def swapped(pairs: Sequence[MeasuredPolicy]) -> list[tuple[str, str]]:
     """Return the pairs of policies in opposite orders on both sides, without ties."""
 
-    def gap(side: str, a: Pair, b: Pair) -> float:
+    def gap(side: str, a: MeasuredPolicy, b: MeasuredPolicy) -> float:
         first, second = getattr(a, side).makespan_s, getattr(b, side).makespan_s
         return float((second - first) / min(first, second))
 
@@ -60,9 +60,9 @@ def swapped(pairs: Sequence[Pair]) -> list[tuple[str, str]]:
     return found
 
 
-def by_uplink(pairs: Sequence[Pair]) -> dict[float, list[Pair]]:
+def by_uplink(pairs: Sequence[MeasuredPolicy]) -> dict[float, list[MeasuredPolicy]]:
     """Return the pairs of each network, in order."""
-    found: dict[float, list[Pair]] = {}
+    found: dict[float, list[MeasuredPolicy]] = {}
     for pair in pairs:
         found.setdefault(pair.uplink_mbit_per_s, []).append(pair)
     return found
@@ -77,7 +77,7 @@ def judge(comparison: Comparison) -> list[Agreement]:
     ]
 
 
-def _agreements(uplink: str, pairs: Sequence[Pair]) -> Iterator[Agreement]:
+def _agreements(uplink: str, pairs: Sequence[MeasuredPolicy]) -> Iterator[Agreement]:
     wrong = [f"{pair.policy}: {text}" for pair in pairs for text in pair.wrong.values()]
     yield Agreement(
         id=f"results-{uplink}",

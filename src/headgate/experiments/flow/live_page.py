@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.experiments.flow import PAPER
-from headgate.experiments.flow.live import Comparison, Pair
+from headgate.experiments.flow.live import Comparison, MeasuredPolicy
 from headgate.experiments.flow.live_checks import as_json, by_uplink, cells, judge
 from headgate.experiments.flow.tables import LOCALITIES
 from headgate.experiments.frame.claims import agreed
@@ -48,7 +48,7 @@ def report(comparison: Comparison) -> Report:
     )
 
 
-def _flat(pair: Pair) -> dict[str, object]:
+def _flat(pair: MeasuredPolicy) -> dict[str, object]:
     sides = {"simulated": pair.simulated, "measured": pair.measured}
     row: dict[str, object] = {
         "policy": pair.policy,

@@ -16,13 +16,13 @@ from headgate.experiments.flow.jobs import (
     GPUS_PER_NODE,
     QUEUE,
     REPLICAS,
-    Speeds,
+    SimulatorConstants,
     in_parallel,
     links,
 )
 from headgate.experiments.flow.runs import CONSTRAINED, Policies, policy_of
 from headgate.experiments.flow.tables import Rounds
-from headgate.model import Gpu, Job, Node, Queue, Shard, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.rounds.decide import decide
 from headgate.ports import Policy
 from headgate.protocol import (
@@ -77,7 +77,7 @@ def overhead(
     for name in (p for p in MEASURED if p in policies):
         decide(policy_of(name, known), 1, *large_round(15, parallel))  # warm-up: loads libraries
         small = Timed(policy_of(name, known), clock)
-        simulation = in_parallel(CONSTRAINED, 1, Speeds(), parallel=parallel)
+        simulation = in_parallel(CONSTRAINED, 1, SimulatorConstants(), parallel=parallel)
         run(simulation, small)
         found.append(_rounds(small, "test bed", gpus=simulation.gpus, jobs=parallel))
         large = Timed(policy_of(name, known), clock)
@@ -116,7 +116,7 @@ def large_round(nodes: int, jobs: int) -> tuple[Decide, Snapshot]:
         for number in range(nodes)
     ]
     queue = Queue(name=QUEUE)
-    estimates = expected(links(CONSTRAINED, Speeds()), cluster)
+    estimates = expected(links(CONSTRAINED, SimulatorConstants()), cluster)
     facts: list[Event] = [QueueChanged(at=0.0, queue=queue)]
     facts.append(BandwidthMeasured(at=0.0, bandwidth=estimates))
     facts += [NodeJoined(at=0.0, node=node) for node in cluster]
@@ -136,6 +136,6 @@ def large_round(nodes: int, jobs: int) -> tuple[Decide, Snapshot]:
 
 
 def _large_job(name: str, shards: tuple[Shard, ...]) -> Job:
-    task = Task(gpu_memory_bytes=2 * GB, compute_s=10.0)
+    task = Task(demand=Demand(gpus=1, gpu_memory_bytes=2 * GB), compute_s=10.0)
     tasks = mapped([(shard.id,) for shard in shards], task=task)
     return Job(id=name, name=name, user="user", queue=QUEUE, tasks=tasks, shards=shards)

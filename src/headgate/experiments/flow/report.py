@@ -11,18 +11,18 @@ from html import escape
 from headgate.experiments.flow import PAPER, charts
 from headgate.experiments.flow.assumptions import ASSUMPTIONS
 from headgate.experiments.flow.claims import CLAIMS
-from headgate.experiments.flow.jobs import MB, Speeds, nodes
+from headgate.experiments.flow.jobs import MB, SimulatorConstants, nodes
 from headgate.experiments.flow.overhead import Clock, overhead
-from headgate.experiments.flow.runs import NETWORKS, Policies, Run, Setup, measure_run, plan
+from headgate.experiments.flow.runs import NETWORKS, FlowRun, Policies, Setup, measure_run, plan
 from headgate.experiments.flow.tables import (
     IDEALS,
     PUBLISHED,
     TABLES,
     Figures,
+    FlowResults,
+    PolicyTable,
     Published,
-    Results,
     Rounds,
-    Table,
     as_json,
     base,
     gather,
@@ -40,14 +40,14 @@ from headgate.reports.pages import legend
 
 def experiment(
     chosen: Sequence[str], seeds: Sequence[int], parallel: int, known: Policies, clock: Clock
-) -> Experiment[Results]:
+) -> Experiment[FlowResults]:
     """Return the simulations under the chosen policies; before them rounds are measured."""
     runs = plan(chosen, seeds, parallel)
 
-    def words(run: Run) -> str:
+    def words(run: FlowRun) -> str:
         return f"Simulated {run.setup}, {run.network}, {run.policy}, seed {run.seed}"
 
-    def measured(runner: Runner) -> Results:
+    def measured(runner: Runner) -> FlowResults:
         rounds = overhead(chosen, known, clock, parallel=parallel)
         return gather(runner.all(runs, measure_run, dict(known), words), seeds, parallel, rounds)
 
@@ -56,7 +56,7 @@ def experiment(
     )
 
 
-def report(results: Results) -> Report:
+def report(results: FlowResults) -> Report:
     """Return the page, and the tables of runs, jobs and measured rounds."""
     seeds = ", ".join(map(str, results.seeds))
     runs, jobs = run_rows(results), job_rows(results)
@@ -99,7 +99,7 @@ def report(results: Results) -> Report:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def _tables(results: Results) -> Iterator[frame.Table]:
+def _tables(results: FlowResults) -> Iterator[frame.Table]:
     """Yield a row per policy for each comparison, with the published figures that exist."""
     for table in TABLES:
         if figures := results.figures[table.name]:
@@ -146,7 +146,7 @@ def _row(policy: str, own: Figures, published: Published) -> list[str | None]:
     ]
 
 
-def _overhead(results: Results) -> frame.Table:
+def _overhead(results: FlowResults) -> frame.Table:
     published = {"test bed": "mean 5.04 ms, max 10.23 ms", "large": "1 to 2 s"}
     return frame.Table(
         title="Rounds, measured on this machine",
@@ -183,7 +183,7 @@ def _jobs_legend(jobs: Iterable[str], *more: tuple[str, str]) -> str:
     return legend(more, [(job, f"{job} {kinds[job][0]}") for job in ordered])
 
 
-def _gantts(results: Results) -> str:
+def _gantts(results: FlowResults) -> str:
     seed = results.seeds[0]
     words = (
         f"<p>Jobs in parallel, seed {seed}; a row per GPU, a colour and hatch per job. All charts "
@@ -212,7 +212,9 @@ def _gantts(results: Results) -> str:
     return "".join(parts)
 
 
-def _per_network(results: Results, draw: Callable[[Table, Mapping[str, Figures]], str]) -> str:
+def _per_network(
+    results: FlowResults, draw: Callable[[PolicyTable, Mapping[str, Figures]], str]
+) -> str:
     return "".join(
         f"<h3>{escape(table.title)}</h3>{draw(table, results.figures[table.name])}"
         for table in TABLES
@@ -220,7 +222,7 @@ def _per_network(results: Results, draw: Callable[[Table, Mapping[str, Figures]]
     )
 
 
-def _completion(results: Results) -> str:
+def _completion(results: FlowResults) -> str:
     words = (
         "<p>Means over the seeds, jobs by their numbers; the marks are the job's time alone on its "
         "share of the cluster, and alone on the whole cluster.</p>"
@@ -245,10 +247,10 @@ def _longest_s(own: Figures) -> float:
     return max(max((t.run_s, *t.ideal_s.values())) for t in own.times.values())
 
 
-def _fairness(results: Results) -> str:
+def _fairness(results: FlowResults) -> str:
     """Return bars of the mean and of the deviation of s = ideal / time, for both ideals."""
 
-    def draw(_: Table, figures: Mapping[str, Figures]) -> str:
+    def draw(_: PolicyTable, figures: Mapping[str, Figures]) -> str:
         charted = ""
         for which, title in ((0, "Mean"), (1, "Deviation")):
             rows = {
@@ -265,7 +267,7 @@ def _fairness(results: Results) -> str:
     return words + named + _per_network(results, draw)
 
 
-def _bytes(results: Results) -> str:
+def _bytes(results: FlowResults) -> str:
     most = max(
         (
             sum(own.read_bytes)
@@ -277,7 +279,7 @@ def _bytes(results: Results) -> str:
     )
     names = ("local", "in rack", "across racks")
 
-    def draw(_: Table, figures: Mapping[str, Figures]) -> str:
+    def draw(_: PolicyTable, figures: Mapping[str, Figures]) -> str:
         rows = {policy: own.read_bytes for policy, own in figures.items()}
         return stacked(rows, names, most=most or 1.0)
 
@@ -286,7 +288,7 @@ def _bytes(results: Results) -> str:
 
 
 def _assumed() -> str:
-    speeds = Speeds()
+    speeds = SimulatorConstants()
     fitted = (
         f"The only fitted constant is the speed at which GPUs compute: "
         f"{speeds.gpu_bytes_per_s / MB:,.0f} MB/s, chosen once so that the jobs in turn take "

@@ -22,7 +22,13 @@ from enum import StrEnum
 
 from headgate.base.errors import InvariantBroken, Problem, SpecError
 from headgate.experiments.flow import jobs as flow_jobs
-from headgate.experiments.flow.jobs import QUEUE, UPLINK_BYTES_PER_S, Speeds, by_users, in_parallel
+from headgate.experiments.flow.jobs import (
+    QUEUE,
+    UPLINK_BYTES_PER_S,
+    SimulatorConstants,
+    by_users,
+    in_parallel,
+)
 from headgate.experiments.frame.experiment import need_policies
 from headgate.model import Queue, RunId
 from headgate.planning.place.submission_check import check_submission
@@ -62,7 +68,7 @@ class Setup(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class FlowRun:
     """One simulation; `drawn`: the intervals of every GPU are also recorded, for a chart."""
 
     setup: Setup
@@ -88,7 +94,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldInterval:
     """An interval in which a run of a task held a GPU; `lost` if it ended without a result."""
 
     job: str
@@ -112,7 +118,7 @@ class Measured:
     read_bytes: tuple[float, float, float]
     lost_gpu_s: float
     rounds: int
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldInterval, ...] = ()
 
 
 def choose(known: Policies, names: Sequence[str] | None) -> tuple[str, ...]:
@@ -127,22 +133,22 @@ def choose(known: Policies, names: Sequence[str] | None) -> tuple[str, ...]:
     cluster, queue = flow_jobs.nodes(), Queue(name=QUEUE)
     for name in names:
         policy = make_policy(known, name)
-        for job in flow_jobs.jobs(Speeds()):
+        for job in flow_jobs.jobs(SimulatorConstants()):
             if reason := check_submission(job, queue, cluster, policy):
                 text = f"{name} cannot run {job.name}: {reason}"
                 raise SpecError([Problem(path="--policies", problem=text)], code="rejected")
     return tuple(dict.fromkeys(names))
 
 
-def plan(policies: Sequence[str], seeds: Sequence[int], parallel: int) -> tuple[Run, ...]:
+def plan(policies: Sequence[str], seeds: Sequence[int], parallel: int) -> tuple[FlowRun, ...]:
     """Return the runs of the experiments; only the first seed's are drawn."""
 
-    def runs(setup: Setup, networks: Sequence[str], names: Sequence[str]) -> Iterator[Run]:
+    def runs(setup: Setup, networks: Sequence[str], names: Sequence[str]) -> Iterator[FlowRun]:
         for network in networks:
             for policy in names:
                 for seed in seeds:
                     drawn = setup is Setup.PARALLEL and seed == seeds[0]
-                    yield Run(
+                    yield FlowRun(
                         setup=setup,
                         network=network,
                         policy=policy,
@@ -166,7 +172,7 @@ def plan(policies: Sequence[str], seeds: Sequence[int], parallel: int) -> tuple[
     )
 
 
-def simulation_of(what: Run, speeds: Speeds) -> Simulation:
+def simulation_of(what: FlowRun, speeds: SimulatorConstants) -> Simulation:
     """Return the simulation of a run."""
 
     def stream(
@@ -230,7 +236,7 @@ class _Chart:
     """An observer that records the intervals in which runs held GPUs."""
 
     def __init__(self) -> None:
-        self.held: list[Held] = []
+        self.held: list[HeldInterval] = []
         self._launched: dict[RunId, LaunchTask] = {}
         self._since: dict[RunId, float] = {}
 
@@ -249,12 +255,12 @@ class _Chart:
         launch = self._launched.pop(run)
         since = self._since.pop(run, at)
         self.held += (
-            Held(job=run.job, node=launch.node, gpu=gpu, start_s=since, end_s=at, lost=lost)
+            HeldInterval(job=run.job, node=launch.node, gpu=gpu, start_s=since, end_s=at, lost=lost)
             for gpu in launch.gpus
         )
 
 
-def measure_run(what: Run, known: Policies) -> Measured:
+def measure_run(what: FlowRun, known: Policies) -> Measured:
     """Execute a run of the plan and return its figures."""
     policy = policy_of(what.policy, known)
-    return measure(simulation_of(what, Speeds()), policy, drawn=what.drawn)
+    return measure(simulation_of(what, SimulatorConstants()), policy, drawn=what.drawn)

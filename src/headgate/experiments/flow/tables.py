@@ -11,8 +11,8 @@ from headgate.experiments.flow import jobs as flow_jobs
 from headgate.experiments.flow.runs import (
     CONSTRAINED,
     UNCONSTRAINED,
+    FlowRun,
     Measured,
-    Run,
     Setup,
     Span,
 )
@@ -26,7 +26,7 @@ LOCALITIES = ("node", "rack", "cluster")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class PolicyTable:
     """One comparison of policies: a setup on a network."""
 
     name: str
@@ -36,37 +36,37 @@ class Table:
 
 
 TABLES = (
-    Table(
+    PolicyTable(
         name="in-turn",
         title="Jobs in turn, constrained network",
         setup=Setup.TURN,
         network=CONSTRAINED,
     ),
-    Table(
+    PolicyTable(
         name="in-turn-unconstrained",
         title="Jobs in turn, unconstrained network",
         setup=Setup.TURN,
         network=UNCONSTRAINED,
     ),
-    Table(
+    PolicyTable(
         name="constrained",
         title="Jobs in parallel, constrained network",
         setup=Setup.PARALLEL,
         network=CONSTRAINED,
     ),
-    Table(
+    PolicyTable(
         name="unconstrained",
         title="Jobs in parallel, unconstrained network",
         setup=Setup.PARALLEL,
         network=UNCONSTRAINED,
     ),
-    Table(
+    PolicyTable(
         name="users",
         title="Ten users with six jobs each, constrained network",
         setup=Setup.USERS,
         network=CONSTRAINED,
     ),
-    Table(
+    PolicyTable(
         name="supplement",
         title="Jobs in parallel with the small J37, constrained network",
         setup=Setup.SUPPLEMENT,
@@ -94,7 +94,7 @@ PUBLISHED: Mapping[tuple[str, str], Published] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class MeanTimes:
     """A job's time from its first start to its last end, and its two ideals, in the mean."""
 
     run_s: float
@@ -115,7 +115,7 @@ class Figures:
     read_bytes: tuple[float, float, float]
     lost_gpu_s: float
     rounds: float
-    times: Mapping[str, Times]
+    times: Mapping[str, MeanTimes]
 
     @property
     def shares(self) -> tuple[float, float, float]:
@@ -144,10 +144,10 @@ class Rounds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class FlowResults:
     """All runs, and their figures by table and policy."""
 
-    runs: Mapping[Run, Measured]
+    runs: Mapping[FlowRun, Measured]
     seeds: tuple[int, ...]
     parallel: int
     figures: Mapping[str, Mapping[str, Figures]]
@@ -158,7 +158,7 @@ class Results:
 class Single:
     """One run with its ideals and fairness."""
 
-    run: Run
+    run: FlowRun
     measured: Measured
     ideals: Mapping[str, Mapping[str, float]]
     fairness: Mapping[str, tuple[float, float]]
@@ -176,11 +176,11 @@ def base(job: str) -> str:
 
 
 def gather(
-    runs: Mapping[Run, Measured],
+    runs: Mapping[FlowRun, Measured],
     seeds: Sequence[int],
     parallel: int,
     overhead: Sequence[Rounds] = (),
-) -> Results:
+) -> FlowResults:
     """Return the figures of all tables."""
     of = singles(runs)
     figures: dict[str, dict[str, Figures]] = {}
@@ -190,7 +190,7 @@ def gather(
             if one.run.setup is table.setup and one.run.network == table.network:
                 rows.setdefault(one.run.policy, []).append(one)
         figures[table.name] = {policy: _mean(own) for policy, own in rows.items()}
-    return Results(
+    return FlowResults(
         runs=runs,
         seeds=tuple(seeds),
         parallel=parallel,
@@ -199,7 +199,7 @@ def gather(
     )
 
 
-def singles(runs: Mapping[Run, Measured]) -> tuple[Single, ...]:
+def singles(runs: Mapping[FlowRun, Measured]) -> tuple[Single, ...]:
     """Return every run with its ideals: the least times of its jobs alone, with equal replicas.
 
     A job has one ideal, not one per policy: its time alone under the policy that is fastest for it,
@@ -259,7 +259,7 @@ def _mean(of: Sequence[Single]) -> Figures:
     )
 
 
-def _times(of: Sequence[Single]) -> dict[str, Times]:
+def _times(of: Sequence[Single]) -> dict[str, MeanTimes]:
     """Return the mean times of every job; users' copies of one job count as the same job."""
     spent: dict[str, list[float]] = {}
     ideal: dict[str, dict[str, list[float]]] = {}
@@ -271,7 +271,7 @@ def _times(of: Sequence[Single]) -> dict[str, Times]:
                 if span.job in times:
                     ideal.setdefault(job, {}).setdefault(name, []).append(times[span.job])
     return {
-        job: Times(
+        job: MeanTimes(
             run_s=fmean(spent[job]),
             ideal_s={name: fmean(times) for name, times in ideal.get(job, {}).items()},
         )
@@ -283,7 +283,7 @@ def _times(of: Sequence[Single]) -> dict[str, Times]:
 # --- as JSON and as rows -------------------------------------------------------------------------
 
 
-def as_json(results: Results) -> list[dict[str, Any]]:
+def as_json(results: FlowResults) -> list[dict[str, Any]]:
     """Return every table with published and our figures per policy; None where there is none."""
     tables: list[dict[str, Any]] = [
         {
@@ -334,7 +334,7 @@ def _ours(figures: Figures) -> dict[str, Any]:
     }
 
 
-def run_rows(results: Results) -> dict[str, list[Any]]:
+def run_rows(results: FlowResults) -> dict[str, list[Any]]:
     """Return the columns of one row per run."""
     of = singles(results.runs)
 
@@ -358,7 +358,7 @@ def run_rows(results: Results) -> dict[str, list[Any]]:
     }
 
 
-def job_rows(results: Results) -> dict[str, list[Any]]:
+def job_rows(results: FlowResults) -> dict[str, list[Any]]:
     """Return the columns of one row per job of a run."""
     kinds = job_kinds()
     of = [(one, span) for one in singles(results.runs) for span in one.measured.spans]
@@ -379,7 +379,7 @@ def job_rows(results: Results) -> dict[str, list[Any]]:
     }
 
 
-def _keys(runs: Sequence[Run]) -> dict[str, list[Any]]:
+def _keys(runs: Sequence[FlowRun]) -> dict[str, list[Any]]:
     return {
         "experiment": [run.setup.value for run in runs],
         "network": [run.network for run in runs],

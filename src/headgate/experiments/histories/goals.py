@@ -18,21 +18,21 @@ from headgate.experiments.histories.runs import (
     ORACLE,
     ORDERS,
     RESUMED,
-    Contender,
+    HistoryRun,
+    PolicyVariant,
     Row,
-    Run,
 )
-from headgate.experiments.histories.sizes import Sizes
+from headgate.experiments.histories.sizes import HistorySizes
 
 WIDE_GPUS = 16
 WIDE_JOBS = 20
 """Waits of wide jobs are a goal where there are at least so many of so many GPUs or more."""
 
-Rows = Mapping[Run, Row]
+Rows = Mapping[HistoryRun, Row]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
+class HistoryGoal:
     """A claim on one history and one size, with its verdict."""
 
     trace: str
@@ -41,18 +41,18 @@ class Goal:
 
 
 def judge_all(
-    histories: Sequence[History], sizes: Mapping[History, Sizes], rows: Rows
-) -> tuple[Goal, ...]:
+    histories: Sequence[History], sizes: Mapping[History, HistorySizes], rows: Rows
+) -> tuple[HistoryGoal, ...]:
     """Return every goal on every history; one whose runs were not made has no verdict."""
     return tuple(
-        Goal(trace=history.name, gpus=gpus, verdict=verdict)
+        HistoryGoal(trace=history.name, gpus=gpus, verdict=verdict)
         for history in histories
         for gpus, claim in _goals(history, sizes[history])
         for verdict in claims.judge((claim,), rows)
     )
 
 
-def judged(goals: Sequence[Goal]) -> tuple[Judged, ...]:
+def judged(goals: Sequence[HistoryGoal]) -> tuple[Judged, ...]:
     """Return the goals as rows of a report."""
     rows = claims.judged([goal.verdict for goal in goals])
     return tuple(
@@ -65,7 +65,7 @@ def judged(goals: Sequence[Goal]) -> tuple[Judged, ...]:
     )
 
 
-def _goals(history: History, sizes: Sizes) -> Iterator[tuple[int, Claim[Rows]]]:
+def _goals(history: History, sizes: HistorySizes) -> Iterator[tuple[int, Claim[Rows]]]:
     if sizes.goal is not None:
         yield sizes.goal, _jct(history, sizes.goal)
         yield sizes.goal, _fairness(history, sizes.goal)
@@ -108,7 +108,7 @@ def _fairness(history: History, gpus: int) -> Claim[Rows]:
         for resumed in RESUMED:
             with suppress(NotRunError):
                 shown[resumed.name] = _figures(rows, history, gpus, (resumed,), p95)[0][resumed]
-        own = rows[Run(source=history.source, gpus=gpus, contender=HEADGATE)]
+        own = rows[HistoryRun(source=history.source, gpus=gpus, variant=HEADGATE)]
         shown["lower bound"] = own["least_p95_fairness"]
         return same and of[HEADGATE] < of[best], shown
 
@@ -151,21 +151,21 @@ def _figures(
     rows: Rows,
     history: History,
     gpus: int,
-    contenders: Sequence[Contender],
+    variants: Sequence[PolicyVariant],
     figure: Callable[[Row], float],
-) -> tuple[dict[Contender, float], bool]:
-    """Return a figure of each contender, and whether all finished the same number of jobs.
+) -> tuple[dict[PolicyVariant, float], bool]:
+    """Return a figure of each variant, and whether all finished the same number of jobs.
 
     Raises NotRunError if one did not run, or has no such figure.
     """
-    found: dict[Contender, float] = {}
+    found: dict[PolicyVariant, float] = {}
     finished = set()
-    for contender in contenders:
-        row = rows.get(Run(source=history.source, gpus=gpus, contender=contender))
+    for variant in variants:
+        row = rows.get(HistoryRun(source=history.source, gpus=gpus, variant=variant))
         value = None if row is None else figure(row)
         if row is None or value is None:
             raise NotRunError
-        found[contender] = value
+        found[variant] = value
         finished.add(row["jobs_finished"])
     return found, len(finished) == 1
 

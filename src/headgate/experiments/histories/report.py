@@ -11,19 +11,19 @@ from headgate.base.units import format_compact, format_seconds
 from headgate.experiments.frame.experiment import Experiment, Runner
 from headgate.experiments.frame.report import Claims, Report, Table
 from headgate.experiments.histories import PAPER
-from headgate.experiments.histories.goals import WIDE_GPUS, Goal, Rows, judge_all, judged
+from headgate.experiments.histories.goals import WIDE_GPUS, HistoryGoal, Rows, judge_all, judged
 from headgate.experiments.histories.histories import History
 from headgate.experiments.histories.runs import (
     ON_BUSY_SIZES,
-    Contender,
+    HistoryRun,
     Policies,
+    PolicyVariant,
     Row,
-    Run,
     Which,
     measure,
     plan,
 )
-from headgate.experiments.histories.sizes import BUSY_WAIT_S, GOAL_WAIT_S, Sizes, find_sizes
+from headgate.experiments.histories.sizes import BUSY_WAIT_S, GOAL_WAIT_S, HistorySizes, find_sizes
 from headgate.reports.drawing import bars
 from headgate.reports.pages import grid, legend
 
@@ -31,49 +31,49 @@ _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class HistoryResults:
     """All that was run, and the goals."""
 
     histories: Sequence[History]
-    sizes: Mapping[History, Sizes]
+    sizes: Mapping[History, HistorySizes]
     rows: Rows
-    goals: Sequence[Goal]
+    goals: Sequence[HistoryGoal]
 
-    def on(self, history: History) -> dict[int, dict[Contender, Row]]:
-        """Return the rows of a history by size, the first that was run first, and contender."""
-        found: dict[int, dict[Contender, Row]] = {}
+    def on(self, history: History) -> dict[int, dict[PolicyVariant, Row]]:
+        """Return the rows of a history by size, the first that was run first, and variant."""
+        found: dict[int, dict[PolicyVariant, Row]] = {}
         for run, row in self.rows.items():
             if run.source == history.source:
-                found.setdefault(run.gpus, {})[run.contender] = row
+                found.setdefault(run.gpus, {})[run.variant] = row
         return found
 
 
 def experiment(
     histories: Sequence[History],
-    contenders: Sequence[Contender],
+    variants: Sequence[PolicyVariant],
     on: Which | Sequence[int],
     known: Policies,
-) -> Experiment[Results]:
+) -> Experiment[HistoryResults]:
     """Return the simulations of histories on these sizes; those of long ones are started first."""
     sizes = {history: find_sizes(history) for history in histories}
-    runs = plan(histories, sizes, contenders, on)
+    runs = plan(histories, sizes, variants, on)
     jobs = {history.source: len(history) for history in histories}
 
-    def words(run: Run) -> str:
-        return f"Simulated {run.source.name} on {run.gpus} GPUs, {run.contender.name}"
+    def words(run: HistoryRun) -> str:
+        return f"Simulated {run.source.name} on {run.gpus} GPUs, {run.variant.name}"
 
-    def measured(runner: Runner) -> Results:
+    def measured(runner: Runner) -> HistoryResults:
         ordered = sorted(runs, key=lambda run: -jobs[run.source])
         found = runner.all(ordered, measure, dict(known), words)
         rows = {run: found[run] for run in runs}
-        return Results(
+        return HistoryResults(
             histories=histories, sizes=sizes, rows=rows, goals=judge_all(histories, sizes, rows)
         )
 
     return Experiment(plan=runs, measure=measured, report=report)
 
 
-def report(results: Results) -> Report:
+def report(results: HistoryResults) -> Report:
     """Return the page, and the rows as CSV and Parquet."""
     rows = [flat(row) for row in results.rows.values()]
     return Report(
@@ -127,7 +127,7 @@ _HEAD = (
 )  # fmt: skip
 
 
-def _history(results: Results, history: History) -> str:
+def _history(results: HistoryResults, history: History) -> str:
     found, sizes = results.on(history), results.sizes[history]
     widest = int(history.gpus.max())
     words = f"<p>{len(history):,} jobs of up to {widest} GPUs. {escape(_size_words(sizes))}</p>"
@@ -139,7 +139,7 @@ def _history(results: Results, history: History) -> str:
     return words + charts + _by_size(found) + tables
 
 
-def _size_words(sizes: Sizes) -> str:
+def _size_words(sizes: HistorySizes) -> str:
     if sizes.goal is None:
         return "There is no size for the goals."
     return (
@@ -148,7 +148,7 @@ def _size_words(sizes: Sizes) -> str:
     )
 
 
-def _row(contender: Contender, row: Row) -> tuple[str, ...]:
+def _row(variant: PolicyVariant, row: Row) -> tuple[str, ...]:
     wide = wide_of(row)
     fair, reserved = row["finish_time_fairness"], row["reservations"]
     times_s = (
@@ -156,7 +156,7 @@ def _row(contender: Contender, row: Row) -> tuple[str, ...]:
         row["p99_wait_s"], wide["mean_wait_s"], wide["p99_wait_s"],
     )  # fmt: skip
     return (
-        f"<b>{escape(contender.name)}</b>",
+        f"<b>{escape(variant.name)}</b>",
         *("-" if s is None else escape(format_seconds(s)) for s in times_s),
         *("-" if fair[k] is None else f"{fair[k]:.2f}" for k in ("mean", "p95", "worst")),
         f"{row['gpu_utilisation']:.1%}",
@@ -166,7 +166,7 @@ def _row(contender: Contender, row: Row) -> tuple[str, ...]:
     )
 
 
-def _brief(title: str, rows: Mapping[Contender, Row]) -> Table:
+def _brief(title: str, rows: Mapping[PolicyVariant, Row]) -> Table:
     """Return the rows of one size for a terminal."""
 
     def times_s(row: Row) -> tuple[float | None, ...]:
@@ -184,13 +184,13 @@ def _brief(title: str, rows: Mapping[Contender, Row]) -> Table:
         ),
         rows=[
             [
-                contender.name,
+                variant.name,
                 *(None if s is None else format_compact(s) for s in times_s(row)),
                 p95(row),
                 f"{row['gpu_utilisation']:.1%}",
                 format_compact(row["lost_gpu_s"]),
             ]
-            for contender, row in rows.items()
+            for variant, row in rows.items()
         ],
     )  # fmt: skip
 
@@ -201,15 +201,15 @@ def wide_of(row: Row) -> Mapping[str, Any]:
     return dict(found)
 
 
-def _charts(rows: Mapping[Contender, Row]) -> str:
-    """Return bars for each contender on one size."""
+def _charts(rows: Mapping[PolicyVariant, Row]) -> str:
+    """Return bars for each variant on one size."""
 
     def chart(title: str, form: str, **series: Callable[[Row], float | None]) -> str:
         shown = {
-            contender.name: {
+            variant.name: {
                 name: value for name, of in series.items() if (value := of(row)) is not None
             }
-            for contender, row in rows.items()
+            for variant, row in rows.items()
         }
         most = max((v for values in shown.values() for v in values.values()), default=0.0)
         drawn = bars(shown, [*series], most=most or 1.0, form=form, title=title)
@@ -236,7 +236,7 @@ def _charts(rows: Mapping[Contender, Row]) -> str:
     )
 
 
-def _by_size(found: Mapping[int, Mapping[Contender, Row]]) -> str:
+def _by_size(found: Mapping[int, Mapping[PolicyVariant, Row]]) -> str:
     """Return bars of the mean completion time on each size, if there are several."""
     if len(found) < 2:
         return ""

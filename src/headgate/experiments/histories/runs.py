@@ -16,15 +16,14 @@ from numpy.typing import NDArray
 
 from headgate.experiments.frame.experiment import need_policies
 from headgate.experiments.histories.histories import History, Source
-from headgate.experiments.histories.sizes import Sizes
+from headgate.experiments.histories.sizes import HistorySizes
 from headgate.metrics.fluid_sharing import fluid_ends
 from headgate.metrics.records import JobRecords
 from headgate.metrics.summary import SIZES
 from headgate.ports import PolicyInfo, make_policy
 from headgate.sim.estimated import Estimated
 from headgate.sim.run import from_trace, run
-from headgate.sim.trace_jobs import History as TraceHistory
-from headgate.sim.trace_jobs import TraceJobs, TraceModel
+from headgate.sim.trace_jobs import TraceJobs, TraceModel, TraceWork
 from headgate.state import JobState
 
 Policies = Mapping[str, PolicyInfo]
@@ -33,7 +32,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contender:
+class PolicyVariant:
     """A policy, the run times that it knows, and what a preempted job pays.
 
     `estimated` is None for a policy that uses none. See `headgate.sim.trace_jobs.TraceModel`.
@@ -54,32 +53,32 @@ class Contender:
 ORACLE = "srtf"
 """The policy that needs exact run times, and so runs in the simulator only."""
 
-FIFO = Contender(policy="fifo")
-EASY = Contender(policy="easy-backfill", estimated=Estimated.EXACT)
-HEADGATE = Contender(policy="headgate", estimated=Estimated.LEARNT)
+FIFO = PolicyVariant(policy="fifo")
+EASY = PolicyVariant(policy="easy-backfill", estimated=Estimated.EXACT)
+HEADGATE = PolicyVariant(policy="headgate", estimated=Estimated.LEARNT)
 
 ORDERS = (
     FIFO,
     EASY,
-    Contender(policy="easy-backfill", estimated=Estimated.LEARNT),
-    Contender(policy="conservative-backfill", estimated=Estimated.EXACT),
-    Contender(policy="conservative-backfill", estimated=Estimated.LEARNT),
-    Contender(policy="least-attained-service"),
-    Contender(policy=ORACLE, estimated=Estimated.EXACT),
+    PolicyVariant(policy="easy-backfill", estimated=Estimated.LEARNT),
+    PolicyVariant(policy="conservative-backfill", estimated=Estimated.EXACT),
+    PolicyVariant(policy="conservative-backfill", estimated=Estimated.LEARNT),
+    PolicyVariant(policy="least-attained-service"),
+    PolicyVariant(policy=ORACLE, estimated=Estimated.EXACT),
 )
 """Those whose finish-time fairness `headgate` is to improve on; preempted jobs lose their work."""
 
 RESUMED = (
-    Contender(policy="least-attained-service", resume_s=0.0),
-    Contender(policy=ORACLE, estimated=Estimated.EXACT, resume_s=0.0),
+    PolicyVariant(policy="least-attained-service", resume_s=0.0),
+    PolicyVariant(policy=ORACLE, estimated=Estimated.EXACT, resume_s=0.0),
 )
 """Those that preempt, if preempted jobs lost nothing."""
 
-CONTENDERS = (
+VARIANTS = (
     *ORDERS,
     *RESUMED,
     HEADGATE,
-    Contender(policy="headgate", estimated=Estimated.EXACT),
+    PolicyVariant(policy="headgate", estimated=Estimated.EXACT),
 )
 """All that are compared, in order."""
 
@@ -88,27 +87,27 @@ ON_BUSY_SIZES = (FIFO, EASY, HEADGATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class HistoryRun:
     """One simulation."""
 
     source: Source
     gpus: int
-    contender: Contender
+    variant: PolicyVariant
 
 
-def choose(known: Policies, names: Sequence[str] | None) -> tuple[Contender, ...]:
-    """Return the contenders with these policies, by default all; a policy that has none gets one.
+def choose(known: Policies, names: Sequence[str] | None) -> tuple[PolicyVariant, ...]:
+    """Return the variants with these policies, by default all; a policy that has none gets one.
 
     Raises SpecError `unknown_policy`.
     """
     if names is None:
-        return tuple(c for c in CONTENDERS if c.policy in known)
+        return tuple(c for c in VARIANTS if c.policy in known)
     need_policies(names, known)
     return tuple(
-        contender
+        variant
         for name in dict.fromkeys(names)
-        for contender in [c for c in CONTENDERS if c.policy == name]
-        or [Contender(policy=name, estimated=Estimated.LEARNT)]
+        for variant in [c for c in VARIANTS if c.policy == name]
+        or [PolicyVariant(policy=name, estimated=Estimated.LEARNT)]
     )
 
 
@@ -122,24 +121,26 @@ class Which(StrEnum):
 
 def plan(
     histories: Sequence[History],
-    sizes: Mapping[History, Sizes],
-    contenders: Sequence[Contender],
+    sizes: Mapping[History, HistorySizes],
+    variants: Sequence[PolicyVariant],
     on: Which | Sequence[int],
-) -> tuple[Run, ...]:
+) -> tuple[HistoryRun, ...]:
     """Return the runs by history and size, the size of its goals first; `on` may be sizes."""
 
-    def of(history: History) -> Iterator[Run]:
+    def of(history: History) -> Iterator[HistoryRun]:
         fully, partly = _sizes_of(sizes[history], on)
         for gpus in (*fully, *reversed(partly)):
-            for contender in contenders:
-                if gpus in fully or contender in ON_BUSY_SIZES:
-                    yield Run(source=history.source, gpus=gpus, contender=contender)
+            for variant in variants:
+                if gpus in fully or variant in ON_BUSY_SIZES:
+                    yield HistoryRun(source=history.source, gpus=gpus, variant=variant)
 
     return tuple(run for history in histories for run in of(history))
 
 
-def _sizes_of(found: Sizes, on: Which | Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
-    """Return the sizes on which all contenders run, and those of the goal of busy sizes alone."""
+def _sizes_of(
+    found: HistorySizes, on: Which | Sequence[int]
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Return the sizes on which all variants run, and those of the goal of busy sizes alone."""
     if not isinstance(on, Which):
         return on, ()
     busy = {Which.GOAL: (), Which.NEAR: found.near, Which.ALL: found.busy}[on]
@@ -147,13 +148,11 @@ def _sizes_of(found: Sizes, on: Which | Sequence[int]) -> tuple[Sequence[int], S
     return of_goal, [gpus for gpus in busy if gpus != found.goal]
 
 
-def measure(what: Run, known: Policies) -> Row:
+def measure(what: HistoryRun, known: Policies) -> Row:
     """Execute a run and return its row."""
-    contender, history = what.contender, what.source.open()
-    model = TraceModel(
-        estimated=contender.estimated or Estimated.LEARNT, resume_s=contender.resume_s
-    )
-    policy = make_policy(known, contender.policy)
+    variant, history = what.variant, what.source.open()
+    model = TraceModel(estimated=variant.estimated or Estimated.LEARNT, resume_s=variant.resume_s)
+    policy = make_policy(known, variant.policy)
     simulation = from_trace(history, policy, gpus=what.gpus, seed=0, model=model)
     outcome = run(simulation, policy)
     assert isinstance(simulation.submissions, TraceJobs), "from_trace returns jobs of a trace"
@@ -161,9 +160,9 @@ def measure(what: Run, known: Policies) -> Row:
     return {
         "trace": what.source.name,
         "gpus": what.gpus,
-        "policy": contender.policy,
-        "estimates": None if contender.estimated is None else str(contender.estimated),
-        "resume_s": contender.resume_s,
+        "policy": variant.policy,
+        "estimates": None if variant.estimated is None else str(variant.estimated),
+        "resume_s": variant.resume_s,
         **{name: value for name, value in outcome.figures.items() if name not in _LEFT_OUT},
         **times(outcome.jobs),
         "by_size": [
@@ -196,7 +195,7 @@ def times(jobs: JobRecords, chosen: NDArray[np.bool_] | None = None) -> dict[str
 
 
 def least_p95_fairness(
-    submitted_at: NDArray[np.float64], jobs: TraceHistory, gpus: int
+    submitted_at: NDArray[np.float64], jobs: TraceWork, gpus: int
 ) -> float | None:
     """Return a lower bound of the p95 of finish-time fairness under every policy.
 

@@ -45,7 +45,7 @@ def fifo_waits_s(history: History, gpus: int) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class HistorySizes:
     """The powers of two on which goals hold, with FIFO's mean wait on each, in seconds.
 
     `goal` is the largest of them, at least the widest job, with a mean wait of GOAL_WAIT_S; None
@@ -63,7 +63,7 @@ class Sizes:
         return tuple(gpus for gpus in self.busy if gpus >= least[0]) if least else ()
 
 
-def find_sizes(history: History) -> Sizes:
+def find_sizes(history: History) -> HistorySizes:
     """Return the sizes of a history; FIFO runs on every power of two up to one without waits."""
     widest = int(history.gpus.max())
     fifo_wait_s: dict[int, float] = {}
@@ -75,7 +75,7 @@ def find_sizes(history: History) -> Sizes:
         fifo_wait_s[gpus] = wait_s
         gpus *= 2
     enough = [g for g, s in fifo_wait_s.items() if g >= widest and s >= GOAL_WAIT_S]
-    return Sizes(
+    return HistorySizes(
         goal=max(enough, default=None),
         busy=tuple(g for g, s in fifo_wait_s.items() if s >= BUSY_WAIT_S),
         fifo_wait_s=fifo_wait_s,

@@ -12,7 +12,7 @@ import numpy as np
 from headgate.experiments.frame.experiment import Experiment, Runner
 from headgate.experiments.frame.report import Report, Table
 from headgate.experiments.packing import PAPER
-from headgate.experiments.packing.runs import HEADGATE, Outcome, Run, pack_files
+from headgate.experiments.packing.runs import HEADGATE, PackingOutcome, PackingRun, pack_files
 from headgate.experiments.packing.workload import ARRIVED, Workload
 from headgate.reports import pages
 from headgate.reports.drawing import Axis, bars, curves
@@ -48,7 +48,7 @@ class Reached:
     published_fragmentation_ratio: float | None
 
 
-def reached(outcomes: Mapping[Run, Outcome], workload: Workload) -> list[Reached]:
+def reached(outcomes: Mapping[PackingRun, PackingOutcome], workload: Workload) -> list[Reached]:
     """Return a row per policy, in the order of the runs; the deviation is that of the sample.
 
     Published figures stand beside those of the published pods and nodes only.
@@ -75,11 +75,11 @@ def reached(outcomes: Mapping[Run, Outcome], workload: Workload) -> list[Reached
 
 def experiment(
     policies: Sequence[str], seeds: int, workload: Workload, files: tuple[Path, Path]
-) -> Experiment[Mapping[Run, Outcome]]:
+) -> Experiment[Mapping[PackingRun, PackingOutcome]]:
     """Return the packing of a workload, which is read again from its files in every process."""
-    runs = [Run(name, seed) for seed in range(seeds) for name in dict.fromkeys(policies)]
+    runs = [PackingRun(name, seed) for seed in range(seeds) for name in dict.fromkeys(policies)]
 
-    def measure(runner: Runner) -> Mapping[Run, Outcome]:
+    def measure(runner: Runner) -> Mapping[PackingRun, PackingOutcome]:
         return runner.all(
             runs, pack_files, files, lambda run: f"Packed with {run.policy}, seed {run.seed}"
         )
@@ -92,7 +92,7 @@ def experiment(
     )
 
 
-def report(outcomes: Mapping[Run, Outcome], workload: Workload) -> Report:
+def report(outcomes: Mapping[PackingRun, PackingOutcome], workload: Workload) -> Report:
     """Return the page, and as files a row per run and the curves."""
     own, rows = [*outcomes.values()], reached(outcomes, workload)
     known = any(row.published_allocated_ratio is not None for row in rows)
@@ -171,7 +171,7 @@ def _bars(rows: Sequence[Reached], *, known: bool) -> str:
 _FROM = 0.8  # of the arrived load: before that all policies allocate everything
 
 
-def _curves(outcomes: Sequence[Outcome]) -> str:
+def _curves(outcomes: Sequence[PackingOutcome]) -> str:
     """Return the mean curve of each policy."""
     series = {}
     for policy in dict.fromkeys(o.policy for o in outcomes):

@@ -16,12 +16,12 @@ from headgate.planning.packing import (
     Demand,
     DotProduct,
     Fgd,
+    FreeNodes,
     GpuClustering,
     GpuPacking,
     Learnt,
     Mix,
     Packer,
-    Room,
     Scorer,
     Uniform,
     fragment_milli,
@@ -46,7 +46,7 @@ _POINTS = 100  # of the curve, per load of all GPUs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PackingOutcome:
     """What a policy reaches; ratios are relative to all GPUs, and read at an arrived load of 1.
 
     `curve` has [arrived, allocated] for each percent of arrived load.
@@ -64,7 +64,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class PackingRun:
     """One run."""
 
     policy: str
@@ -78,9 +78,9 @@ def check(policy: str, path: str = "--policy") -> None:
 
 def pack(
     workload: Workload,
-    run: Run,
+    run: PackingRun,
     progress: Callable[[float], None] = lambda arrived: None,
-) -> Outcome:
+) -> PackingOutcome:
     """Place pods as they arrive; `progress` is called with the arrived load, for each percent.
 
     What is read at a load is the state after the last pod that does not exceed it.
@@ -108,7 +108,7 @@ def pack(
         if stream_of.place(number, demand):
             allocated += demand.gpu_milli
     read_up_to(2 * arrived + all_milli * 2)
-    return Outcome(
+    return PackingOutcome(
         policy=run.policy,
         seed=run.seed,
         gpu_allocated_ratio=curve[_POINTS][1],
@@ -120,8 +120,8 @@ def pack(
 class _Stream:
     """The nodes of a run and its policy."""
 
-    def __init__(self, workload: Workload, run: Run, mix: Mix) -> None:
-        self.room: Room = workload.room(run.seed)
+    def __init__(self, workload: Workload, run: PackingRun, mix: Mix) -> None:
+        self.room: FreeNodes = workload.room(run.seed)
         self._learnt = Learnt() if run.policy == HEADGATE else None
         scorer = Uniform() if self._learnt else SCORERS[run.policy](mix)
         ties: Random | None = None
@@ -136,6 +136,6 @@ class _Stream:
         return self._packer.place(number) is not None
 
 
-def pack_files(run: Run, files: tuple[Path, Path]) -> Outcome:
+def pack_files(run: PackingRun, files: tuple[Path, Path]) -> PackingOutcome:
     """Return the outcome of a run on files of pods and nodes, for a process of its own."""
     return pack(read(*files), run)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from headgate.base.rng import stream
-from headgate.planning.packing import WHOLE, Demand, Room
+from headgate.planning.packing import WHOLE, Demand, FreeNodes
 
 ARRIVED = 1.30
 """The GPU demand of all pods that arrive, relative to the GPUs of all nodes."""
@@ -24,9 +24,9 @@ class Nodes:
     model: Sequence[int]
     models: Sequence[str]
 
-    def room(self, order: Sequence[int]) -> Room:
+    def room(self, order: Sequence[int]) -> FreeNodes:
         """Return the nodes in this order, nothing runs on them."""
-        return Room.empty(
+        return FreeNodes.empty(
             [self.cpu_milli[n] for n in order],
             [self.memory_bytes[n] for n in order],
             [self.gpus[n] for n in order],
@@ -85,7 +85,7 @@ class Workload:
                 return found
             found.append(number)
 
-    def room(self, seed: int) -> Room:
+    def room(self, seed: int) -> FreeNodes:
         """Return the nodes in random order: of nodes with equal costs, policies take the first."""
         order = list(range(len(self.nodes.gpus)))
         stream(seed, "packing", "nodes").shuffle(order)

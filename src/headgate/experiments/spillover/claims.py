@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 from headgate.experiments.frame.claims import Claim, Numbers
 from headgate.experiments.spillover import scaling
-from headgate.experiments.spillover.results import PUBLISHED_CPU, Results
+from headgate.experiments.spillover.results import PUBLISHED_CPU, SpilloverResults
 from headgate.experiments.spillover.runs import FIVE, IDENTICAL, PUBLISHED_SYNC, UNLIKE
 from headgate.experiments.spillover.scaling import Scaled
 
@@ -21,11 +21,11 @@ _LESS = 0.95
 _TURN = 300
 """Tasks in flight, up to which one balancer leads, and from which another one."""
 
-Check = Callable[[Results], tuple[bool, Numbers]]
+Check = Callable[[SpilloverResults], tuple[bool, Numbers]]
 
 
 def _over_random(
-    results: Results, experiment: str, cluster: str, balancer: str, counts: list[int]
+    results: SpilloverResults, experiment: str, cluster: str, balancer: str, counts: list[int]
 ) -> dict[str, float]:
     """Return a balancer's rate as a multiple of that of random, by count."""
     return {
@@ -36,7 +36,7 @@ def _over_random(
 
 
 def _is_best(
-    results: Results, experiment: str, cluster: str, balancer: str, counts: list[int]
+    results: SpilloverResults, experiment: str, cluster: str, balancer: str, counts: list[int]
 ) -> bool:
     """Return whether a balancer is the best of the five at each count."""
     return all(
@@ -46,7 +46,7 @@ def _is_best(
     )
 
 
-def _sync_close(results: Results) -> tuple[bool, Numbers]:
+def _sync_close(results: SpilloverResults) -> tuple[bool, Numbers]:
     ours = {
         name: results.rate("sync", IDENTICAL, 1, name)
         / results.rate("sync", IDENTICAL, 1, "random")
@@ -55,7 +55,7 @@ def _sync_close(results: Results) -> tuple[bool, Numbers]:
     return all(0.99 <= value <= 1.13 for value in ours.values()), ours
 
 
-def _sync_best(results: Results) -> tuple[bool, Numbers]:
+def _sync_best(results: SpilloverResults) -> tuple[bool, Numbers]:
     _, ours = _sync_close(results)
     others = max(value for name, value in ours.items() if name != "resource-pick-kx")
     return ours["resource-pick-kx"] > 1.01 * others, {
@@ -65,7 +65,7 @@ def _sync_best(results: Results) -> tuple[bool, Numbers]:
 
 
 def _async_best(cluster: str) -> Check:
-    def check(results: Results) -> tuple[bool, Numbers]:
+    def check(results: SpilloverResults) -> tuple[bool, Numbers]:
         counts = results.counts("async")
         ours = _over_random(results, "async", cluster, "swrr", counts)
         return _is_best(results, "async", cluster, "swrr", counts), ours
@@ -73,7 +73,7 @@ def _async_best(cluster: str) -> Check:
     return check
 
 
-def _async_gain(results: Results) -> tuple[bool, Numbers]:
+def _async_gain(results: SpilloverResults) -> tuple[bool, Numbers]:
     counts = results.counts("async")
     ours = {
         cluster: fmean(_over_random(results, "async", cluster, "swrr", counts).values())
@@ -83,7 +83,7 @@ def _async_gain(results: Results) -> tuple[bool, Numbers]:
 
 
 def _mixed(cluster: str, balancer: str, *, many: bool) -> Check:
-    def check(results: Results) -> tuple[bool, Numbers]:
+    def check(results: SpilloverResults) -> tuple[bool, Numbers]:
         counts = [c for c in results.counts("mixed") if (c >= _TURN if many else c < _TURN)]
         ours = _over_random(results, "mixed", cluster, balancer, counts)
         return _is_best(results, "mixed", cluster, balancer, counts), ours
@@ -91,7 +91,7 @@ def _mixed(cluster: str, balancer: str, *, many: bool) -> Check:
     return check
 
 
-def _unstable(results: Results) -> tuple[bool, Numbers]:
+def _unstable(results: SpilloverResults) -> tuple[bool, Numbers]:
     """Below random at some sizes, by more than the rounding of a mean, and above it at others."""
     ratios = [
         results.rate(experiment, cluster, count, "pick-kx")
@@ -106,7 +106,7 @@ def _unstable(results: Results) -> tuple[bool, Numbers]:
     }
 
 
-def _varies(results: Results) -> tuple[bool, Numbers]:
+def _varies(results: SpilloverResults) -> tuple[bool, Numbers]:
     def of(balancer: str) -> float:
         found = [
             stdev(values) / fmean(values) if len(values) > 1 else 0.0
@@ -120,7 +120,7 @@ def _varies(results: Results) -> tuple[bool, Numbers]:
 
 
 def _order(experiment: str, cluster: str) -> Check:
-    def check(results: Results) -> tuple[bool, Numbers]:
+    def check(results: SpilloverResults) -> tuple[bool, Numbers]:
         counts = results.counts(experiment)
         mean = {
             name: fmean(results.seconds[experiment, cluster, count, name] for count in counts)
@@ -134,7 +134,7 @@ def _order(experiment: str, cluster: str) -> Check:
 
 
 def _gap(balancer: str) -> Check:
-    def check(results: Results) -> tuple[bool, Numbers]:
+    def check(results: SpilloverResults) -> tuple[bool, Numbers]:
         counts = results.counts("async")
         plain = fmean(results.gap(count, "random") for count in counts)
         own = fmean(results.gap(count, balancer) for count in counts)
@@ -150,7 +150,7 @@ def _published_gap(balancer: str) -> Numbers:
     return {"random": of("random"), balancer: of(balancer)}
 
 
-def _saturates(results: Results) -> tuple[bool, Numbers]:
+def _saturates(results: SpilloverResults) -> tuple[bool, Numbers]:
     counts = results.counts("async")
     level = {c: fmean(results.cpu[c, "swrr"][2:]) for c in counts}
     ours = {f"at {count:,}": value / 100 for count, value in level.items()}
@@ -159,7 +159,7 @@ def _saturates(results: Results) -> tuple[bool, Numbers]:
 
 
 def _goal(experiment: str) -> Check:
-    def check(results: Results) -> tuple[bool, Numbers]:
+    def check(results: SpilloverResults) -> tuple[bool, Numbers]:
         ours = {
             cluster: min(
                 results.rate(experiment, cluster, count, "least-cost")
@@ -173,7 +173,7 @@ def _goal(experiment: str) -> Check:
     return check
 
 
-def _goal_gap(results: Results) -> tuple[bool, Numbers]:
+def _goal_gap(results: SpilloverResults) -> tuple[bool, Numbers]:
     counts = results.counts("async")
     gaps = {
         name: fmean(results.gap(count, name) for count in counts) / 100
@@ -191,7 +191,7 @@ _TO_RANDOM = "Rates as multiples of that of random, which places as Ray did; mea
 _CLUSTERS = ((IDENTICAL, "identical nodes"), (UNLIKE, "unlike nodes"))
 
 
-def _of_scaling(claim: Claim[Scaled]) -> Claim[Results]:
+def _of_scaling(claim: Claim[Scaled]) -> Claim[SpilloverResults]:
     """Return a claim on scaling as one on all results."""
     return Claim(
         id=claim.id,
@@ -204,7 +204,7 @@ def _of_scaling(claim: Claim[Scaled]) -> Claim[Results]:
     )
 
 
-CLAIMS: tuple[Claim[Results], ...] = (
+CLAIMS: tuple[Claim[SpilloverResults], ...] = (
     Claim(
         id="sync-close",
         text="With one task in flight no balancer is slower than Ray, and none 13 % faster",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headgate.experiments.spillover.loop import Cluster, Task
-from headgate.model import Job, Node, Queue
-from headgate.model import Task as JobTask
+from headgate.experiments.spillover.loop import LoopCluster, LoopTask
+from headgate.model import WHOLE, Demand, Job, Node, Queue, Task
 from headgate.ports import PolicyInfo, make_policy
 from headgate.sim.run import Simulation, run
 from headgate.spec.cluster import Links
@@ -21,9 +20,9 @@ LINKS: Final = Links(
 
 
 def makespan_s(
-    cluster: Cluster,
+    cluster: LoopCluster,
     demands: Sequence[tuple[int, int, int]],
-    tasks: Sequence[Task],
+    tasks: Sequence[LoopTask],
     balancer: str,
     seed: int,
     policies: Policies,
@@ -37,10 +36,11 @@ def makespan_s(
         )
     )
     asked = tuple(
-        JobTask(
-            gpus=0,
-            cpus=demands[task.kind][0],
-            memory_bytes=demands[task.kind][2] * _GIB,
+        Task(
+            demand=Demand(
+                cpus_milli=WHOLE * demands[task.kind][0],
+                memory_bytes=demands[task.kind][2] * _GIB,
+            ),
             compute_s=task.work_s,
         )
         for task in tasks

@@ -61,7 +61,7 @@ class LiveOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class RoundsRow:
     """A workload of `count` calls on one side: seconds, and CPU seconds by node, of each round."""
 
     workload: str
@@ -95,17 +95,17 @@ class LiveResults:
 
     options: LiveOptions
     limited: bool
-    rows: tuple[Row, ...]
+    rows: tuple[RoundsRow, ...]
     wrong: tuple[str, ...]
     load: tuple[float, float]
     cores: int
 
-    def row(self, workload: str, count: int | None, side: str) -> Row | None:
+    def row(self, workload: str, count: int | None, side: str) -> RoundsRow | None:
         """Return a row; None if it was not measured. Any count if that is None."""
         found = (r for r in self.rows if (r.workload, r.side) == (workload, side))
         return next((r for r in found if count in (None, r.count)), None)
 
-    def gap(self, row: Row) -> float:
+    def gap(self, row: RoundsRow) -> float:
         """Return by how many points the use of the nodes after the first differs, at most."""
         busy = row.busy([node.cores for node in self.options.nodes])[1:]
         return max(busy, default=0.0) - min(busy, default=0.0)
@@ -125,10 +125,10 @@ class Rows:
         """Add a round."""
         self._rounds.setdefault((workload, count, side), []).append((seconds, tuple(cpu_s)))
 
-    def all(self) -> tuple[Row, ...]:
+    def all(self) -> tuple[RoundsRow, ...]:
         """Return the rows, in the order in which their first rounds were added."""
         return tuple(
-            Row(
+            RoundsRow(
                 workload=workload,
                 count=count,
                 side=side,

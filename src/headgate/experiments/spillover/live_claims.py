@@ -6,7 +6,7 @@ from collections.abc import Callable
 from statistics import geometric_mean
 
 from headgate.experiments.frame.claims import Claim, NotRunError, Numbers
-from headgate.experiments.spillover.live import RAY, LiveResults, Row
+from headgate.experiments.spillover.live import RAY, LiveResults, RoundsRow
 
 _NEAR = 0.9
 _SPILLED = 300  # calls in flight, from which on SWRR leads
@@ -14,7 +14,7 @@ _SPILLED = 300  # calls in flight, from which on SWRR leads
 _Check = Callable[[LiveResults], tuple[bool, Numbers]]
 
 
-def _rows(results: LiveResults, workload: str, side: str) -> list[Row]:
+def _rows(results: LiveResults, workload: str, side: str) -> list[RoundsRow]:
     found = [row for row in results.rows if (row.workload, row.side) == (workload, side)]
     if not found:
         raise NotRunError

@@ -36,7 +36,7 @@ _AT_ONE_TIME = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class LoopCluster:
     """Nodes: CPUs, GPUs and GiB of each, and by how much it divides computing times."""
 
     name: str
@@ -45,7 +45,7 @@ class Cluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class LoopTask:
     """A task: its kind (a place in the list of demands), its time to compute and to read.
 
     `work_s` is at a speed of 1; `read_s` by node, empty without data.
@@ -57,7 +57,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class LoopOutcome:
     """What a run of the loop took; `busy_s` is CPU time by node, `placed` the tasks by node."""
 
     makespan_s: float
@@ -69,7 +69,7 @@ class Ended:
 class Loop:
     """One run. Computing times are recorded in `speeds`, which may know earlier ones."""
 
-    cluster: Cluster
+    cluster: LoopCluster
     demands: Sequence[tuple[int, int, int]]
     balancer: Balancer
     rng: Random
@@ -84,8 +84,8 @@ class Loop:
     _load: Ints = field(init=False)
     _ahead: Floats = field(init=False)  # amounts x seconds that are expected to be left
     _vectors: list[Ints] = field(init=False)
-    _queues: list[list[deque[tuple[int, Task, float]]]] = field(init=False)  # by node and kind
-    _ends: list[tuple[float, int, int, Task, float, float]] = field(default_factory=list)
+    _queues: list[list[deque[tuple[int, LoopTask, float]]]] = field(init=False)  # by node and kind
+    _ends: list[tuple[float, int, int, LoopTask, float, float]] = field(default_factory=list)
     _busy_s: list[float] = field(init=False)
     _placed: list[int] = field(init=False)
 
@@ -99,7 +99,7 @@ class Loop:
         self._queues = [[deque() for _ in self.demands] for _ in range(nodes)]
         self._busy_s, self._placed = [0.0] * nodes, [0] * nodes
 
-    def run(self, tasks: Sequence[Task], in_flight: int) -> Ended:
+    def run(self, tasks: Sequence[LoopTask], in_flight: int) -> LoopOutcome:
         """Run all tasks. O(tasks x (nodes + kinds))."""
         self._submit(tasks[:in_flight])
         following = in_flight
@@ -107,9 +107,11 @@ class Loop:
             self._end_next()
             self._submit(tasks[following : following + 1])
             following += 1
-        return Ended(makespan_s=self._now, busy_s=tuple(self._busy_s), placed=tuple(self._placed))
+        return LoopOutcome(
+            makespan_s=self._now, busy_s=tuple(self._busy_s), placed=tuple(self._placed)
+        )
 
-    def _submit(self, tasks: Sequence[Task]) -> None:
+    def _submit(self, tasks: Sequence[LoopTask]) -> None:
         at = 0
         while at < len(tasks):
             first = tasks[at]
@@ -127,7 +129,7 @@ class Loop:
         )
         return room
 
-    def _place(self, tasks: Sequence[Task]) -> None:
+    def _place(self, tasks: Sequence[LoopTask]) -> None:
         """Place tasks of one kind by one view of the nodes, and queue them there."""
         kind, demand = tasks[0].kind, self._vectors[tasks[0].kind]
         expected_s = np.full(len(self._total), _UNKNOWN_S)

@@ -11,29 +11,38 @@ from headgate.experiments.frame.report import Claims, Report, Table
 from headgate.experiments.spillover import PAPER
 from headgate.experiments.spillover.claims import CLAIMS
 from headgate.experiments.spillover.engine import Policies
-from headgate.experiments.spillover.results import TITLES, Results, as_json, gather
-from headgate.experiments.spillover.runs import CLUSTERS, IDENTICAL, Run, Sizes, measure, plan
+from headgate.experiments.spillover.results import TITLES, SpilloverResults, as_json, gather
+from headgate.experiments.spillover.runs import (
+    CLUSTERS,
+    IDENTICAL,
+    SpilloverRun,
+    SpilloverSizes,
+    measure,
+    plan,
+)
 from headgate.experiments.spillover.scaling import POD_S, as_rows, measure_scaling
 from headgate.planning.balancers import BALANCERS
 from headgate.reports import pages
 from headgate.reports.drawing import Axis, curves, ticks
 
 
-def experiment(sizes: Sizes, seeds: Sequence[int], policies: Policies) -> Experiment[Results]:
+def experiment(
+    sizes: SpilloverSizes, seeds: Sequence[int], policies: Policies
+) -> Experiment[SpilloverResults]:
     """Return the simulations; `policies` are all by name."""
     runs = plan(sizes, seeds)
 
-    def words(run: Run) -> str:
+    def words(run: SpilloverRun) -> str:
         return f"Simulated {run.experiment} {run.count:,}, {run.balancer}, seed {run.seed}"
 
-    def measured(runner: Runner) -> Results:
+    def measured(runner: Runner) -> SpilloverResults:
         ended = runner.all(runs, measure, dict(policies), words)
         return gather(ended, seeds, measure_scaling(policies))
 
     return Experiment(plan=runs, measure=measured, report=report)
 
 
-def report(results: Results) -> Report:
+def report(results: SpilloverResults) -> Report:
     """Return the page, and the figures of all experiments as CSV."""
     tables = as_json(results)
     nodes = "; ".join(f"{c.name}: {_nodes(c.name)}" for c in CLUSTERS.values())
@@ -74,7 +83,7 @@ def _nodes(cluster: str) -> str:
     )
 
 
-def _rates(results: Results, experiment: str, cluster: str) -> Table:
+def _rates(results: SpilloverResults, experiment: str, cluster: str) -> Table:
     """Return a row per balancer: its name, and tasks per second for each count."""
     counts = results.counts(experiment)
     names = [f"{count:,}" for count in counts]
@@ -89,13 +98,13 @@ def _rates(results: Results, experiment: str, cluster: str) -> Table:
     )
 
 
-def _section(results: Results, experiment: str, cluster: str, rates: Table) -> str:
+def _section(results: SpilloverResults, experiment: str, cluster: str, rates: Table) -> str:
     many = len(results.counts(experiment)) > 1
     chart = _chart(results, experiment, cluster) if many else ""
     return f"<h3>{escape(cluster)} nodes</h3>{chart}{rates.html(titled=False)}"
 
 
-def _chart(results: Results, experiment: str, cluster: str) -> str:
+def _chart(results: SpilloverResults, experiment: str, cluster: str) -> str:
     """Return the rate of each balancer over the counts, which are evenly spaced."""
     counts = results.counts(experiment)
     spaced = [(float(at), count) for at, count in enumerate(counts)]
@@ -124,7 +133,7 @@ _CPU_WORDS = (
 )
 
 
-def _cpu(results: Results) -> Table:
+def _cpu(results: SpilloverResults) -> Table:
     """Return a row per balancer and number of tasks: CPU percent of each node, and the gap."""
     return Table(
         title="CPU percent of nodes, identical nodes",
@@ -140,7 +149,7 @@ def _cpu(results: Results) -> Table:
 _SCALING_WORDS = f"Four pods of 1 CPU and 512 MB; a pod is up {POD_S:g} s after its order."
 
 
-def _scaling(results: Results) -> Table:
+def _scaling(results: SpilloverResults) -> Table:
     """Return a row per kind of task: tasks, those finished without and with scaling, and pods."""
     return Table(
         title="Scaling: each kind of task alone, 10 s a pod",

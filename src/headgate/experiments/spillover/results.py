@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from headgate.experiments.spillover.loop import Ended
-from headgate.experiments.spillover.runs import IDENTICAL, Run
+from headgate.experiments.spillover.loop import LoopOutcome
+from headgate.experiments.spillover.runs import IDENTICAL, SpilloverRun
 from headgate.experiments.spillover.scaling import Scaled, as_rows
 
 TITLES: Mapping[str, str] = {
@@ -33,7 +33,7 @@ _PEAK_PERCENT = 127.0  # the published mean of nodes 2 and 3 at 100,000 tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
+class SpilloverResults:
     """All runs. `rates` are tasks/s by experiment, cluster, count and balancer, one per seed."""
 
     seeds: Sequence[int]
@@ -57,7 +57,9 @@ class Results:
         return self.cpu[count, balancer][0]
 
 
-def gather(ended: Mapping[Run, Ended], seeds: Sequence[int], scaled: Scaled) -> Results:
+def gather(
+    ended: Mapping[SpilloverRun, LoopOutcome], seeds: Sequence[int], scaled: Scaled
+) -> SpilloverResults:
     """Return the figures of all runs."""
     rates: dict[tuple[str, str, int, str], list[float]] = {}
     seconds: dict[tuple[str, str, int, str], list[float]] = {}
@@ -65,7 +67,7 @@ def gather(ended: Mapping[Run, Ended], seeds: Sequence[int], scaled: Scaled) -> 
         key = (run.experiment, run.cluster, run.count, run.balancer)
         rates.setdefault(key, []).append(run.tasks / end.makespan_s)
         seconds.setdefault(key, []).append(end.makespan_s)
-    return Results(
+    return SpilloverResults(
         seeds=seeds,
         rates=rates,
         seconds={key: fmean(values) for key, values in seconds.items()},
@@ -74,7 +76,7 @@ def gather(ended: Mapping[Run, Ended], seeds: Sequence[int], scaled: Scaled) -> 
     )
 
 
-def _cpu(ended: Mapping[Run, Ended]) -> dict[tuple[int, str], tuple[float, ...]]:
+def _cpu(ended: Mapping[SpilloverRun, LoopOutcome]) -> dict[tuple[int, str], tuple[float, ...]]:
     """Return, by tasks and balancer, the gap of nodes 2 and 3 and the percent of each node.
 
     The percents are over a window that is longer than the tasks take: two constants, fitted to
@@ -101,7 +103,7 @@ def _cpu(ended: Mapping[Run, Ended]) -> dict[tuple[int, str], tuple[float, ...]]
     }
 
 
-def as_json(results: Results) -> dict[str, Any]:
+def as_json(results: SpilloverResults) -> dict[str, Any]:
     """Return all tables as JSON: a list of rows for each experiment, and of CPU."""
     tables: dict[str, Any] = {
         experiment: [

@@ -8,7 +8,7 @@ from typing import Final
 
 from headgate.base.rng import Random, stream
 from headgate.experiments.spillover.engine import Policies, makespan_s
-from headgate.experiments.spillover.loop import Cluster, Ended, Loop, Task
+from headgate.experiments.spillover.loop import Loop, LoopCluster, LoopOutcome, LoopTask
 from headgate.planning.balancers import BALANCERS, Speeds
 
 HEAD_LEFT: Final = 0.82
@@ -32,8 +32,8 @@ IDENTICAL: Final = "identical"
 UNLIKE: Final = "unlike"
 
 CLUSTERS: Final = {
-    IDENTICAL: Cluster(name=IDENTICAL, total=((16, 0, 64),) * 3, speed=(HEAD_LEFT, 1.0, 1.0)),
-    UNLIKE: Cluster(
+    IDENTICAL: LoopCluster(name=IDENTICAL, total=((16, 0, 64),) * 3, speed=(HEAD_LEFT, 1.0, 1.0)),
+    UNLIKE: LoopCluster(
         name=UNLIKE,
         total=((16, 0, 64), (8, 0, 32), (32, 0, 64)),
         speed=(HEAD_LEFT, 2.0, 0.75),
@@ -54,7 +54,7 @@ EARLIER: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class SpilloverRun:
     """One run: `count` is tasks in flight, or GB of a scan or join."""
 
     experiment: str  # sync, async, mixed, scan, join or engine
@@ -66,7 +66,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class SpilloverSizes:
     """How large the experiments are."""
 
     sync_tasks: int
@@ -77,7 +77,7 @@ class Sizes:
     engine_tasks: int
 
 
-FULL: Final = Sizes(
+FULL: Final = SpilloverSizes(
     sync_tasks=1000,
     tiny=(1000, 10_000, 100_000),
     mixed=(10, 50, 100, 200, 300, 500, 700),
@@ -85,7 +85,7 @@ FULL: Final = Sizes(
     gigabytes=(1, 3, 5, 7),
     engine_tasks=400,
 )
-QUICK: Final = Sizes(
+QUICK: Final = SpilloverSizes(
     sync_tasks=50,
     tiny=(200, 1000),
     mixed=(10, 300),
@@ -95,7 +95,7 @@ QUICK: Final = Sizes(
 )
 
 
-def plan(sizes: Sizes, seeds: Sequence[int]) -> list[Run]:
+def plan(sizes: SpilloverSizes, seeds: Sequence[int]) -> list[SpilloverRun]:
     """Return all runs, long ones first."""
     shapes = [("async", count, count) for count in sorted(sizes.tiny, reverse=True)]
     shapes += [("engine", sizes.engine_tasks, sizes.engine_tasks)]
@@ -107,7 +107,7 @@ def plan(sizes: Sizes, seeds: Sequence[int]) -> list[Run]:
         for size in sizes.gigabytes
     ]
     return [
-        Run(
+        SpilloverRun(
             experiment=experiment,
             cluster=cluster,
             balancer=balancer,
@@ -122,7 +122,7 @@ def plan(sizes: Sizes, seeds: Sequence[int]) -> list[Run]:
     ]
 
 
-def measure(run: Run, policies: Policies) -> Ended:
+def measure(run: SpilloverRun, policies: Policies) -> LoopOutcome:
     """Return what a run took; `policies` are all by name, for the engine."""
     balancer = BALANCERS[run.balancer]
     demands = _demands(run.experiment)
@@ -131,7 +131,7 @@ def measure(run: Run, policies: Policies) -> Ended:
         draws = stream(run.seed, run.experiment, "tasks")
         tasks = _tasks("mixed", run.tasks, cluster, draws)
         taken_s = makespan_s(cluster, MIXED_DEMANDS, tasks, run.balancer, run.seed, policies)
-        return Ended(makespan_s=taken_s, busy_s=(), placed=())
+        return LoopOutcome(makespan_s=taken_s, busy_s=(), placed=())
     speeds = Speeds()
     if run.balancer == "least-cost":
         before = Loop(
@@ -161,19 +161,20 @@ def _demands(experiment: str) -> tuple[tuple[int, int, int], ...]:
     return BLOCK_DEMANDS if experiment in COMPUTE_MB_PER_S else TINY_DEMANDS
 
 
-def _tasks(experiment: str, count: int, cluster: Cluster, draws: Random) -> list[Task]:
+def _tasks(experiment: str, count: int, cluster: LoopCluster, draws: Random) -> list[LoopTask]:
     """Return tasks whose lengths vary by half; the blocks of data are on one node each."""
     if experiment == "mixed":
         return [
-            Task(draws.randrange(len(MIXED_DEMANDS)), draws.uniform(0.5, 1.5)) for _ in range(count)
+            LoopTask(draws.randrange(len(MIXED_DEMANDS)), draws.uniform(0.5, 1.5))
+            for _ in range(count)
         ]
     if experiment not in COMPUTE_MB_PER_S:
-        return [Task(0, TINY_S * draws.uniform(0.5, 1.5)) for _ in range(count)]
+        return [LoopTask(0, TINY_S * draws.uniform(0.5, 1.5)) for _ in range(count)]
     nodes = len(cluster.total)
     near_s, far_s = BLOCK_MB / DISK_MB_PER_S, BLOCK_MB / NETWORK_MB_PER_S
     read_s = [tuple(near_s if n == at else far_s for n in range(nodes)) for at in range(nodes)]
     work_s = BLOCK_MB / COMPUTE_MB_PER_S[experiment]
     return [
-        Task(0, work_s * draws.uniform(0.5, 1.5), read_s[draws.randrange(nodes)])
+        LoopTask(0, work_s * draws.uniform(0.5, 1.5), read_s[draws.randrange(nodes)])
         for _ in range(count)
     ]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from headgate.experiments.frame.claims import Claim, Numbers
 from headgate.experiments.spillover.engine import LINKS, Policies
-from headgate.model import Job, Node, Queue, Task
+from headgate.model import WHOLE, Demand, Job, Node, Queue, Task
 from headgate.model.scaling import Scaling, Shape
 from headgate.ports import make_policy
 from headgate.protocol import Command, Event, NodeJoined
@@ -99,7 +99,8 @@ def _run(
 
 def _job(kind: str) -> Job:
     cpus, mib = _DEMANDS[kind]
-    task = Task(gpus=0, cpus=cpus, memory_bytes=mib * _MIB, compute_s=_TASK_S)
+    demand = Demand(cpus_milli=round(WHOLE * cpus), memory_bytes=mib * _MIB)
+    task = Task(demand=demand, compute_s=_TASK_S)
     tasks = (task,) * _COUNTS[kind]
     return Job(id=kind, name=kind, user="u", queue="q", tasks=tasks, wait_for_node=True)
 

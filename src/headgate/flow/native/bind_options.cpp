@@ -23,8 +23,9 @@ nb::tuple as_tuple(OptionLists&& lists) {
 
 nb::tuple fetched(const Ints& first, const Ints& size, std::array<double, 3> price,
                   std::int64_t most, const Ints& copy_first, const Ints& copies,
-                  const Ints& region, const Ints& smallest, const Ints& shortest,
-                  std::int64_t windows, const IntTable& at, std::int64_t dearer,
+                  const Ints& region, const Ints& type, const BoolTable& accepts,
+                  const Ints& shortest, std::int64_t windows, const IntTable& at,
+                  std::int64_t dearer,
                   const IntTable& own_place, const IntTable& own_cost) {
     OptionLists found;
     {
@@ -34,8 +35,8 @@ nb::tuple fetched(const Ints& first, const Ints& size, std::array<double, 3> pri
         const std::int64_t classes = windows > 0 ? columns / windows : columns;
         found = fetch_options(
             {view(first), view(size), price, most, view(copy_first), view(copies), view(region)},
-            {view(smallest), view(shortest), view(at), rows, classes, windows, dearer,
-             own_place.shape(1), view(own_place), view(own_cost)});
+            {view(type), view(shortest), view(at), {accepts.data(), accepts.size()}, rows, classes,
+             windows, dearer, own_place.shape(1), view(own_place), view(own_cost)});
     }
     return as_tuple(std::move(found));
 }
@@ -62,9 +63,9 @@ nb::tuple joined(std::int64_t units, const nb::list& given) {
 void bind_options(nb::module_& m) {
     m.def("fetch_options", &fetched, nb::kw_only(), nb::arg("first"), nb::arg("size"),
           nb::arg("price"), nb::arg("most"), nb::arg("copy_first"), nb::arg("copies"),
-          nb::arg("region"), nb::arg("smallest"), nb::arg("shortest"), nb::arg("windows"),
-          nb::arg("at"), nb::arg("dearer"),
-          nb::arg("own_place"), nb::arg("own_cost"));
+          nb::arg("region"), nb::arg("unit_type"), nb::arg("accepts"), nb::arg("shortest"),
+          nb::arg("windows"), nb::arg("at"), nb::arg("dearer"), nb::arg("own_place"),
+          nb::arg("own_cost"));
     m.def("joined_options", &joined, nb::arg("units"), nb::arg("parts"));
 }
 

@@ -36,12 +36,14 @@ void check(const Where& where, std::size_t units, NumbersIn region) {
     require(where.windows > 0 && static_cast<std::int64_t>(where.at.size()) ==
                                      where.rows * where.classes * where.windows,
             "`at` has not a column for each window of each class");
-    require(where.smallest.size() == units, "a smallest class for each unit");
+    require(where.type.size() == units, "a type for each unit");
     require(where.shortest.size() == units, "a shortest window for each unit");
-    for (const NumbersIn least : {where.smallest, where.shortest}) {
-        for (const std::int64_t each : least) {
-            require(each >= 0, "a smallest class or shortest window is negative");
-        }
+    for (const std::int64_t each : where.type) {
+        require(each >= 0 && (at(each) + 1) * at(where.classes) <= where.accepts.size(),
+                "a type has no row in `accepts`");
+    }
+    for (const std::int64_t each : where.shortest) {
+        require(each >= 0, "a shortest window is negative");
     }
     require(where.own_place.size() == where.own_cost.size() &&
                 where.own_place.size() == units * where.own,
@@ -175,14 +177,16 @@ class Fetching {
         found_.offsets.push_back(static_cast<std::int64_t>(found_.place.size()));
     }
 
-    // Appends the places of each class and window that the unit fits, class by class.
+    // Appends the places of each class that the unit accepts and window that it fits, class by class.
     void offer(std::size_t unit, std::span<const Offer> offers) {
-        const std::int64_t smallest = where_.smallest[unit];
-        for (std::int64_t kind = smallest; kind < where_.classes; ++kind) {
+        const auto accepts =
+            where_.accepts.subspan(at(where_.type[unit] * where_.classes), at(where_.classes));
+        std::int64_t below = 0;  // classes that it accepts
+        for (std::int64_t kind = 0; kind < where_.classes; ++kind) {
+            if (!accepts[at(kind)]) continue;
             for (std::int64_t w = where_.shortest[unit]; w < where_.windows; ++w) {
                 const std::int64_t column = kind * where_.windows + w;
-                const std::int64_t steps = kind - smallest + (w + 1 < where_.windows);
-                const std::int64_t more = where_.dearer * steps;
+                const std::int64_t more = where_.dearer * (below + (w + 1 < where_.windows));
                 for (const Offer& each : offers) {
                     const std::int64_t place = where_.at[at(each.row * columns_ + column)];
                     if (place < 0) continue;
@@ -190,6 +194,7 @@ class Fetching {
                     found_.cost.push_back(std::min(each.price, fetch_.most) + more);
                 }
             }
+            ++below;
         }
     }
 

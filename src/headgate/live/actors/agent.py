@@ -25,7 +25,7 @@ from headgate.live.base.permissions import (
     write_private,
 )
 from headgate.live.cluster.names import end_actors, names_with
-from headgate.live.cluster.ray_nodes import NAMESPACE, Member
+from headgate.live.cluster.ray_nodes import NAMESPACE, RayMember
 from headgate.live.node.env_cache import sweep
 from headgate.live.node.flight import ShardServer, fetch, stat, time_transfer
 from headgate.live.node.marker import Marker, Seen, look, mounts_here
@@ -250,7 +250,7 @@ def agent_name(ray_id: str) -> str:
     return f"{_AGENT}{ray_id}"
 
 
-def start_agent(member: Member, root: Path, *, token: str) -> Any:
+def start_agent(member: RayMember, root: Path, *, token: str) -> Any:
     """Return the handle of a node's agent, started if it does not run; it outlives this process."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

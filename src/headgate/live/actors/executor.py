@@ -44,7 +44,7 @@ from headgate.live.run.ray_run import ray_place
 from headgate.live.run.rendezvous import RendezvousMaker
 from headgate.live.run.run_env import RunEnv, RunEnvs
 from headgate.live.run.run_limits import limits_of
-from headgate.live.run.worker import WORK, Request
+from headgate.live.run.worker import WORK, RunRequest
 from headgate.model import FILE_PREFIX, Launch, Locality, ProgramType, Read, RunId, result_ids
 from headgate.protocol import FailureKind, Usage
 
@@ -103,7 +103,7 @@ class _RunError(Exception):
         self.failure = failure
 
 
-class Executor:
+class TaskExecutor:
     """Runs tasks of one account on one node; its master makes it a Ray actor."""
 
     def __init__(self, *, node: str, root: str, linger_s: float = 1.0) -> None:
@@ -315,7 +315,7 @@ class Executor:
         if program.parts > 1:
             outputs = [directory / f"output-{part}" for part in range(program.parts)]
         async with ray_place(launch, account.uid) as ray:
-            request = Request(
+            request = RunRequest(
                 program_type=program.stage.program_type,
                 run=program.stage.run,
                 index=program.index,
@@ -432,7 +432,7 @@ class Executor:
         launch: LaunchRecord,
         run: _Run,
         account: Account,
-        request: Request,
+        request: RunRequest,
         run_env: RunEnv,
     ) -> None:
         log = log_path(self._root, self._node, launch.run)
@@ -461,7 +461,7 @@ class Executor:
         launch: LaunchRecord,
         run: _Run,
         starting: Awaitable[WorkerProcess],
-        request: Request,
+        request: RunRequest,
         log: int,
     ) -> tuple[WorkerProcess, str]:
         """Run the program in a worker, which is returned, with the error or ''."""
@@ -484,7 +484,7 @@ class Executor:
         self,
         launch: LaunchRecord,
         account: Account,
-        request: Request,
+        request: RunRequest,
         run_env: RunEnv,
         log: int,
     ) -> WorkerProcess:

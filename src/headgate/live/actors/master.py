@@ -24,7 +24,7 @@ from functools import partial
 from typing import Any
 
 from headgate.live.actors.agent import agent_name
-from headgate.live.actors.executor import Executor
+from headgate.live.actors.executor import TaskExecutor
 from headgate.live.base.records import Batch, LaunchRecord, OutcomeKind, OutcomeRecord, StopRecord
 from headgate.live.base.supervise import supervise
 from headgate.live.cluster.names import (
@@ -512,7 +512,7 @@ def start_executor(account: str, node: str, ray_id: str, *, root: str) -> Any:
     with suppress(ValueError):
         return named_actor(executor_name(account, ray_id))
     return (
-        ray.remote(Executor)
+        ray.remote(TaskExecutor)
         .options(
             name=executor_name(account, ray_id),
             namespace=NAMESPACE,

@@ -30,7 +30,7 @@ from headgate.live.base.records import (
     launch_record,
 )
 from headgate.live.cluster.names import executor_name, master_name
-from headgate.live.cluster.ray_nodes import Member
+from headgate.live.cluster.ray_nodes import RayMember
 from headgate.model import RunId
 from headgate.protocol import (
     Event,
@@ -60,7 +60,7 @@ class ReachableNodes:
     """
 
     def __init__(self) -> None:
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, RayMember] = {}
         self.addresses: dict[str, Address] = {}
         self.packages: Address | None = None
         self.refresh_nodes: Callable[[Iterable[str]], Awaitable[None]] = _no_watch

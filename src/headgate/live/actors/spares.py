@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headgate.live.actors.executor import Executor
+from headgate.live.actors.executor import TaskExecutor
 from headgate.live.actors.master import Master
 from headgate.live.cluster.names import end_actors, free_spares, give_spare, spare_name
-from headgate.live.cluster.ray_nodes import NAMESPACE, Member
+from headgate.live.cluster.ray_nodes import NAMESPACE, RayMember
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class _Place:
 class Spares:
     """The spares of a cluster; all methods run on one event loop."""
 
-    def __init__(self, root: Path, members: dict[str, Member], *, per_node: int) -> None:
+    def __init__(self, root: Path, members: dict[str, RayMember], *, per_node: int) -> None:
         """Keep `per_node` executors on each of `members` and as many masters here; 0 keeps none.
 
         `root` is Headgate's directory on every node.
@@ -94,7 +94,7 @@ class Spares:
     def _pause(self, place: _Place, pause_s: float) -> None:
         self._not_before_s[place] = asyncio.get_running_loop().time() + pause_s
 
-    def _places(self, here: str) -> Sequence[tuple[_Place, Member]]:
+    def _places(self, here: str) -> Sequence[tuple[_Place, RayMember]]:
         """Return where spares belong, with the machine; drop those of lost nodes."""
         members = tuple(self._members.values())
         places = [(_Place(master=False, ray_id=m.ray_id), m) for m in members]
@@ -111,7 +111,7 @@ class Spares:
         few = len(self._ready.get(place, ())) < self._per_node
         return few and now_s >= self._not_before_s.get(place, 0.0)
 
-    async def _add(self, place: _Place, member: Member) -> None:
+    async def _add(self, place: _Place, member: RayMember) -> None:
         name = spare_name(place.ray_id, secrets.token_hex(4))
         start = partial(_start, name, place, member.name, self._root)
         actor = await asyncio.to_thread(start)
@@ -138,7 +138,7 @@ def _start(name: str, place: _Place, node: str, root: str) -> Any:
     if place.master:
         master = ray.remote(Master).options(**options, max_restarts=-1)
         return master.remote(spare=name, root=root)
-    return ray.remote(Executor).options(**options).remote(node=node, root=root)
+    return ray.remote(TaskExecutor).options(**options).remote(node=node, root=root)
 
 
 def end_spares() -> None:
@@ -146,7 +146,7 @@ def end_spares() -> None:
     end_actors(free_spares())
 
 
-def _machine(member: Member) -> str:
+def _machine(member: RayMember) -> str:
     """Return the address of a machine; all virtual nodes with loopback addresses share one."""
     return "" if member.address.startswith("127.") else member.address
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from headgate.live.base.supervise import supervise
 from headgate.live.cluster.names import end_actors, names_with
-from headgate.live.cluster.ray_nodes import NAMESPACE, Member
+from headgate.live.cluster.ray_nodes import NAMESPACE, RayMember
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Holders:
     def __init__(self) -> None:
         self._nodes: dict[str, _NodeHolders] = {}  # by Ray's id
 
-    async def hold(self, member: Member) -> None:
+    async def hold(self, member: RayMember) -> None:
         """Hold the GPUs of a node from now on, and wait until those that are free now are held.
 
         For some seconds at most: whatever is not held then is withheld until it is.
@@ -97,18 +97,18 @@ class Holders:
                     holders.changed.clear()
                     await holders.changed.wait()
 
-    def withheld(self, member: Member) -> tuple[int, ...]:
+    def withheld(self, member: RayMember) -> tuple[int, ...]:
         """Return the indices of the GPUs of a node that are not held, ascending."""
         holders = self._nodes.get(member.ray_id)
         held = set() if holders is None else {*holders.gpus.values()} - {*holders.lent}
         return tuple(gpu for gpu in range(member.gpus) if gpu not in held)
 
-    def lent(self, member: Member) -> frozenset[int]:
+    def lent(self, member: RayMember) -> frozenset[int]:
         """Return the indices of the GPUs of a node whose holders have ended for shared programs."""
         holders = self._nodes.get(member.ray_id)
         return frozenset() if holders is None else frozenset(holders.lent)
 
-    async def lend(self, member: Member, gpus: Collection[int]) -> None:
+    async def lend(self, member: RayMember, gpus: Collection[int]) -> None:
         """End the holders of these GPUs of a node, until `take_back`: Ray may give them out."""
         holders = self._nodes.get(member.ray_id)
         held = {} if holders is None else {gpu: n for n, gpu in holders.gpus.items() if gpu in gpus}
@@ -121,7 +121,7 @@ class Holders:
         names = [_name(member.ray_id, number) for number in (*waiting, *held.values())]
         await asyncio.to_thread(end_actors, names)
 
-    def take_back(self, member: Member, used: Collection[int]) -> None:
+    def take_back(self, member: RayMember, used: Collection[int]) -> None:
         """Hold the lent GPUs of a node again, except those in `used`, and those just lent."""
         holders, now = self._nodes.get(member.ray_id), asyncio.get_running_loop().time()
         if holders is None:
@@ -139,7 +139,7 @@ class Holders:
                 keeper.cancel()
 
 
-async def _keep(member: Member, number: int, holders: _NodeHolders) -> None:
+async def _keep(member: RayMember, number: int, holders: _NodeHolders) -> None:
     """Keep one holder of a node alive, and its GPU among those held while it has one."""
     from ray.exceptions import RayError
 
@@ -170,7 +170,7 @@ def _name(ray_id: str, number: int) -> str:
     return f"{_HOLDER}{ray_id}:{number}"
 
 
-def _start(member: Member, number: int) -> Any:
+def _start(member: RayMember, number: int) -> Any:
     """Return the handle of a holder, started if there is none."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -191,7 +191,7 @@ def _start(member: Member, number: int) -> Any:
     )
 
 
-def _holdable(member: Member) -> int:
+def _holdable(member: RayMember) -> int:
     """Return how many GPUs of a node are free, or held already: so many holders start soon."""
     state: Any = import_module("ray._private.state")  # what a node has free has no public API
     free = state.available_resources_per_node().get(member.ray_id, {}).get("GPU", 0)

@@ -99,7 +99,7 @@ _RAY_RESOURCES = ("CPU", "GPU", "memory", "object_store_memory")  # and such as 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class RayMember:
     """A node of the Ray cluster as Ray lists it; a node that returns has another `ray_id`.
 
     `custom` are its custom resources in thousandths, by name.
@@ -367,7 +367,7 @@ def own_address() -> str:
     return str(get_node_ip_address())  # type: ignore[no-untyped-call]  # Ray ships few types
 
 
-def members() -> tuple[Member, ...]:
+def members() -> tuple[RayMember, ...]:
     """Return the nodes alive in the connected Ray cluster that have a GPU or a CPU, by name.
 
     A node without our labels is named by its address, with a part of its id if several share it;
@@ -394,10 +394,10 @@ def short_error(error: Exception) -> str:
     return f"{type(cause or error).__name__}; see the controller's log"
 
 
-def _member(entry: Mapping[str, Any]) -> Member:
+def _member(entry: Mapping[str, Any]) -> RayMember:
     labels, resources = entry["Labels"], entry["Resources"]
     memory_bytes, models = labelled_gpus(labels, int(resources.get("GPU", 0)))
-    return Member(
+    return RayMember(
         name=labels.get(NAME_LABEL, entry["NodeManagerAddress"]),
         ray_id=entry["NodeID"],
         rack=_rack(labels),

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from headgate.base.errors import Problem, SpecError
 from headgate.base.states import JOB_WORDS, TASK_WORDS
 from headgate.journal import Archive
-from headgate.machine.task_cancel import Fault, awaiting, fault_of
+from headgate.machine.task_cancel import CancelFault, awaiting, fault_of
 from headgate.model import result_id
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import ENDED
@@ -77,21 +77,21 @@ def _ended_already(job: str, task: int | None, word: str) -> SpecError:
     return SpecError([Problem(path=name, problem=text, hint=hint)], code="already_ended")
 
 
-def _not_alone(view: Snapshot, job: int, task: int, fault: Fault) -> SpecError:
+def _not_alone(view: Snapshot, job: int, task: int, fault: CancelFault) -> SpecError:
     """Return the error that a task cannot be cancelled alone."""
     spec, rows = view.job(job), view.tasks_of(job)
     name, hint = result_id(spec.id, task), f"headgate cancel {spec.id} ends the whole job"
-    if fault is Fault.UNKNOWN:
+    if fault is CancelFault.UNKNOWN:
         return no_task(spec.id, task, len(rows))
-    if fault is Fault.OVER:
+    if fault is CancelFault.OVER:
         word = TASK_WORDS[TaskState(view.tasks.state[rows[task]]).name.lower()]
         return _ended_already(spec.id, task, word)
-    if fault is Fault.STOPPING:
+    if fault is CancelFault.STOPPING:
         alone = view.jobs.state[job] == JobState.ACTIVE
         return _ended_already(spec.id, task if alone else None, JOB_WORDS["stopping"])
-    if fault is Fault.GANG:
+    if fault is CancelFault.GANG:
         text = f"{name} is a task of a gang, which ends as a whole"
-    elif fault is Fault.SLOT:
+    elif fault is CancelFault.SLOT:
         text = f"{name} is a slot, which any call of its job may use"
     else:
         later = awaiting(view, job, task)

@@ -53,9 +53,9 @@ from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
 from headgate.planning.moves.requested import not_admitted, requested_move, was_admitted
 from headgate.planning.place.choose.setting import size_warnings
-from headgate.planning.rounds.certificates import CertificateStats, HasCertificates
 from headgate.planning.scaling.draining import drain_request, resume_request
-from headgate.ports import Policy
+from headgate.ports import Policy, capabilities
+from headgate.ports.capabilities import CertificateStats
 from headgate.protocol import (
     Command,
     DatasetRemoved,
@@ -330,7 +330,7 @@ class Controller:
     def certified(self) -> CertificateStats | None:
         """Return how many plans were certified; None for a policy without certificates."""
         policy = self.world.deciding.policy
-        return policy.certified if isinstance(policy, HasCertificates) else None
+        return None if policy is None else capabilities(policy).certified
 
     def wait_for_change(self, version: int, timeout_s: float) -> int:
         """Return the version once it exceeds `version`, or after `timeout_s` seconds."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headgate.planning.rounds.decide import decide
-from headgate.ports import Policy, WarmPolicy
+from headgate.ports import Policy, capabilities
 from headgate.protocol import Decide, Event, PlanFailed, PlanReady
 from headgate.state import Snapshot
 
@@ -98,7 +98,10 @@ class PolicyThread:
         if not caller.in_use.acquire(blocking=False):
             return None
         try:
-            return caller.policy.warm_copy() if isinstance(caller.policy, WarmPolicy) else None
+            if caller.policy is None:
+                return None
+            warm_copy = capabilities(caller.policy).warm_copy
+            return None if warm_copy is None else warm_copy()
         finally:
             caller.in_use.release()
 

@@ -27,7 +27,7 @@ from headgate.live.actors.master_client import ReachableNodes
 from headgate.live.base.config import PROBE_PERIOD_S
 from headgate.live.base.supervise import supervise
 from headgate.live.cluster.holders import Holders
-from headgate.live.cluster.ray_nodes import Member, members
+from headgate.live.cluster.ray_nodes import RayMember, members
 from headgate.live.membership.bandwidth_probe import BandwidthProbe
 from headgate.live.membership.sweep import leftovers, unknown_jobs
 from headgate.live.membership.usage import node_reported
@@ -198,7 +198,7 @@ class Membership:
         if events:
             await asyncio.wrap_future(self._post(events))
 
-    def _withheld(self, member: Member, before: Collection[int]) -> Iterator[GpusWithheld]:
+    def _withheld(self, member: RayMember, before: Collection[int]) -> Iterator[GpusWithheld]:
         """Yield the event that other GPUs of a node are withheld than before, if so; log it."""
         if self._holders is None or (gpus := self._holders.withheld(member)) == tuple(before):
             return
@@ -231,7 +231,7 @@ class Membership:
         self._archived.pop(name, None)
         self._bandwidth_probe.node_lost(name)
 
-    async def _add_member(self, member: Member) -> bool:
+    async def _add_member(self, member: RayMember) -> bool:
         """Add a node and return whether it joined; on failure it is retried at the next look."""
         from ray.exceptions import RayError
 
@@ -243,7 +243,7 @@ class Membership:
             log.exception("node %s could not be added", member.name)
         return False
 
-    async def _connect_agent(self, member: Member) -> bool:
+    async def _connect_agent(self, member: RayMember) -> bool:
         """Start a node's agent and post its first report; return whether the node joined."""
         agent = await asyncio.to_thread(start_agent, member, self._root, token=self._token)
         before = _replicas_on(self._snapshot(), member.name)
@@ -274,7 +274,7 @@ class Membership:
         self._sweep(report)
         return joins
 
-    def _joined(self, member: Member, report: AgentReport) -> NodeJoined:
+    def _joined(self, member: RayMember, report: AgentReport) -> NodeJoined:
         """Return the join of a node, with the differences from the replicas that it had before."""
         view, sizes = self._snapshot(), {shard.id: shard.size_bytes for shard in report.shards}
         held = {**_replicas_on(view, member.name), **_away_replicas_on(view, member.name)}
@@ -463,7 +463,7 @@ def _report_facts(report: AgentReport) -> dict[str, Any]:
     }
 
 
-def _node(member: Member, report: AgentReport) -> Node:
+def _node(member: RayMember, report: AgentReport) -> Node:
     """Return the node of a member; memory and models of GPUs as labelled, else as reported."""
     seen, models = report.machine.gpus, member.gpu_models
     gpus = tuple(

@@ -25,7 +25,7 @@ from headgate.live.run import guard
 from headgate.live.run.ray_program import GIVEN_OUT
 from headgate.live.run.ray_run import remove_remains
 from headgate.live.run.run_limits import RunLimits, account_processes
-from headgate.live.run.worker import NOT_SHARED, Request
+from headgate.live.run.worker import NOT_SHARED, RunRequest
 from headgate.model import ProgramType
 from headgate.protocol import FailureKind
 
@@ -101,7 +101,7 @@ class WorkerProcess:
         """Whether the process has not ended yet."""
         return self._process.returncode is None
 
-    async def run(self, task: Request, log: int) -> str:
+    async def run(self, task: RunRequest, log: int) -> str:
         """Run one task, whose output goes to the descriptor `log`; return the error, or ''.
 
         `status_of` the error is that of its program.

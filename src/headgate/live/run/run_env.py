@@ -34,7 +34,7 @@ from headgate.live.node.packages import package_shard
 from headgate.live.run import unpack
 from headgate.live.run.process import WorkerProcess
 from headgate.live.run.run_limits import RunLimits
-from headgate.live.run.worker import Request
+from headgate.live.run.worker import RunRequest
 from headgate.model import ProgramType, RunEnvironment, names_files
 
 _FILES, _VENV, _ARCHIVE, _SCRIPT = "files", "venv", "package.tar", "prepare.sh"
@@ -274,7 +274,7 @@ async def _run_as(
     account: Account, envs: dict[str, str], content: Path, log: int, limits: RunLimits
 ) -> str:
     """Run the script in a directory as a user, guarded as a run is; return the error, or ''."""
-    request = Request(
+    request = RunRequest(
         program_type=ProgramType.COMMAND,
         run=f"exec bash {_SCRIPT}",
         index=0,

@@ -42,7 +42,7 @@ _LONGEST_VARIABLE = 100_000  # bytes; Linux limits a string of the environment t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RunRequest:
     """One run to execute; all paths are on this node.
 
     `program_type` is a value of `ProgramType`; `params` are for a function, or have
@@ -105,10 +105,10 @@ def _response(error: str) -> str:
     return json.dumps({"error": error[:_LONGEST_ERROR], "exit": status_of(error) if error else 0})
 
 
-def _request(line: str) -> Request:
+def _request(line: str) -> RunRequest:
     fields = json.loads(line)
     gang, ray = fields.pop("gang"), fields.pop("ray")
-    return Request(
+    return RunRequest(
         **fields,
         gang=None if gang is None else GangPlace(**gang),
         ray=None if ray is None else RayPlace(**ray),
@@ -121,7 +121,7 @@ def _log_to(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _enter(request: Request) -> str:
+def _enter(request: RunRequest) -> str:
     """Enter the working directory, check files and checkpoint; return the error, or ''.
 
     This runs with the rights of the job's user, whose paths are therefore safe to open.
@@ -164,7 +164,7 @@ def _enter_shared(directory: str, inode: int) -> str:
     return ""
 
 
-def _enter_own(request: Request) -> None:
+def _enter_own(request: RunRequest) -> None:
     """Make and enter the working directory of a run in its scratch directory, if it gets one."""
     if request.tree:
         _copy_tree(request.tree, WORK)
@@ -194,7 +194,7 @@ def _make_checkpoint(place: Path, *, first: bool) -> None:
         raise OSError(f"'{place}' is not a directory that belongs to this user")
 
 
-def _run(request: Request) -> str:
+def _run(request: RunRequest) -> str:
     """Run one task; return the error, or ''."""
     if request.gang is None:
         return _run_program(request)
@@ -203,7 +203,7 @@ def _run(request: Request) -> str:
     return run_member(request.gang, Path(request.directory), lambda: _run_program(request))
 
 
-def _run_program(request: Request) -> str:
+def _run_program(request: RunRequest) -> str:
     if request.program_type == "command":
         return _run_command(request)
     if request.own_modules and request.gang is None:
@@ -211,7 +211,7 @@ def _run_program(request: Request) -> str:
     return _call(request)
 
 
-def _run_forked(request: Request) -> str:
+def _run_forked(request: RunRequest) -> str:
     """Run a function in a child, as its modules are those of its own copy of the files.
 
     So this process, which has imported only what all functions need, serves further runs.
@@ -238,7 +238,7 @@ def _run_forked(request: Request) -> str:
     return how_it_ended("the function's process", os.waitstatus_to_exitcode(ended))
 
 
-def _answer_as_child(request: Request, pipe: int, *, notified: bool) -> NoReturn:
+def _answer_as_child(request: RunRequest, pipe: int, *, notified: bool) -> NoReturn:
     """Call the function, write the response behind a `+` to the pipe, and end this process."""
     status = 1
     try:
@@ -257,7 +257,7 @@ def _answer_as_child(request: Request, pipe: int, *, notified: bool) -> NoReturn
         os._exit(status)
 
 
-def _call(request: Request) -> str:
+def _call(request: RunRequest) -> str:
     """Call a function in this process; return the error, or ''."""
     try:
         _run_function(request)
@@ -271,7 +271,7 @@ def _call(request: Request) -> str:
     return ""
 
 
-def _run_function(request: Request) -> None:
+def _run_function(request: RunRequest) -> None:
     from headgate.workloads.task import TaskContext, resolve  # NumPy: not for commands
 
     if request.own_modules:
@@ -292,7 +292,7 @@ def _run_function(request: Request) -> None:
     )
 
 
-def _run_command(request: Request) -> str:
+def _run_command(request: RunRequest) -> str:
     shards, outputs = request.shards, request.outputs
     values = {
         "shard": shlex.quote(shards[0]) if shards else "''",

@@ -27,7 +27,7 @@ _FIRST_AHEAD = 2  # items that a slot has while no time is known
 _NEW = 0.3  # weight of a batch in the mean time of its lease
 
 
-class Batch(NamedTuple):
+class ItemBatch(NamedTuple):
     """Items that a slot executes next, in this order."""
 
     slot: int
@@ -178,7 +178,7 @@ class Dispatcher:
         )
         return items
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[ItemBatch]:
         """Assign pending items to slots that need some, and yield what each is sent.
 
         O(leases + slots of one lease) for a batch.
@@ -238,11 +238,11 @@ class Dispatcher:
             found.extend(taken if self._wanted is None else filter(self._wanted, taken))
         return found
 
-    def _send(self, slot: int, items: list[int]) -> Batch:
+    def _send(self, slot: int, items: list[int]) -> ItemBatch:
         found = self._slots[slot]
         found.items.extend(items)
         self._leases[found.lease].sent += len(items)
-        return Batch(slot, tuple(items))
+        return ItemBatch(slot, tuple(items))
 
 
 def soonest(leases: Sequence[Lease]) -> int:

@@ -80,14 +80,14 @@ class JobTraffic:
     def _least_step_s(
         self, job: Job, communication: Communication, tasks: int, task: Task
     ) -> float:
-        ranks = max(1, task.gpus)
-        on_gpus = bool(task.gpus) and bool((self.fabric.leaf_gpu >= 0).any())
+        demand, ranks = task.demand, max(1, task.demand.gpus)
+        on_gpus = bool(demand.gpus) and bool((self.fabric.leaf_gpu >= 0).any())
         if job.distinct_nodes:
             within = np.arange(ranks) if on_gpus else np.zeros(ranks, np.int64)
             return self._least_apart_s(communication, tasks, within)
         if on_gpus:
-            return self._best.step_s(communication, tasks * ranks, runs_in(WHOLE, task.gpu_milli))
-        fitting = max((runs_that_fit(node, task.demand) for node in self._kinds), default=0)
+            return self._best.step_s(communication, tasks * ranks, runs_in(WHOLE, demand.gpu_milli))
+        fitting = max((runs_that_fit(node, demand) for node in self._kinds), default=0)
         return self._best.step_s(communication, tasks * ranks, max(1, fitting) * ranks)
 
     def _least_apart_s(self, communication: Communication, tasks: int, within: Ints) -> float:

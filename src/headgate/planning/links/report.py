@@ -50,7 +50,7 @@ class LinkReport:
 
 
 @dataclass(slots=True)
-class _Sender:
+class _PlacedSender:
     """Tasks that communicate with each other, and where they run."""
 
     job: Job
@@ -105,7 +105,7 @@ def _loaded(
 
 
 def _slowed(
-    senders: Mapping[str, _Sender],
+    senders: Mapping[str, _PlacedSender],
     traffic: JobTraffic,
     shared: Contention,
     by_link: Mapping[int, Mapping[str, float]],
@@ -128,16 +128,16 @@ def _slowed(
     return tuple(sorted(slowest.values(), key=lambda row: (-row.slowdown, row.job)))
 
 
-def _senders(snapshot: Snapshot) -> tuple[dict[str, _Sender], tuple[str, ...]]:
+def _senders(snapshot: Snapshot) -> tuple[dict[str, _PlacedSender], tuple[str, ...]]:
     """Return what runs together and communicates, and the gangs that do not say whether they do."""
-    senders: dict[str, _Sender] = {}
+    senders: dict[str, _PlacedSender] = {}
     undeclared: dict[str, set[str]] = {}
     for row in snapshot.holding():
         job = snapshot.job(snapshot.tasks.job[row])
         node = snapshot.node(snapshot.tasks.node[row]).id
         if communicates(job):
             name = job.id if job.gang else f"{job.id}/{snapshot.ordinal(row)}"
-            sender = senders.setdefault(name, _Sender(job, []))
+            sender = senders.setdefault(name, _PlacedSender(job, []))
             sender.places.append((node, snapshot.held_gpus(row)))
         elif job.gang and job.communication is None:
             undeclared.setdefault(job.id, set()).add(node)

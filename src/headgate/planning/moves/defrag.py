@@ -55,7 +55,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Moves:
+class Relocations:
     """Moves that make room, in order, and the leaves that are then idle for the need.
 
     The leaves of a move are idle once the moves of earlier phases have been made; none is its own.
@@ -89,7 +89,7 @@ class NoMoves:
 
 def least_moves(
     tree: RankedTree, held: Sequence[Held], idle: Bools, count: int, *, work: int = WORK
-) -> Moves | NoMoves:
+) -> Relocations | NoMoves:
     """Return the moves of least cost after which `count` leaves are idle at full bandwidth.
 
     `idle [leaves]` are free; leaves that are neither idle nor held are unusable. At most `work`
@@ -145,7 +145,7 @@ class _Search:
         ]
         self._symmetry = Symmetry(tree, self._owner, self._kind, idle)
 
-    def run(self, work: int) -> Moves | NoMoves:
+    def run(self, work: int) -> Relocations | NoMoves:
         """Return the best moves found: greedily, then by a search of at most `work` steps."""
         bound = self._bound()
         for passed in range(_DESCENTS):
@@ -156,7 +156,7 @@ class _Search:
             return NoMoves(blocked=self._blocked, proven=proven)
         moves = self._best.moves
         cost = sum(self._held[move.unit].cost for move in moves)
-        return Moves(moves, tuple(self._best.leaves.tolist()), cost, proven)
+        return Relocations(moves, tuple(self._best.leaves.tolist()), cost, proven)
 
     def _bound(self) -> int:
         """Return a weight that no moves are below."""

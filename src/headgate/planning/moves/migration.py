@@ -20,7 +20,7 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Ints
 from headgate.model.topology import Tree
-from headgate.planning.moves.defrag import Held, Moves, least_moves
+from headgate.planning.moves.defrag import Held, Relocations, least_moves
 from headgate.planning.moves.defrag_order import Relocation
 from headgate.planning.moves.price import MovePrice, pays
 from headgate.planning.moves.ranked_tree import RankedTree
@@ -57,14 +57,14 @@ class _Runs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class MovePlan:
     """Runs (rows of their tasks) with whose moves a unit fits; one loses at most `lost_s` s."""
 
     tasks: tuple[int, ...]
     lost_s: float
 
 
-def room_by_moves(scratch: Scratch, unit: Unit) -> Room | None:
+def room_by_moves(scratch: Scratch, unit: Unit) -> MovePlan | None:
     """Return the cheapest moves that make room for a unit that does not fit, None without any.
 
     Nothing is placed; what that saves is not weighed. O(GPUs) for each of 500 steps.
@@ -74,7 +74,7 @@ def room_by_moves(scratch: Scratch, unit: Unit) -> Room | None:
         return None
     _, runs, moves = found
     moved = [runs[move.unit] for move in moves.moves]
-    return Room(
+    return MovePlan(
         tasks=tuple(task for each in moved for task in each.tasks),
         lost_s=max(each.cost_gpu_s / len(each.held.leaves) for each in moved),
     )
@@ -144,7 +144,7 @@ def _accounts(snapshot: Snapshot, job: int, moved: list[_Runs], spent: float) ->
 
 def _moves_for(
     scratch: Scratch, unit: Unit, price: MovePrice
-) -> tuple[_View, list[_Runs], Moves] | None:
+) -> tuple[_View, list[_Runs], Relocations] | None:
     """Return the cheapest moves that make room for a unit, and the runs that they number."""
     snapshot = scratch.snapshot
     spec, tree = snapshot.names.demands[unit.demands[0]], Fabric.of(snapshot).topology
@@ -156,7 +156,7 @@ def _moves_for(
         return None
     runs = view.runs()
     found = least_moves(_ranked(tree), [each.held for each in runs], view.idle, count, work=_WORK)
-    if not isinstance(found, Moves) or not found.moves:
+    if not isinstance(found, Relocations) or not found.moves:
         return None
     left = [task for move in found.moves for task in runs[move.unit].tasks]
     holds = view.holds(unit, spec.gpus, np.array(found.leaves), left)

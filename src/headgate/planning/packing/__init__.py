@@ -4,7 +4,7 @@ from headgate.planning.packing.fragments import Fgd, fragment_milli, usable_mill
 from headgate.planning.packing.future import Future, Learnt
 from headgate.planning.packing.mix import Mix, typical
 from headgate.planning.packing.packer import Packer, Place, choose
-from headgate.planning.packing.room import WHOLE, Demand, Room, fits
+from headgate.planning.packing.room import WHOLE, Demand, FreeNodes, fits
 from headgate.planning.packing.scorers import (
     BestFit,
     DotProduct,
@@ -21,6 +21,7 @@ __all__ = [
     "Demand",
     "DotProduct",
     "Fgd",
+    "FreeNodes",
     "Future",
     "GpuClustering",
     "GpuPacking",
@@ -29,7 +30,6 @@ __all__ = [
     "Options",
     "Packer",
     "Place",
-    "Room",
     "Scorer",
     "Uniform",
     "choose",

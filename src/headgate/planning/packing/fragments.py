@@ -14,19 +14,19 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.packing.mix import Mix
-from headgate.planning.packing.room import WHOLE, Demand, Room, fits
+from headgate.planning.packing.room import WHOLE, Demand, FreeNodes, fits
 from headgate.planning.packing.scorers import Options, Scorer
 
 _DIGITS = 6  # of a thousandth of a GPU: equal nodes have equal growth, however sums are rounded
 _SCORES = 100
 
 
-def usable_milli(room: Room, mix: Mix) -> Floats:
+def usable_milli(room: FreeNodes, mix: Mix) -> Floats:
     """Return by node what a pod of the mix can use of the free GPUs, in the mean."""
     return _usable(room.cpu_milli, room.gpu, mix, mix.accepted(room.model))
 
 
-def fragment_milli(room: Room, mix: Mix) -> Floats:
+def fragment_milli(room: FreeNodes, mix: Mix) -> Floats:
     """Return by node the free thousandths of GPUs that are fragments for a pod of the mix."""
     return room.free_milli() - usable_milli(room, mix)
 
@@ -52,7 +52,7 @@ class Fgd(Scorer):
 
     mix: Mix
 
-    def options(self, room: Room, demand: Demand) -> Options:
+    def options(self, room: FreeNodes, demand: Demand) -> Options:
         nodes = len(room)
         cost, slot = np.full(nodes, np.inf), np.zeros(nodes, np.int64)
         rows = np.flatnonzero(fits(room, demand))
@@ -70,7 +70,7 @@ class Fgd(Scorer):
         return Options(cost, slot)
 
 
-def placed(room: Room, demand: Demand) -> tuple[Ints, Ints, Ints, Ints]:
+def placed(room: FreeNodes, demand: Demand) -> tuple[Ints, Ints, Ints, Ints]:
     """Return every way to place a demand on nodes that have room for it.
 
     That is by way: the node, the GPU if it takes one, and what is free afterwards: CPUs, and GPUs

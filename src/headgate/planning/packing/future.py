@@ -18,7 +18,7 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.packing.cutting import Worth, worth
 from headgate.planning.packing.filling import Filling, ratios
 from headgate.planning.packing.fragments import first_least, placed
-from headgate.planning.packing.room import Demand, Room, fits
+from headgate.planning.packing.room import Demand, FreeNodes, fits
 from headgate.planning.packing.scorers import Options, Scorer
 from headgate.state.ledger import runs_in
 
@@ -66,11 +66,11 @@ class Future(Scorer):
             extra,
         )
 
-    def worth(self, room: Room) -> Floats:
+    def worth(self, room: FreeNodes) -> Floats:
         """Return by node what it is worth, in thousandths of a GPU."""
         return self.worth_of(_free(room.cpu_milli, room.memory_bytes), room.gpu, room.model)
 
-    def options(self, room: Room, demand: Demand) -> Options:
+    def options(self, room: FreeNodes, demand: Demand) -> Options:
         nodes = len(room)
         cost, slot = np.full(nodes, np.inf), np.zeros(nodes, np.int64)
         rows = np.flatnonzero(fits(room, demand))

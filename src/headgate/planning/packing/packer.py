@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
-from headgate.planning.packing.room import Demand, Room, slots_of
+from headgate.planning.packing.room import Demand, FreeNodes, slots_of
 from headgate.planning.packing.scorers import Scorer
 
 
@@ -22,7 +22,7 @@ class Place:
     slots: Ints
 
 
-def choose(scorer: Scorer, room: Room, demand: Demand) -> Place | None:
+def choose(scorer: Scorer, room: FreeNodes, demand: Demand) -> Place | None:
     """Return where a demand is placed, None where no node has room; equal costs: the first node."""
     found = scorer.options(room, demand)
     if not len(found.cost) or not np.isfinite(found.cost.min()):
@@ -40,7 +40,7 @@ class Packer:
 
     def __init__(
         self,
-        room: Room,
+        room: FreeNodes,
         demands: Sequence[Demand],
         scorer: Scorer,
         *,

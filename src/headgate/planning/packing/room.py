@@ -38,7 +38,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Room:
+class FreeNodes:
     """What is free on each of some nodes.
 
     `gpu` has thousandths by node and GPU, 0 beyond the GPUs that a node has. `kinds` are bits:
@@ -59,7 +59,7 @@ class Room:
         memory_bytes: Sequence[int] | Ints,
         gpus: Sequence[int] | Ints,
         model: Sequence[int] | Ints,
-    ) -> Room:
+    ) -> FreeNodes:
         """Return nodes on which nothing runs."""
         count = np.asarray(gpus, np.int64)
         has = np.arange(int(count.max(initial=0))) < count[:, None]
@@ -75,9 +75,9 @@ class Room:
     def __len__(self) -> int:
         return len(self.gpus)
 
-    def rows(self, rows: Ints) -> Room:
+    def rows(self, rows: Ints) -> FreeNodes:
         """Return a copy of some nodes."""
-        return Room(
+        return FreeNodes(
             self.cpu_milli[rows],
             self.memory_bytes[rows],
             self.gpu[rows],
@@ -107,7 +107,7 @@ def kind_of(demand: Demand) -> int:
     return 1 if demand.milli < WHOLE else 1 << min(demand.gpus, 62)
 
 
-def fits(room: Room, demand: Demand) -> Bools:
+def fits(room: FreeNodes, demand: Demand) -> Bools:
     """Return which nodes have room for a demand."""
     found: Bools = (room.cpu_milli >= demand.cpu_milli) & (room.memory_bytes >= demand.memory_bytes)
     if demand.gpus:
@@ -117,14 +117,14 @@ def fits(room: Room, demand: Demand) -> Bools:
     return found
 
 
-def tightest(room: Room, demand: Demand) -> Ints:
+def tightest(room: FreeNodes, demand: Demand) -> Ints:
     """Return by node the GPU with the least free that has enough for a demand's share of one."""
     beyond = np.iinfo(np.int64).max
     found: Ints = np.where(room.gpu >= demand.milli, room.gpu, beyond).argmin(axis=1)
     return found
 
 
-def slots_of(room: Room, row: int, demand: Demand, first: int) -> Ints:
+def slots_of(room: FreeNodes, row: int, demand: Demand, first: int) -> Ints:
     """Return the GPUs of a node that a demand takes: `first`, or those with the least free."""
     if demand.gpus == 0:
         return np.zeros(0, np.int64)

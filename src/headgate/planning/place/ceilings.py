@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from headgate.base.arrays import Ints
+from headgate.model import WHOLE
+from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.units.unit import Unit
-from headgate.state import Scratch
+from headgate.state import Scratch, Snapshot
+
+
+def limits_milli(snapshot: Snapshot) -> Ints:
+    """Return how many thousandths of GPUs each queue may hold, `[queues]`."""
+    limits = [queue.max_gpus for queue in snapshot.queues.spec.array()]
+    gpus = [NO_CEILING if limit is None else limit for limit in limits]
+    return WHOLE * np.array(gpus, np.int64)
 
 
 class Ceilings:
@@ -22,7 +34,7 @@ class Ceilings:
     def book(self, unit: Unit) -> None:
         """Count a unit that starts later: GPUs are reserved or being freed for it."""
         queue = self._snapshot.jobs.queue[unit.job]
-        milli = self.booked_milli(queue) + unit.gpus_milli(self._snapshot)
+        milli = self._booked_milli.get(queue, 0) + unit.gpus_milli(self._snapshot)
         self._booked_milli[queue] = milli
 
     def unbook(self, unit: Unit) -> None:
@@ -30,6 +42,9 @@ class Ceilings:
         queue = self._snapshot.jobs.queue[unit.job]
         self._booked_milli[queue] -= unit.gpus_milli(self._snapshot)
 
-    def booked_milli(self, queue: int) -> int:
-        """Return how many thousandths of GPUs are booked for units of a queue (row)."""
-        return self._booked_milli.get(queue, 0)
+    def room_milli(self) -> Ints:
+        """Return how many thousandths of GPUs each queue may still get, `[queues]`."""
+        room = limits_milli(self._snapshot)
+        for queue in range(len(room)):
+            room[queue] -= self._scratch.used_milli(queue) + self._booked_milli.get(queue, 0)
+        return room

@@ -13,8 +13,7 @@ import numpy as np
 from headgate.model import CPUS
 from headgate.planning.links.job_traffic import communicates
 from headgate.planning.packing.cluster import ClusterPacking
-from headgate.planning.place.choose import ByLinks, Placer
-from headgate.planning.place.choose.balanced import Balanced
+from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.balancing import Balancing
 from headgate.planning.place.placement import PlacedFit
 from headgate.planning.place.why import being_stopped, gang_short, no_room
@@ -45,9 +44,11 @@ class _CpuTasks:
         self._nodes = np.array(snapshot.live_nodes(), np.int64)
         self._rack = snapshot.nodes.rack.array().astype(np.int64)
         self._size_bytes = snapshot.shards.size_bytes.array()
-        self._packing = ClusterPacking(scratch) if isinstance(placer, ByLinks) else None
+        packs = placer is not None and placer.packs_tightly
+        self._packing = ClusterPacking(scratch) if packs else None
         self._all_gpus = np.ones(len(snapshot.gpus.node), bool)
-        self._balancing = Balancing(scratch, placer) if isinstance(placer, Balanced) else None
+        balancer = None if placer is None else placer.balancer
+        self._balancing = None if balancer is None else Balancing(scratch, balancer)
 
     def refusals(self, jobs: Sequence[int]) -> Iterator[Refusal]:
         """Place tasks of these jobs; yield a refusal for each job with a task that fits no node."""
@@ -71,7 +72,7 @@ class _CpuTasks:
         """
         tasks, count = self._snapshot.waiting_of(job).tolist(), self._snapshot.jobs.task_count[job]
         if self._placer is not None and not (
-            isinstance(self._placer, ByLinks) and not communicates(self._snapshot.job(job))
+            self._placer.weighs_links and not communicates(self._snapshot.job(job))
         ):  # without links to weigh, it starts near its data
             yield from self._place_gang_by(self._placer, job)
             return

@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from headgate.base.arrays import Floats, Ints
-from headgate.planning.place.choose import ByLinks, Placer
-from headgate.planning.place.choose.balanced import Balanced
+from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.balancing import ByBalancer
 from headgate.planning.place.choose.compact import Compact
 from headgate.planning.place.choose.links import tight_sets
@@ -27,10 +26,10 @@ def placing(scratch: Scratch, end_at: EndAt, placer: Placer | None) -> Placing:
     table = Timetable(scratch, end_at)
     if placer is None:
         return Placing(table, Compact(table))
-    if isinstance(placer, ByLinks):
+    if placer.weighs_links:
         return Placing(table, tight_sets(table, placer), weighs_links=True)
-    if isinstance(placer, Balanced):
-        return Placing(table, ByBalancer(table, placer))
+    if placer.balancer is not None:
+        return Placing(table, ByBalancer(table, placer.balancer))
     return Placing(table, Sets(table, placer))
 
 
@@ -48,7 +47,9 @@ class PlacedFit:
 
         O(GPUs x log) and that of a search.
         """
-        if not self._placer.places_parts and _on_no_whole_gpu(self._scratch, unit):
+        alone = len(unit.tasks) == 1 and not unit.gpus_milli(self._scratch.snapshot)
+        in_part = _is_in_part(self._scratch, unit) and not self._placer.places_parts
+        if in_part or (alone and self._placer.balancer is None):
             return self._first_fit.place(unit, among)
         if self._placing is None:
             self._placing = placing(self._scratch, never, self._placer)
@@ -93,12 +94,6 @@ def fit(scratch: Scratch, placer: Placer | None) -> Fit:
 def _is_in_part(scratch: Scratch, unit: Unit) -> bool:
     """Return whether all tasks of a unit are on parts of GPUs, which most placers do not place."""
     return all(scratch.snapshot.names.demands[demand].in_part for demand in set(unit.demands))
-
-
-def _on_no_whole_gpu(scratch: Scratch, unit: Unit) -> bool:
-    """Return whether a unit is on parts of GPUs, or one task without any."""
-    alone = len(unit.tasks) == 1 and not unit.gpus_milli(scratch.snapshot)
-    return alone or _is_in_part(scratch, unit)
 
 
 def never(tasks: Ints) -> Floats:

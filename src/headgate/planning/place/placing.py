@@ -53,22 +53,15 @@ class Placing:
         return several and FirstFit(self.table.scratch).place(unit, nodes)
 
     def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
-        """Return the reservation that `reserve` would make, without making it."""
-        first = self._units.earliest(unit, run_s)
-        if first is None or self._links is None or not self._links.matters(unit):
-            return first
-        return self._links.sooner(first, run_s)
-
-    def reserve(self, unit: Unit, run_s: float) -> Reservation | None:
-        """Keep the GPUs with which a unit starts earliest free for it, and return them.
+        """Return the reservation of the GPUs with which a unit starts earliest, without making it.
 
         `run_s` is inf for a run of unknown length. None if, as far as is known, the unit never
         fits.
         """
-        found = self.earliest(unit, run_s)
-        if found is not None:
-            self.table.keep(found, run_s)
-        return found
+        first = self._units.earliest(unit, run_s)
+        if first is None or self._links is None or not self._links.matters(unit):
+            return first
+        return self._links.sooner(first, run_s)
 
     def weighs_links_of(self, unit: Unit) -> bool:
         """Return whether a unit runs longer on slower links, and that decides where it starts."""
@@ -85,9 +78,9 @@ class Placing:
         """Return how long a run of `run_s` seconds takes as reserved."""
         return run_s if self._links is None else self._links.run_s_on(found, run_s)
 
-    def claim(self, memory_bytes: int, run_s: Floats, sought: Ints | None = None) -> None:
+    def claim(self, demand: int, run_s: Floats, sought: Ints | None = None) -> None:
         """Count GPUs as used, in the order of the chooser; see `Timetable.claim`."""
-        self.table.claim(memory_bytes, run_s, self._chooser.claim_order, sought)
+        self.table.claim(demand, run_s, self._chooser.claim_order, sought)
 
     def cheapest(self, unit: Unit, costs: GpuCosts) -> Ints | None:
         """Return the GPUs (rows) with which the dearest one of a unit costs least, or None."""

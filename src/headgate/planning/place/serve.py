@@ -158,8 +158,7 @@ class Serving:
             return self.placing.start(unit, within_s, kept=True)
         if self.is_too_long(unit.shape, within_s):
             return False
-        gpus_milli = unit.gpus_milli(self.scratch.snapshot)
-        beyond = self._seen == self._state() and gpus_milli > self.open_milli(within_s)
+        beyond = unit.gpus_milli(self.scratch.snapshot) > self.open_milli(within_s)
         if not beyond and self.placing.start(unit, within_s):
             return True
         if beyond or not self.placing.weighs_links_of(unit):  # else its run may take longer
@@ -228,10 +227,9 @@ class Serving:
         others.
         """
         unit = reservation.unit
-        before = [each for each in self.reservations if each.unit.tasks == unit.tasks]
-        if before:
-            index = self.reservations.index(before[0])
-            self.reservations[index] = reservation
+        if unit.tasks[0] in self.reserved:
+            firsts = [each.unit.tasks[0] for each in self.reservations]
+            self.reservations[firsts.index(unit.tasks[0])] = reservation
             self._keep_only(self.reservations)
             return
         self.placing.table.keep(reservation, self.run_s_on(reservation, run_s))

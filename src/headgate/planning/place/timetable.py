@@ -238,16 +238,14 @@ class Timetable:
         in_part = ledger.open_gpus() & (ledger.gpus.task.array() == GPU_IN_PART)
         return bool(in_part.any() or self.is_open().any())
 
-    def claim(
-        self, memory_bytes: int, run_s: Floats, by: ClaimOrder, sought: Ints | None = None
-    ) -> None:
-        """Count the GPUs that are free soonest as used by tasks of one GPU, for `run_s` each.
+    def claim(self, demand: int, run_s: Floats, by: ClaimOrder, sought: Ints | None = None) -> None:
+        """Count the GPUs that are free soonest as used by tasks of a demand, for `run_s` each.
 
         Of equals those first that the fewest demands seek (`sought`, `[GPU rows]`), as these tasks
-        may use any. Not before reservations of these GPUs. For tasks that are placed after the
-        units, on whichever of the free GPUs then suit them.
+        may use any that suits. Not before reservations of these GPUs. For tasks that are placed
+        after the units, on whichever of the free GPUs then suit them.
         """
-        fits = self.row[self.memory >= memory_bytes]
+        fits = self.row[self.suits(demand)[self.row]]
         at = self.available(fits, self.now, math.inf)
         if sought is not None:
             order = np.lexsort((sought[fits], at))

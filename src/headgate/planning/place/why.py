@@ -20,6 +20,7 @@ from headgate.model import WHOLE, Demand, Node
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.limits import queue_limit
 from headgate.planning.place.timetable import Timetable
+from headgate.planning.shares.standing import Standing
 from headgate.planning.times.reservations import Reservation, Spread
 from headgate.planning.units.fit import (
     accepted_text,
@@ -83,9 +84,29 @@ def gpu_memory(needed_bytes: int, largest_free_bytes: int) -> GpuMemory:
     return GpuMemory(needed_bytes=needed_bytes, largest_free_bytes=largest_free_bytes)
 
 
-def no_such_gpu(memory_bytes: int) -> NothingFits:
-    """Return why a task waits for a GPU that no node has; it needs `memory_bytes` of it."""
-    return NothingFits(need=f"a GPU of {format_size(memory_bytes)}" if memory_bytes else "a GPU")
+def no_such_gpu(memory_bytes: int, model: str = "") -> NothingFits:
+    """Return why a task waits for a GPU of a model (text) that no node has with `memory_bytes`."""
+    one = f"1 {model} GPU" if model else "a GPU"
+    return NothingFits(need=f"{one} of {format_size(memory_bytes)}" if memory_bytes else one)
+
+
+def no_gpu_of_type(now: Standing, task_type: int, demand: Demand, free: Ints) -> Reason:
+    """Return why a task that is not wide waits, since none of the free GPUs suits its type.
+
+    `free` are these, `[classes]`; the task is of `demand`.
+    """
+    memory_bytes, model = demand.gpu_memory_bytes, model_text(demand)
+    if task_type == len(now.accepts):
+        return no_such_gpu(memory_bytes, model)
+    if not model:
+        return gpu_memory(memory_bytes, int(now.class_bytes[free > 0].max(initial=0)))
+    return NoFreeGpu(
+        free_gpus=int(free[now.accepts[task_type]].sum()),
+        needed_gpus=1,
+        total_gpus=int(now.gpus[now.kinds.accepts[task_type]].sum()),
+        memory_bytes=memory_bytes,
+        model=model,
+    )
 
 
 def never_fits_a_node(demand: Demand, task: int, nodes: Sequence[Node]) -> NothingFits:

@@ -213,7 +213,7 @@ def least_served_first(now: Standing) -> tuple[Ints, Ints]:
     the earliest.
     """
     target, accepts = now.fair_shares(), now.kinds.accepts
-    waiting, free = now.waiting_by_type + now.wide, now.free_of_kind
+    waiting, free = now.waiting + now.wide, now.free_of_kind
     won = entitle(
         now.hierarchy, target=target, held=now.held, waiting=waiting, free=free, accepts=accepts
     )

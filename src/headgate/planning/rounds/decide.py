@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.base.rng import Random, stream
 from headgate.planning.rounds.reclaim import with_reclaimed
 from headgate.planning.scaling.scaler import with_scaling
-from headgate.ports import Policy
+from headgate.ports import Policy, capabilities
 from headgate.protocol import Decide, Plan
 from headgate.state import Snapshot
 
@@ -28,5 +28,5 @@ def decided(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
     requires (`preempts_by_order`).
     """
     plan = policy.decide(snapshot, rng)
-    by_order = getattr(policy, "preempts_by_order", False)  # few policies have it
+    by_order = capabilities(policy).preempts_by_order
     return with_reclaimed(snapshot, plan, gpus=not by_order)

@@ -76,14 +76,14 @@ def _memo_or_0(memo: str, now: Standing) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class FairFinish:
+class FinishOrder:
     """The debts of a round, and the order in which fair sharing would finish the jobs."""
 
     owed: Floats  # [jobs] GPU seconds
     order: Ints  # indices of jobs, by (remaining GPU seconds - debt) / share
 
     @classmethod
-    def of(cls, target: Ints, left_s: Floats, owed: Floats) -> FairFinish:
+    def of(cls, target: Ints, left_s: Floats, owed: Floats) -> FinishOrder:
         """Return the order of jobs with these fair shares and remaining GPU seconds, `[jobs]`."""
         return cls(owed=owed, order=floats_in_order((left_s - owed) / np.maximum(target, 1)))
 

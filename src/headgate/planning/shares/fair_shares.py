@@ -103,13 +103,22 @@ class Hierarchy:
             self._fair = unfinished, gpus, shares
         return self._fair[2]
 
-    def count_allocated(self, *, held: Ints, tasks: Ints, gpus: Ints) -> int:
-        """Return how many GPUs `allocate_by_type` would allocate to all jobs together."""
+    def count_allocated(
+        self, *, held: Ints, tasks: Ints, gpus: Ints, accepts: Bools, most: Ints
+    ) -> int:
+        """Return how many GPUs `allocate_by_type` would allocate to all jobs together.
+
+        Every task accepts the GPUs if they are of one kind.
+        """
         if len(gpus) > 1:
-            return int(self.allocate_by_type(held=held, tasks=tasks, gpus=gpus).sum())
+            allocated = self.allocate_by_type(
+                held=held, tasks=tasks, gpus=gpus, accepts=accepts, most=most
+            )
+            return int(allocated.sum())
         queue, queues = self._queue, len(self._max_gpus)
         left = np.maximum(self._max_gpus - np.bincount(queue, held, queues), 0)
-        room = np.minimum(np.bincount(queue, tasks.sum(axis=1), queues), left)
+        wanted = np.minimum(tasks.sum(axis=1), most)
+        room = np.minimum(np.bincount(queue, wanted, queues), left)
         return min(int(gpus.sum()), int(room.sum()))
 
     def within_ceilings(self, *, held: Ints, wanted: Ints, otherwise: Ints) -> Ints:

@@ -1,9 +1,12 @@
-"""Kinds of GPUs, and types of tasks: which kinds tasks accept.
+"""Kinds and classes of GPUs, and types of tasks: which kinds and classes tasks accept.
 
 GPUs are of one kind if all tasks that are counted accept both or neither. Without tasks for certain
 models of GPUs or certain nodes, the kinds are the *memory classes*: the distinct GPU memories of
 nodes that are up, ascending. The first types are the tasks that any GPU of enough memory suits, by
 memory class; one further type follows for each other set of kinds that some tasks accept.
+
+GPUs are of one *class* if they have equal memory and all tasks that name no nodes accept both or
+neither: memory classes, divided by model where tasks name models. Each kind is part of one class.
 """
 
 from __future__ import annotations
@@ -24,6 +27,19 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GpuClasses:
+    """The GPUs of nodes that are up by class, and the types by the classes that they accept.
+
+    Classes ascend by memory; of those of equal memory, the ones that fewer demands for certain
+    models seek come first.
+    """
+
+    memory_bytes: Ints  # [classes]
+    of_gpu: Ints  # [GPU rows] UNKNOWN where a GPU is no capacity
+    accepts: Bools  # [types, classes] also of types of certain nodes: those that any node may have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GpuKinds:
     """The GPUs of nodes that are up by kind, and the demands by type; int64 arrays.
 
@@ -31,7 +47,8 @@ class GpuKinds:
     that of one that was not counted.
     """
 
-    class_bytes: Ints  # [memory classes]
+    memories: Ints  # [memory classes] distinct ones
+    classes: GpuClasses
     kind: Ints  # [GPU rows] UNKNOWN where a GPU is no capacity
     gpus: Ints  # [kinds]
     accepts: Bools  # [types, kinds]
@@ -59,42 +76,63 @@ class GpuKinds:
             return len(self.accepts)
         if demand.restricted:
             return self.types.get(_need(demand), UNKNOWN)
-        found = int(np.searchsorted(self.class_bytes, demand.gpu_memory_bytes))
-        return found if found < len(self.class_bytes) else len(self.accepts)
+        found = int(np.searchsorted(self.memories, demand.gpu_memory_bytes))
+        return found if found < len(self.memories) else len(self.accepts)
 
 
 def _need(demand: Demand) -> _Need:
     return demand.gpu_memory_bytes, demand.gpu_models, demand.nodes, demand.exclude
 
 
-def gpu_kinds(
-    snapshot: Snapshot, is_up: Bools, class_bytes: Ints, tasks: Iterable[int]
-) -> GpuKinds:
+def gpu_kinds(snapshot: Snapshot, is_up: Bools, tasks: Iterable[int]) -> GpuKinds:
     """Return the kinds of the GPUs that are up, as tasks of the demands `tasks` (rows) accept them.
 
     O(GPUs x demands for certain models or nodes among these).
     """
-    demands, up = snapshot.names.demands, np.flatnonzero(is_up)
-    memory_class = np.searchsorted(class_bytes, snapshot.gpus.memory_bytes.take(up))
+    demands, up, ledger = snapshot.names.demands, np.flatnonzero(is_up), Ledger.tentative(snapshot)
+    memories, memory = np.unique(snapshot.gpus.memory_bytes.take(up), return_inverse=True)
     rows = {_need(demands[n]): n for n in tasks if demands[n].gpus and demands[n].restricted}
-    ledger = Ledger.tentative(snapshot)
-    columns = [memory_class, *(ledger.suits(row)[up].astype(np.int64) for row in rows.values())]
-    table, kind = np.unique(np.stack(columns), axis=1, return_inverse=True)
-    kind = kind.ravel()
-    sets = {row.tobytes(): n for n, row in enumerate(larger_classes(len(class_bytes))[:, table[0]])}
+    suits = [ledger.suits(row)[up].astype(np.int64) for row in rows.values()]
+    by_model = [
+        column
+        for row, column in zip(rows.values(), suits, strict=True)
+        if not demands[row].for_nodes
+    ]
+    sought = sum(by_model, start=np.zeros(len(up), np.int64))
+    classes, gpu_class = _distinct([memory, sought, *by_model])
+    table, kind = _distinct([gpu_class, *suits])
+    larger = larger_classes(len(memories))[:, classes[0][table[0]]]
+    sets = {row.tobytes(): n for n, row in enumerate(larger)}
     types = dict[_Need, int]()
-    for need, suits in zip(rows, table[1:].astype(bool), strict=True):
-        types[need] = sets.setdefault(suits.tobytes(), len(sets)) if suits.any() else UNKNOWN
-    of_row = np.full(len(is_up), UNKNOWN)
-    of_row[up] = kind
-    accepts = [np.frombuffer(each, bool) for each in sets]
-    none = len(accepts)
+    for need, column in zip(rows, table[1:].astype(bool), strict=True):
+        types[need] = sets.setdefault(column.tobytes(), len(sets)) if column.any() else UNKNOWN
+    none = len(sets)
+    accepted = [np.frombuffer(each, bool) for each in sets]
+    accepts = np.array(accepted, bool).reshape(none, table.shape[1])
     found = GpuKinds(
-        class_bytes=class_bytes,
-        kind=of_row,
+        memories=memories,
+        classes=GpuClasses(
+            memory_bytes=memories[classes[0]],
+            of_gpu=_of_rows(is_up, gpu_class),
+            accepts=accepts @ (table[0][:, None] == np.arange(classes.shape[1])),
+        ),
+        kind=_of_rows(is_up, kind),
         gpus=np.bincount(kind, minlength=table.shape[1]),
-        accepts=np.array(accepts, bool).reshape(none, table.shape[1]),
+        accepts=accepts,
         of_demand=np.zeros(0, np.int64),
         types={need: none if each == UNKNOWN else each for need, each in types.items()},
     )
     return found.after(demands)
+
+
+def _distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Return the distinct rows of columns, sorted, `[columns, distinct]`, and that of each row."""
+    table, which = np.unique(np.stack(columns), axis=1, return_inverse=True)
+    return table, which.ravel()
+
+
+def _of_rows(is_up: Bools, values: Ints) -> Ints:
+    """Return values of the GPUs that are up by row, UNKNOWN for the others."""
+    of_row = np.full(len(is_up), UNKNOWN)
+    of_row[is_up] = values
+    return of_row

@@ -22,7 +22,7 @@ _SAME_GPU_S = 1e-3  # the error of sums of GPU seconds
 _SOONEST_S = 1e-3
 
 
-class Order(Protocol):
+class JobOrder(Protocol):
     """Sorts jobs in the order in which they are served."""
 
     @property

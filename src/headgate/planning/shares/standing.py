@@ -27,15 +27,22 @@ from headgate.state.tables import GPU_FREE, GPU_GONE
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Hardware:
-    """The GPUs of the cluster, unchanged while no node joins or is lost; int64 arrays.
+    """The GPUs of the cluster by class (`GpuClasses`); int64 arrays.
 
-    Memory classes are those of `GpuKinds`.
+    Unchanged while no node joins or is lost, and no task names models as none did before.
     """
 
     class_bytes: Ints  # [classes] memory of a GPU
-    memory_class: Ints  # [GPU rows] -1 if its node is lost
+    gpu_class: Ints  # [GPU rows] -1 if its node is lost
     row: Ints  # [GPUs up] rows, by node, class, row
     cell: Ints  # [GPUs up] node x classes + class, ascending
+
+    def divides_as(self, other: Hardware) -> bool:
+        """Return whether the same classes have the same GPUs; the nodes that are up are the same.
+
+        O(GPUs) if the tasks that name models have been counted again.
+        """
+        return self is other or np.array_equal(self.gpu_class, other.gpu_class)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,10 +50,11 @@ class Standing:
     """A snapshot in int64 arrays; `jobs` are those in flight with unfinished tasks on GPUs.
 
     Shares count GPUs: `held`, `unfinished`, `wide`, parts of one rounded up. `waiting` counts tasks
-    that are not wide, each on any one whole GPU: only these are in `task`. Wide are the tasks of
-    gangs, on several GPUs or parts of GPUs, and for certain models or nodes. Types are those of
-    `kinds`, of which tasks that are not wide have the first ones, the memory classes. A task that
-    no GPU suits is of the class after the last one; `unfinished`, `waiting` and `wide` exclude it.
+    that are not wide, each on one whole GPU of any node: only these are in `task`. Wide are the
+    tasks of gangs, on several GPUs or parts of GPUs, and those that name or exclude nodes. Types
+    are those of `kinds`; `accepts` are the classes of GPUs that tasks which are not wide accept. A
+    task that no GPU suits is of the type after the last one; `unfinished`, `waiting` and `wide`
+    exclude it.
     """
 
     snapshot: Snapshot
@@ -56,13 +64,13 @@ class Standing:
     jobs: Ints  # [jobs] rows, in order of arrival
     held: Ints  # [jobs] GPUs
     unfinished: Ints  # [jobs, types] GPUs
-    waiting: Ints  # [jobs, classes] tasks on one whole GPU
+    waiting: Ints  # [jobs, types] tasks on one whole GPU
     wide: Ints  # [jobs, types] GPUs that waiting wide tasks need
     wide_jobs: Ints  # indices of the jobs with waiting wide tasks, of any class
     has_wide: Bools  # [jobs] whether it has unfinished wide tasks
     task: Ints  # [tasks] rows of the `waiting` tasks of these jobs, ascending
     task_job: Ints  # [tasks] index into `jobs`
-    task_class: Ints  # [tasks]
+    task_type: Ints  # [tasks]
     free: Ints  # [nodes, classes] free GPUs
     free_gpu: Ints  # rows of free GPUs, by node, class, row
     queue: Ints  # [jobs] rows
@@ -73,6 +81,11 @@ class Standing:
     def class_bytes(self) -> Ints:
         """The GPU memory of each class."""
         return self.hardware.class_bytes
+
+    @property
+    def accepts(self) -> Bools:
+        """Which classes of GPUs the tasks of each type accept, `[types, classes]`."""
+        return self.kinds.classes.accepts
 
     @property
     def gpus(self) -> Ints:
@@ -86,24 +99,21 @@ class Standing:
         return needed
 
     @property
-    def waiting_by_type(self) -> Ints:
-        """Waiting tasks that are not wide, `[jobs, types]`."""
-        waiting = np.zeros_like(self.wide)
-        waiting[:, : len(self.class_bytes)] = self.waiting
-        return waiting
-
-    @property
-    def waiting_by_class(self) -> Ints:
-        """Waiting tasks that are not wide, `[jobs, classes + 1]`: at last those too large."""
+    def every_waiting(self) -> Ints:
+        """Waiting tasks that are not wide, `[jobs, types + 1]`: at last those no GPU suits."""
         rows = np.searchsorted(self.census.job, self.jobs)
-        classes = [*range(len(self.class_bytes)), -1]
-        by_class: Ints = self.census.waiting[rows][:, classes]
-        return by_class
+        waiting: Ints = self.census.waiting[rows]
+        return waiting
 
     @property
     def free_of_kind(self) -> Ints:
         """The free GPUs of each kind."""
         return self.kinds.counted(self.free_gpu)
+
+    def types_on(self, gpus: Ints) -> Bools:
+        """Return the types whose tasks accept some of these GPUs, numbers by class; `[types]`."""
+        fits: Bools = self.accepts @ (gpus > 0)
+        return fits
 
     def fair_shares(self) -> Ints:
         """Return every job's fair share of all GPUs, `[jobs]`; see `fair_shares`."""
@@ -124,31 +134,27 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Waiting:
-    """Waiting tasks that are not wide: rows, the index of their job, their class; `[tasks]`."""
+    """Waiting tasks that are not wide: rows, the index of their job, their type; `[tasks]`."""
 
     task: Ints
     job: Ints
-    memory_class: Ints
+    type: Ints
 
     def only(self, chosen: Ints) -> _Waiting:
         """Return the tasks at the indices `chosen`, in that order."""
-        return _Waiting(
-            task=self.task[chosen],
-            job=self.job[chosen],
-            memory_class=self.memory_class[chosen],
-        )
+        return _Waiting(task=self.task[chosen], job=self.job[chosen], type=self.type[chosen])
 
 
 def standing(snapshot: Snapshot) -> Standing:
     """Return the standing of a snapshot; O(GPUs + tasks since the first job in flight)."""
-    active, hardware = _active(snapshot), _hardware(snapshot)
+    active = _active(snapshot)
     rows = _task_range(snapshot, active)
-    is_up = hardware.memory_class >= 0
+    is_up = snapshot.gpus.task.array() != GPU_GONE
     demands = np.unique(snapshot.tasks.demand.span(rows.start, rows.stop)).tolist()
-    kinds = gpu_kinds(snapshot, is_up, hardware.class_bytes, demands)
+    kinds = gpu_kinds(snapshot, is_up, demands)
     empty = empty_census(len(kinds.accepts) + 1)
     census, waiting = empty.after(new_tasks(snapshot, rows), kinds, active)
-    return _build(snapshot, hardware, kinds, census, waiting, active, None)
+    return _build(snapshot, _hardware(snapshot, kinds), kinds, census, waiting, active, None)
 
 
 def standing_after(before: Standing, snapshot: Snapshot, changes: Changes) -> Standing:
@@ -205,17 +211,14 @@ def _task_range(snapshot: Snapshot, active: Ints) -> range:
     return range(snapshot.jobs.first_task[int(active[0])] if len(active) else end, end)
 
 
-def _hardware(snapshot: Snapshot) -> Hardware:
-    memory_bytes = snapshot.gpus.memory_bytes.array()
-    is_up = snapshot.gpus.task.array() != GPU_GONE
-    class_bytes = np.unique(memory_bytes[is_up])
-    memory_class = np.where(is_up, np.searchsorted(class_bytes, memory_bytes), -1)
-    row = np.flatnonzero(is_up)
-    cell = _ints(snapshot.gpus.node)[row] * len(class_bytes) + memory_class[row]
+def _hardware(snapshot: Snapshot, kinds: GpuKinds) -> Hardware:
+    classes = kinds.classes
+    row = np.flatnonzero(classes.of_gpu >= 0)
+    cell = _ints(snapshot.gpus.node)[row] * len(classes.memory_bytes) + classes.of_gpu[row]
     order = in_order(cell)
     return Hardware(
-        class_bytes=class_bytes,
-        memory_class=memory_class,
+        class_bytes=classes.memory_bytes,
+        gpu_class=classes.of_gpu,
         row=row[order],
         cell=cell[order],
     )
@@ -234,7 +237,7 @@ def _build(
     types = len(kinds.accepts)
     index = np.flatnonzero(any_of_class(unfinished))
     jobs = active[index]
-    waiting = _waiting(jobs, len(snapshot.jobs.state), classes, changed, before)
+    waiting = _waiting(jobs, len(snapshot.jobs.state), changed, before)
     free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
     nodes = len(snapshot.nodes.alive)
     held_milli = snapshot.jobs.held_gpus_milli.take(jobs).astype(np.int64)
@@ -248,13 +251,13 @@ def _build(
         jobs=jobs,
         held=held,
         unfinished=unfinished[index, :types],
-        waiting=census.waiting[index, :classes],
+        waiting=census.waiting[index, :types],
         wide=wide[index, :types],
         wide_jobs=np.flatnonzero(any_of_class(wide)[index]),
         has_wide=census.has_wide[index],
         task=waiting.task,
         task_job=waiting.job,
-        task_class=waiting.memory_class,
+        task_type=waiting.type,
         free=np.bincount(hardware.cell[free], minlength=nodes * classes).reshape(nodes, classes),
         free_gpu=hardware.row[free],
         queue=queue,
@@ -263,15 +266,13 @@ def _build(
     )
 
 
-def _waiting(
-    jobs: Ints, count: int, classes: int, changed: WaitingChange, before: Standing | None
-) -> _Waiting:
+def _waiting(jobs: Ints, count: int, changed: WaitingChange, before: Standing | None) -> _Waiting:
     """Return the waiting tasks: those of `before` that are unchanged, and those that wait now.
 
-    `count` is the number of rows of jobs. They are of the first types, the memory `classes`.
+    `count` is the number of rows of jobs.
     """
-    index, memory_class = index_of(jobs, count), np.minimum(changed.type, classes)
-    new = _Waiting(task=changed.row, job=index[changed.job], memory_class=memory_class)
+    index = index_of(jobs, count)
+    new = _Waiting(task=changed.row, job=index[changed.job], type=changed.type)
     if before is None or not len(before.task):
         return new
     waited = changed.waited
@@ -292,7 +293,7 @@ def _waiting(
     both = _Waiting(
         task=joined(before.task, new.task),
         job=joined(job, new.job),
-        memory_class=joined(before.task_class, new.memory_class),
+        type=joined(before.task_type, new.type),
     )
     if len(kept) and len(new.task) and both.task[len(kept) - 1] > new.task[0]:
         return both.only(in_order(both.task))

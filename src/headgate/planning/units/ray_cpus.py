@@ -24,8 +24,8 @@ def with_cpus_of_gpus(job: Job, nodes: Sequence[Node]) -> Job:
 
 def _with_cpus(task: Task, nodes: Sequence[Node]) -> Task:
     parts = [
-        WHOLE * node.cpus * task.gpus // len(node.gpus)
+        WHOLE * node.cpus * task.demand.gpus // len(node.gpus)
         for node in nodes
-        if gpus_that_fit(node, task.demand) >= task.gpus
+        if gpus_that_fit(node, task.demand) >= task.demand.gpus
     ]
-    return replace(task, cpus=min(parts) / WHOLE) if parts else task
+    return replace(task, demand=replace(task.demand, cpus_milli=min(parts))) if parts else task

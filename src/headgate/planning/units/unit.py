@@ -1,8 +1,8 @@
 """Units: waiting tasks that start together, a gang or one task; and their placement by first fit.
 
-A unit is *wide* unless it is one task on any one whole GPU: a gang, a task of several GPUs or of a
-part of one, one for certain models of GPUs or for certain nodes. Tasks without GPUs are units of
-their own kind: see `planning.place.cpu_tasks`.
+A unit is *wide* unless it is one task on one whole GPU of any node: a gang, a task of several GPUs
+or of a part of one, or one that names or excludes nodes. Tasks without GPUs are units of their own
+kind: see `planning.place.cpu_tasks`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headgate.state import Scratch, Snapshot, TaskState
 
 
 def is_wide(demand: Demand) -> bool:
-    """Return whether a task of a demand is wide: on anything but any one whole GPU."""
-    return demand.gpus > 1 or demand.in_part or (demand.gpus == 1 and demand.restricted)
+    """Return whether a task of a demand is wide: on anything but one whole GPU of any node."""
+    return demand.gpus > 1 or demand.in_part or (demand.gpus == 1 and demand.for_nodes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +200,8 @@ class FirstFit:
         """Place one task; nodes that did not fit its demand are not tried again."""
         if demand not in self._left:
             self._left[demand] = self._nodes(demand)[::-1]
-        return self._place_one(task, self._left[demand], set()) is not None
+        closed = {*self.scratch.ledger.closed}  # maybe since the last one
+        return self._place_one(task, self._left[demand], closed) is not None
 
     def most(self, unit: Unit) -> int:
         """Return how many tasks of a unit fit together, in their order; nothing is placed."""

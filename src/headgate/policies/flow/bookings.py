@@ -13,7 +13,7 @@ leaves, they get by first fit.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy as np
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
-from headgate.model import WHOLE
+from headgate.model import WHOLE, Demand
 from headgate.planning.links.job_traffic import communicates
 from headgate.planning.moves.migration import Migration
 from headgate.planning.place.choose import Placer
@@ -31,8 +31,7 @@ from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.why import WhyWaits
 from headgate.planning.place.wide import unit_refusals
-from headgate.planning.shares.debts import FairFinish
-from headgate.planning.shares.fair_shares import NO_CEILING
+from headgate.planning.shares.debts import FinishOrder
 from headgate.planning.shares.standing import Standing, standing_less
 from headgate.planning.times.reservations import UNKNOWN_AT, Reservation, first_reservations
 from headgate.planning.units.unit import Unit, waiting_units
@@ -54,7 +53,7 @@ class Bookings:
         scratch: Scratch,
         now: Standing,
         times: Times,
-        finish: FairFinish,
+        finish: FinishOrder,
         *,
         reservations: int,
         placer: Placer | None = None,
@@ -88,7 +87,7 @@ class Bookings:
         names = self._scratch.snapshot.names
         if not any(demand.restricted for demand in names.demands):
             return None
-        sought = np.zeros(len(self._now.hardware.memory_class), np.int64)
+        sought = np.zeros(len(self._now.hardware.gpu_class), np.int64)
         for demand in sorted(
             {unit.demands[0] for job in self._order for unit in self._heads(int(job))}
         ):
@@ -143,9 +142,9 @@ class Bookings:
         now = self._now
         task = now.task[np.searchsorted(now.task_job, jobs)]
         run_s = np.repeat(self._times.run_s[jobs], count)
-        memory = np.repeat(now.snapshot.tasks.memory_bytes.take(task), count)
-        for size in np.unique(memory)[::-1].tolist():
-            self._placing.claim(int(size), run_s[memory == size], self._sought)
+        demand = np.repeat(now.snapshot.tasks.demand.take(task), count)
+        for rows in _by_gpus(now.snapshot.names.demands, np.unique(demand).tolist()):
+            self._placing.claim(rows[0], run_s[np.isin(demand, rows)], self._sought)
 
     def _within(self, job: int, limit_milli: int) -> Turns:
         """Yield units of a job within its limit, up to the first that does not start."""
@@ -220,7 +219,7 @@ class Bookings:
         if not len(free) and (held_window < 0).all():
             return
         node = now.snapshot.gpus.node.take(free).astype(np.int64)
-        cell = cells(now, node, now.hardware.memory_class[free], free_window)
+        cell = cells(now, node, now.hardware.gpu_class[free], free_window)
         order = np.lexsort((free, cell))
         self.windows = Windows(
             free_gpu=free[order],
@@ -248,7 +247,7 @@ class Bookings:
         if self.windows is None or not len(self.windows.free_gpu):
             return starts, waits
         now, free = self._now, self.windows
-        cell = cells(now, placed.node, placed.memory_class, placed.window)
+        cell = cells(now, placed.node, placed.gpu_class, placed.window)
         at = np.searchsorted(free.free_cell, cell) + nth_of_equals(cell)
         known = at < len(free.free_cell)
         some = np.flatnonzero(known & (free.free_cell.take(at, mode="clip") == cell))
@@ -311,7 +310,7 @@ class Bookings:
         """Start tasks of the flow on GPUs that are free until reservations begin, in this order.
 
         `tasks` are indices into `Standing.task`, as are those that the flow `starts`. Returns those
-        that start besides, the nodes, and the memory classes of the GPUs.
+        that start besides, the nodes, and the classes of the GPUs.
         """
         now, before = self._now, len(self._scratch.starts)
         found = list[int]()
@@ -320,7 +319,7 @@ class Bookings:
         started = self._scratch.starts[before:]
         node = np.array([start.node for start in started], np.int64)
         gpu = now.snapshot.nodes.first_gpu.array()[node] + [start.gpus[0] for start in started]
-        return tasks[found], node, now.hardware.memory_class[gpu.astype(np.int64)]
+        return tasks[found], node, now.hardware.gpu_class[gpu.astype(np.int64)]
 
     def _on_kept(self, tasks: Ints, room_milli: Ints, found: list[int]) -> Turns:
         """Yield tasks of the flow that may fit; `found` are those that start, as indices."""
@@ -342,15 +341,9 @@ class Bookings:
 
     def _queue_room(self, starts: Ints) -> Ints:
         """Return how many thousandths of GPUs queues may get besides these starts, `[queues]`."""
-        now, view = self._now, self._now.snapshot
+        now = self._now
         won = np.bincount(now.queue[now.task_job[starts]], minlength=len(now.ceiling))
-        specs = [view.queue(row) for row in range(len(now.ceiling))]
-        limits = [WHOLE * (NO_CEILING if q.max_gpus is None else q.max_gpus) for q in specs]
-        used = [
-            self._scratch.used_milli(row) + self._serving.ceilings.booked_milli(row)
-            for row in range(len(limits))
-        ]
-        room: Ints = (np.array(limits) - np.array(used) - WHOLE * won).astype(np.int64)
+        room: Ints = self._serving.ceilings.room_milli() - WHOLE * won
         return room
 
     # --- results -------------------------------------------------------------------------------
@@ -429,6 +422,16 @@ class Bookings:
         """
         at = min((each.at for each in self.reservations if each.spread), default=math.inf)
         return max(at, self._now.snapshot.now + PAUSE_S) if at < UNKNOWN_AT else math.inf
+
+
+def _by_gpus(demands: Sequence[Demand], rows: Iterable[int]) -> list[list[int]]:
+    """Return demands (rows) in groups for the same GPUs: for models first, then by memory, most."""
+    groups: dict[tuple[bool, int, tuple[str, ...]], list[int]] = {}
+    for row in rows:
+        spec = demands[row]
+        key = not spec.gpu_models, -spec.gpu_memory_bytes, spec.gpu_models
+        groups.setdefault(key, []).append(row)
+    return [groups[key] for key in sorted(groups)]
 
 
 def start_only_unit(

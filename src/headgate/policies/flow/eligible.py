@@ -71,7 +71,7 @@ def round_of(
 ) -> Round:
     """Return the inputs of a round; O(waiting tasks)."""
     most = entitled.most[entitled.group]
-    eligible = (now.task_class < len(now.class_bytes)) & (most > 0)[now.task_job]
+    eligible = (now.task_type < len(now.accepts)) & (most > 0)[now.task_job]
     if in_flight is None and not now.free.any():
         eligible[:] = False
     tasks = WaitingTasks(

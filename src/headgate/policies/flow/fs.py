@@ -40,6 +40,7 @@ class FlowSharing(FlowPolicy):
             held=now.held,
             waiting=now.waiting,
             free=now.free.sum(axis=0),
+            accepts=now.accepts,
         )
         return Entitled(
             target=target,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.eligible import Entitled, Round
 from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.policy import FlowPolicy
-from headgate.policies.flow.preempt_by_share import short_tasks, victims
+from headgate.policies.flow.preempt_by_share import victims
 from headgate.policies.flow.readback import Choice
 from headgate.protocol import Group, Steps, Stop
 
@@ -40,12 +41,15 @@ class PreemptiveFlowSharing(FlowPolicy):
     def entitle(self, now: Standing) -> Entitled:
         """Allocate the free GPUs up to the shares, then those left over beyond them."""
         target = now.fair_shares()
-        free = now.free.sum(axis=0)
-        short = short_tasks(target, now.held, now.waiting)
-        share = now.hierarchy.allocate_by_type(held=now.held, tasks=short, gpus=free)
-        most = now.hierarchy.allocate_by_type(
-            held=now.held, tasks=now.waiting, gpus=free, won=share
+        allocate = partial(
+            now.hierarchy.allocate_by_type,
+            held=now.held,
+            tasks=now.waiting,
+            gpus=now.free.sum(axis=0),
+            accepts=now.accepts,
         )
+        share = allocate(most=np.maximum(target - now.held, 0))
+        most = allocate(won=share)
         return Entitled(
             target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
         )

@@ -13,7 +13,7 @@ from headgate.base.order import in_order, ranks
 from headgate.planning.moves.migration import WHEN_CHEAPER
 from headgate.planning.place.choose import ByLinks
 from headgate.planning.place.wide import WideUnits
-from headgate.planning.shares.debts import FairFinish, debts_gpu_s, updated_debts
+from headgate.planning.shares.debts import FinishOrder, debts_gpu_s, updated_debts
 from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.bookings import Bookings, start_only_unit
 from headgate.policies.flow.eligible import Entitled, Round
@@ -88,9 +88,9 @@ class TimelyFlow(FlowPolicy):
             return WideUnits(scratch, now, self.placer), ahead
         target = now.fair_shares()
         owed = debts_gpu_s(now, memory_s=self._memory_s)
-        finish = FairFinish.of(target, ahead.left_s, owed)
+        finish = FinishOrder.of(target, ahead.left_s, owed)
         order = self._order(now, target, ahead.left_s, finish)
-        most = self._slots(now, now.waiting_by_type + now.wide)
+        most = self._slots(now, now.waiting + now.wide)
         flow = np.minimum(most, now.waiting.sum(axis=1))
         booked = Bookings(
             scratch,
@@ -114,7 +114,7 @@ class TimelyFlow(FlowPolicy):
         slots than the ceiling leaves, since they cannot use the next slots of others' GPUs.
         """
         target = now.fair_shares()
-        most = self._slots(now, now.waiting_by_type)
+        most = self._slots(now, now.waiting)
         return Entitled(
             target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
         )
@@ -148,7 +148,7 @@ class TimelyFlow(FlowPolicy):
             finish = booked.finish
         else:
             owed = debts_gpu_s(now, memory_s=self._memory_s)
-            finish = FairFinish.of(target, ahead.left_s, owed)
+            finish = FinishOrder.of(target, ahead.left_s, owed)
         owed, rank = finish.owed, ranks(self._order(now, target, ahead.left_s, finish))
         placed, short = _by_window(placed)
         starts, left = starts_by_rank(now, placed, rank)
@@ -167,7 +167,7 @@ class TimelyFlow(FlowPolicy):
             slack=self._slack, memory_s=self._memory_s,
         )  # fmt: skip
         useful = np.minimum(target, held + now.needed - won)
-        free = now.free.sum(axis=0) - np.bincount(starts.memory_class, minlength=now.free.shape[1])
+        free = now.free.sum(axis=0) - np.bincount(starts.gpu_class, minlength=now.free.shape[1])
         memo = dict(updated_debts(now, owed, preempted.paid, useful - held))
         if booked:
             memo |= booked.memo()
@@ -190,7 +190,7 @@ class TimelyFlow(FlowPolicy):
             again_at=again_at,
         )
 
-    def _order(self, now: Standing, target: Ints, left_s: Floats, finish: FairFinish) -> Ints:
+    def _order(self, now: Standing, target: Ints, left_s: Floats, finish: FinishOrder) -> Ints:
         """Return the jobs in the order in which fair sharing would finish them.
 
         Jobs short of their share for long come first.
@@ -212,10 +212,10 @@ class TimelyFlow(FlowPolicy):
         is_left[all_starts.task] = False
         tasks = np.flatnonzero(is_left)
         tasks = tasks[in_order(rank[now.task_job[tasks]])]
-        task, node, memory_class = booked.backfill(tasks, starts.task)
+        task, node, gpu_class = booked.backfill(tasks, starts.task)
         none = np.zeros(len(task), np.int64)
         all_starts = all_starts.joined(
-            Placed(task=task, node=node, memory_class=memory_class, window=none, price=none)
+            Placed(task=task, node=node, gpu_class=gpu_class, window=none, price=none)
         )
         waits &= ~np.isin(short.task, task)
         return all_starts, short.only(np.flatnonzero(waits))

@@ -36,23 +36,23 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Runs:
+class GpuRuns:
     """The held GPUs and their runs, `[GPUs]`."""
 
     gpu: Ints  # rows, ascending
     task: Ints  # rows
     job: Ints  # indices into `Standing.jobs`, -1 for other jobs and for tasks that move
     node: Ints  # rows
-    memory_class: Ints
+    gpu_class: Ints
     stopping: Bools
     launched_at: Floats
 
-    def only(self, some: Ints) -> Runs:
+    def only(self, some: Ints) -> GpuRuns:
         """Return those at some indices."""
-        return Runs(**{field.name: getattr(self, field.name)[some] for field in fields(Runs)})
+        return GpuRuns(**{field.name: getattr(self, field.name)[some] for field in fields(GpuRuns)})
 
 
-def runs_now(now: Standing) -> Runs:
+def runs_now(now: Standing) -> GpuRuns:
     """Return the held GPUs, by row."""
     snapshot = now.snapshot
     holder = snapshot.gpus.task.array().astype(np.int64)
@@ -62,12 +62,12 @@ def runs_now(now: Standing) -> Runs:
     job = index_of(now.jobs, len(snapshot.jobs.state))[snapshot.tasks.job.array()[task]]
     job[np.isin(gpu, [*kept, *left])] = -1
     stopping = snapshot.tasks.state.array()[task] == TaskState.STOPPING
-    return Runs(
+    return GpuRuns(
         gpu=gpu,
         task=task,
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
         job=job,
-        memory_class=now.hardware.memory_class[gpu],
+        gpu_class=now.hardware.gpu_class[gpu],
         stopping=stopping & ~np.isin(gpu, kept),
         launched_at=snapshot.tasks.launched_at.array()[task],
     )
@@ -77,13 +77,13 @@ def runs_now(now: Standing) -> Runs:
 class InFlight:
     """The held GPUs, when each is expected to be free, and the remaining work of each job."""
 
-    runs: Runs
-    all_runs: Runs  # also on GPUs that are reserved for later: not slots of the flow
+    runs: GpuRuns
+    all_runs: GpuRuns  # also on GPUs that are reserved for later: not slots of the flow
     wait_s: Floats  # [GPUs] seconds until the run is expected to end
     price: Ints  # [GPUs] the wait in whole microseconds
     left_s: Floats  # [jobs] GPU seconds that the job will still take
 
-    def lost_s(self, snapshot: Snapshot, runs: Runs) -> Floats:
+    def lost_s(self, snapshot: Snapshot, runs: GpuRuns) -> Floats:
         """Return the seconds lost if runs end now: reading, and work since the checkpoint."""
         task, tasks = runs.task, snapshot.tasks
         computed_s = snapshot.now - tasks.started_at.take(task) - tasks.read_s.take(task)
@@ -128,12 +128,12 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
         ends_s = times.surely_ended_at(task[ours]) - snapshot.now
         estimated = estimated_gpu_s(now, times.surely_s, job[ours], ends_s)
         left_gpu_s = np.where(times.learnt, estimated, left_gpu_s)
-    runs = Runs(
+    runs = GpuRuns(
         gpu=gpu,
         task=task,
         job=np.where(kept | left, -1, job),
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
-        memory_class=now.hardware.memory_class[gpu],
+        gpu_class=now.hardware.gpu_class[gpu],
         stopping=stopping,
         launched_at=launched_at,
     )

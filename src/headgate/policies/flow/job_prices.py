@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.planning.shares.fair_shares import NO_CEILING
-from headgate.planning.shares.job_prices import JobPrices
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.costs import PRICE_LIMIT, shard_prices
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.prices import Prices
 from headgate.policies.flow.problem import FlowProblem
 from headgate.policies.flow.solve import Flow
+from headgate.ports.capabilities import JobPrices
 from headgate.state import Snapshot
 
 
@@ -41,8 +41,8 @@ def run_price_s(snapshot: Snapshot, task: int, node: int, prices: Prices) -> flo
     return min(price, PRICE_LIMIT) / 1e6
 
 
-def free_gpu_price_s(now: Standing, flow: Flow, node: int, memory_bytes: int) -> float | None:
+def free_gpu_price_s(now: Standing, flow: Flow, node: int, gpu: int) -> float | None:
     """Return the shadow price, in seconds, of a free GPU; None if one task less would start."""
-    memory_class = int(np.searchsorted(now.class_bytes, memory_bytes))
-    price = flow.price_of_slot(node, memory_class)
+    row = now.snapshot.nodes.first_gpu[node] + gpu
+    price = flow.price_of_slot(node, int(now.hardware.gpu_class[row]))
     return None if price is None else price / 1e6

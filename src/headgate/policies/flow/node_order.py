@@ -23,7 +23,7 @@ def starts_by_rank(now: Standing, placed: Placed, rank: Ints) -> tuple[Placed, P
     `rank` is each job's position in the order of jobs, `[jobs]`.
     """
     order = in_order(rank[now.task_job[placed.task]])
-    cell = (placed.node * now.free.shape[1] + placed.memory_class)[order]
+    cell = (placed.node * now.free.shape[1] + placed.gpu_class)[order]
     free = now.free.ravel()[cell]
     some = np.flatnonzero(free)
     first = np.zeros(len(order), bool)
@@ -51,8 +51,8 @@ def assign_waiting(now: Standing, ahead: InFlight, left: Placed) -> AssignedWait
     There are at most as many tasks `left` at a node as held GPUs of the class.
     """
     classes = now.free.shape[1]
-    cell = ahead.runs.node * classes + ahead.runs.memory_class
-    sought = left.node * classes + left.memory_class
+    cell = ahead.runs.node * classes + ahead.runs.gpu_class
+    sought = left.node * classes + left.gpu_class
     soonest = in_order(ahead.price)
     soonest = soonest[in_order(cell[soonest])]
     held = np.bincount(cell, minlength=now.free.size)
@@ -79,8 +79,8 @@ def next_round_at(
     It is when the first GPU is expected to be free that is awaited by a task that fits a free GPU
     (`free`, `[classes]`), or whose job is below its share (`short`, `[jobs]`), or after `next_s`.
     """
-    fitting = np.append(np.cumsum(free[::-1])[::-1], 0)
-    relevant = (fitting[now.task_class[waiting.task]] > 0) | short[waiting.job]
+    fits = now.types_on(free)
+    relevant = fits[now.task_type[waiting.task]] | short[waiting.job]
     soon_s = float(ahead.wait_s[waiting.run[relevant]].min(initial=next_s))
     at = now.snapshot.now + max(PAUSE_S, soon_s)
     return at if at < UNKNOWN_AT else None

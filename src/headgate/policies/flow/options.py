@@ -26,10 +26,10 @@ def task_options(
     """Return the options of each task.
 
     `at` numbers the places of nodes, racks and the whole cluster, in this order, by kind, negative
-    if there is none. Each class above the smallest that a task fits costs `dearer` more, and so
-    does a window: what is not reserved is preferred. Nodes and
-    racks are options only if they are cheaper than the place around them. A task also has the
-    options `own_place` for `own_cost`, `[tasks, own options]`.
+    if there is none. Each of the classes that a task accepts costs `dearer` more than the one
+    below, and so does a window: what is not reserved is preferred. Nodes and racks are options only
+    if they are cheaper than the place around them. A task also has the options `own_place` for
+    `own_cost`, `[tasks, own options]`.
     O(replicas read x log(replicas that a task reads) + options).
     """
     return fetch_options(
@@ -40,7 +40,8 @@ def task_options(
         copy_first=problem.replica_first,
         copies=problem.replica_node,
         region=problem.node_rack,
-        smallest=problem.task_class,
+        unit_type=problem.task_type,
+        accepts=problem.accepts,
         shortest=problem.task_window,
         windows=problem.windows,
         at=at,

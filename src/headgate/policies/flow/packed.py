@@ -27,11 +27,11 @@ def packed(now: Standing, scratch: Scratch, starts: Placed) -> Placed:
     offsets, _ = snapshot.inputs.shards.flat(snapshot.tasks.input.take(rows).astype(np.int64))
     reads = np.diff(offsets) > 0
     free = now.free.copy()
-    np.subtract.at(free, (starts.node[reads], starts.memory_class[reads]), 1)
+    np.subtract.at(free, (starts.node[reads], starts.gpu_class[reads]), 1)
     is_open = np.zeros(len(snapshot.gpus.node), bool)
     is_open[now.free_gpu] = True
     demand, classes = snapshot.tasks.demand.take(rows).astype(np.int64), free.shape[1]
-    kind, node = demand * classes + starts.memory_class, starts.node.copy()
+    kind, node = demand * classes + starts.gpu_class, starts.node.copy()
     for each in np.unique(kind[~reads]).tolist():
         some = np.flatnonzero((kind == each) & ~reads)
         at = each % classes

@@ -19,7 +19,7 @@ class Placed:
 
     task: Ints
     node: Ints
-    memory_class: Ints
+    gpu_class: Ints
     window: Ints
     price: Ints
 
@@ -28,7 +28,7 @@ class Placed:
         return Placed(
             task=self.task[chosen],
             node=self.node[chosen],
-            memory_class=self.memory_class[chosen],
+            gpu_class=self.gpu_class[chosen],
             window=self.window[chosen],
             price=self.price[chosen],
         )
@@ -46,7 +46,7 @@ class Placed:
 NOTHING_PLACED = Placed(
     task=np.zeros(0, np.int64),
     node=np.zeros(0, np.int64),
-    memory_class=np.zeros(0, np.int64),
+    gpu_class=np.zeros(0, np.int64),
     window=np.zeros(0, np.int64),
     price=np.zeros(0, np.int64),
 )

@@ -17,12 +17,9 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.base.rng import Random
-from headgate.planning.place.choose import ByLinks
 from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.planning.place.wide import WideUnits, least_served_first
-from headgate.planning.rounds.certificates import CertificateStats
-from headgate.planning.shares.job_prices import JobPrices
 from headgate.planning.shares.standing import Standing, standing
 from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.eligible import Entitled, Round, round_of
@@ -41,6 +38,7 @@ from headgate.policies.flow.problem import (
 from headgate.policies.flow.readback import Choice, flow_placements, plan
 from headgate.policies.flow.solve import Flow, solve
 from headgate.policies.flow.warm import WarmCache, WarmRound
+from headgate.ports.capabilities import CertificateStats, JobPrices
 from headgate.protocol import Plan
 from headgate.state import Changes, Scratch, Snapshot
 
@@ -116,7 +114,7 @@ class FlowPolicy(PlacingPolicy, ABC):
             round_ = self._round(now, warm.work, scratch)
             placed, wait_price = self._flow(round_, changes, warm)
         choice = self.choose(round_, placed, wait_price)
-        if isinstance(self.placer, ByLinks):
+        if self.placer is not None and self.placer.packs_tightly:
             choice = replace(choice, starts=packed(round_.now, scratch, choice.starts))
         return plan(round_, choice, scratch, waiting_for_cpus, fill=self.fills_gpus)
 
@@ -163,6 +161,11 @@ class FlowPolicy(PlacingPolicy, ABC):
         round_ = self._round(now, work, scratch)
         return round_, full_problem(round_, OfferedTasks())
 
+    @property
+    def prices(self) -> Self:
+        """The policy itself: it prices its rounds in seconds."""
+        return self
+
     def job_prices(self, snapshot: Snapshot) -> dict[int, JobPrices]:
         """Return the share and prices of each job in the round of a snapshot, by its row."""
         round_, posed = self._cold_problem(snapshot)
@@ -172,7 +175,7 @@ class FlowPolicy(PlacingPolicy, ABC):
         """Return the price of running a task on a node, in seconds."""
         return run_price_s(snapshot, task, node, self._prices)
 
-    def slot_price_s(self, snapshot: Snapshot, node: int, memory_bytes: int) -> float | None:
+    def slot_price_s(self, snapshot: Snapshot, node: int, gpu: int) -> float | None:
         """Return the shadow price, in seconds, of a free GPU; None if one task less would start."""
         round_, posed = self._cold_problem(snapshot)
-        return free_gpu_price_s(round_.now, Flow(posed), node, memory_bytes)
+        return free_gpu_price_s(round_.now, Flow(posed), node, gpu)

@@ -15,7 +15,7 @@ from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.unit import one_task
-from headgate.policies.flow.in_flight import InFlight, Runs
+from headgate.policies.flow.in_flight import GpuRuns, InFlight
 from headgate.policies.flow.node_order import AssignedWaits
 from headgate.policies.flow.preempt_units import (
     RESTART_S,
@@ -112,7 +112,7 @@ def worth_preempting(
 
 
 def _would_start(
-    now: Standing, runs: Runs, room: Callable[[], RoomFreed], task: int, run: int
+    now: Standing, runs: GpuRuns, room: Callable[[], RoomFreed], task: int, run: int
 ) -> bool:
     """Return whether a task (row) starts on the GPU of a run, once that has ended."""
     unit = one_task(now.snapshot, task)
@@ -156,12 +156,13 @@ def _gained_s(now: Standing, ahead: InFlight, waiting: AssignedWaits, sought: In
         gained[:many] = np.sort(np.partition(ahead.wait_s, many - 1)[:many])
         return gained
     # By class, when its GPUs become free, the soonest last.
-    of_class = [ahead.wait_s[ahead.runs.memory_class == k] for k in range(classes)]
+    of_class = [ahead.wait_s[ahead.runs.gpu_class == k] for k in range(classes)]
     free_s = [np.sort(wait_s)[::-1].tolist() for wait_s in of_class]
     gained = np.empty(len(sought))
     for n, i in enumerate(sought.tolist()):
         # Earlier tasks may have taken all GPUs that fit, except the one that it waits for.
-        fitting = [each for each in free_s[int(now.task_class[waiting.task[i]]) :] if each]
+        accepted = np.flatnonzero(now.accepts[now.task_type[waiting.task[i]]]).tolist()
+        fitting = [free_s[k] for k in accepted if free_s[k]]
         own = [float(own_s[n])]
         gained[n] = min(fitting, key=lambda each: each[-1], default=own).pop()
     return gained

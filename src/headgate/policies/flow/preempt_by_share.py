@@ -6,16 +6,8 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.planning.shares.standing import Standing
-from headgate.policies.flow.in_flight import Runs, runs_now
+from headgate.policies.flow.in_flight import GpuRuns, runs_now
 from headgate.policies.flow.placed import Placed
-
-
-def short_tasks(target: Ints, held: Ints, waiting: Ints) -> Ints:
-    """Return the tasks that jobs lack to their shares, `[jobs, classes]`, small classes first."""
-    short = np.clip(target - held, 0, waiting.sum(axis=1))
-    counted = np.minimum(np.cumsum(waiting, axis=1), short[:, None])
-    tasks: Ints = np.diff(counted, axis=1, prepend=0)
-    return tasks
 
 
 def victims(now: Standing, *, target: Ints, slack: float, starts: Placed) -> tuple[int, ...]:
@@ -27,7 +19,7 @@ def victims(now: Standing, *, target: Ints, slack: float, starts: Placed) -> tup
     these are allocated by shares. O(victims x allocation).
     """
     cells = np.zeros_like(now.waiting)
-    np.add.at(cells, (now.task_job[starts.task], now.task_class[starts.task]), 1)
+    np.add.at(cells, (now.task_job[starts.task], now.task_type[starts.task]), 1)
     won = cells.sum(axis=1)
     if not (now.held + won > (1 + slack) * target).any():
         return ()
@@ -35,38 +27,41 @@ def victims(now: Standing, *, target: Ints, slack: float, starts: Placed) -> tup
     stops = np.bincount(runs.job[runs.stopping & (runs.job >= 0)], minlength=len(now.jobs))
     keeps = now.held - stops
     held = keeps + won
-    short = short_tasks(target, held, now.waiting - cells)
+    left = now.waiting - cells
+    short = np.clip(target - held, 0, left.sum(axis=1))
     spare = np.where(held > (1 + slack) * target, np.minimum(held - target, keeps - 1), 0)
     supply = now.free.sum(axis=0)
-    np.subtract.at(supply, starts.memory_class, 1)
-    np.add.at(supply, runs.memory_class[runs.stopping], 1)
+    np.subtract.at(supply, starts.gpu_class, 1)
+    np.add.at(supply, runs.gpu_class[runs.stopping], 1)
 
     def served() -> int:
-        return now.hierarchy.count_allocated(held=held, tasks=short, gpus=supply)
+        return now.hierarchy.count_allocated(
+            held=held, tasks=left, gpus=supply, accepts=now.accepts, most=short
+        )
 
     chosen: list[int] = []
     useless: set[tuple[int, int]] = set()  # queue, class: another victim of these helps no task
     helped, wanted = served(), int(short.sum())
     for gpus in _youngest_first(now, runs, spare):
-        job, size = int(runs.job[gpus[0]]), int(runs.memory_class[gpus[0]])
+        job, size = int(runs.job[gpus[0]]), int(runs.gpu_class[gpus[0]])
         if helped == wanted:
             break
         if spare[job] < len(gpus) or (int(now.queue[job]), size) in useless:
             continue
         held[job] -= len(gpus)
-        np.add.at(supply, runs.memory_class[gpus], 1)
+        np.add.at(supply, runs.gpu_class[gpus], 1)
         if served() > helped:
             helped, spare[job] = served(), spare[job] - len(gpus)
             chosen.append(int(runs.task[gpus[0]]))
         else:
             held[job] += len(gpus)
-            np.subtract.at(supply, runs.memory_class[gpus], 1)
+            np.subtract.at(supply, runs.gpu_class[gpus], 1)
             useless.add((int(now.queue[job]), size))
     return tuple(chosen)
 
 
-def _youngest_first(now: Standing, runs: Runs, spare: Ints) -> list[Ints]:
-    """Return the GPUs (indices into `Runs`) of each run of jobs that have some to spare.
+def _youngest_first(now: Standing, runs: GpuRuns, spare: Ints) -> list[Ints]:
+    """Return the GPUs (indices into `GpuRuns`) of each run of jobs that have some to spare.
 
     The latest launch first, then the highest row; without gangs.
     """

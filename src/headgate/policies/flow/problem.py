@@ -21,8 +21,8 @@ NONE: Ints = np.zeros(0, np.int64)
 class FlowProblem:
     """GPUs, tasks and prices; int64 arrays, prices in microseconds.
 
-    A kind of GPU is a class, by ascending memory, and in it a window (`windows`), unlimited ones
-    last; before GPUs are reserved there are only unlimited ones.
+    A kind of GPU is a class (`GpuClasses`), and in it a window (`windows`), unlimited ones last;
+    before GPUs are reserved there are only unlimited ones. Tasks of a type accept some classes.
 
     A job (or a group of jobs that are limited together) places at most `most` of its tasks, and at
     least `least` if enough GPUs fit (always `most` unless `may_wait`); each further one that it may
@@ -39,7 +39,8 @@ class FlowProblem:
     free: Ints  # [nodes, kinds] free GPUs
     task: Ints  # [tasks] rows, ascending
     task_job: Ints  # [tasks]
-    task_class: Ints  # [tasks] smallest class that the task fits
+    task_type: Ints  # [tasks]
+    accepts: Bools  # [types, classes]
     task_window: Ints  # [tasks] shortest window that it needs
     read_first: Ints  # [tasks + 1] first read of each task, a read per shard
     read_bytes: Ints  # [reads]
@@ -261,7 +262,8 @@ def problem_with(round_: Round, tasks: Ints, offered: OfferedTasks) -> FlowProbl
         free=now.free if offered.windows == 1 else free_by_window(now, round_.windows),
         task=row,
         task_job=entitled.group[now.task_job[tasks]],
-        task_class=now.task_class[tasks],
+        task_type=now.task_type[tasks],
+        accepts=now.accepts,
         task_window=offered.window_of(now.jobs[now.task_job[tasks]]),
         read_first=offsets,
         read_bytes=size_bytes,
@@ -286,11 +288,11 @@ def _held(round_: Round, windows: int) -> tuple[Ints, ...]:
     if ahead is None:
         return NONE, NONE, NONE, NONE
     runs = ahead.runs
-    held = (runs.gpu, runs.node, (runs.memory_class + 1) * windows - 1, ahead.price)
+    held = (runs.gpu, runs.node, (runs.gpu_class + 1) * windows - 1, ahead.price)
     if windows == 1 or some is None:
         return held
     runs, window = some.held.runs, some.held_window
-    more = (runs.gpu, runs.node, runs.memory_class * windows + window, some.held.price)
+    more = (runs.gpu, runs.node, runs.gpu_class * windows + window, some.held.price)
     order = np.argsort(np.concatenate([held[0], more[0]]))
     return tuple(np.concatenate(both)[order] for both in zip(held, more, strict=True))
 

@@ -111,7 +111,7 @@ def _others(round_: Round, choice: Choice) -> Iterator[int]:
 def _steps(now: Standing, placed: Placed) -> Steps:
     """Assign each placed task a GPU of its node and class, lower indices to earlier tasks."""
     classes = now.free.shape[1]
-    cell = placed.node * classes + placed.memory_class
+    cell = placed.node * classes + placed.gpu_class
     first = np.cumsum(now.free.ravel()) - now.free.ravel()  # `free_gpu` is by node and class
     gpu = (
         now.free_gpu[first[cell] + nth_of_equals(cell)]

@@ -8,8 +8,9 @@ from itertools import pairwise
 import numpy as np
 
 from headgate.base.arrays import Ints
+from headgate.model import Demand
 from headgate.planning.place.limits import queue_limit_at, share_reason
-from headgate.planning.place.why import gpu_memory, no_free_gpu, no_such_gpu
+from headgate.planning.place.why import no_free_gpu, no_gpu_of_type
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.options import cheapest_free
 from headgate.policies.flow.placed import Placed
@@ -18,7 +19,7 @@ from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import WaitsForLocality
 
 # The limit of a job: the first of these that applies.
-_NO_SUCH_GPU, _CEILING, _LOCALITY, _MEMORY, _SHARE, _BELOW, _BUSY = range(7)
+_NO_SUCH_GPU, _CEILING, _LOCALITY, _NO_FIT, _SHARE, _BELOW, _BUSY = range(7)
 
 
 def refusals(
@@ -64,27 +65,27 @@ class _After:
         self._is_left = np.ones(len(now.task), bool)
         self._is_left[starts.task] = False
         self._is_left[np.isin(now.task, placed)] = False
-        jobs, classes = len(now.jobs), len(now.class_bytes)
+        waiting, classes = now.every_waiting, len(now.class_bytes)
         gone = np.flatnonzero(~self._is_left)
-        cell = now.task_job[gone] * (classes + 1) + now.task_class[gone]
-        started = np.bincount(cell, minlength=jobs * (classes + 1)).reshape(jobs, classes + 1)
-        left = now.waiting_by_class - started
-        self._left, self._class = left.any(axis=1), (left > 0).argmax(axis=1)
+        cell = now.task_job[gone] * waiting.shape[1] + now.task_type[gone]
+        started = np.bincount(cell, minlength=waiting.size).reshape(waiting.shape)
+        left = waiting > started
+        self._left = left.any(axis=1)
         won, queues = started.sum(axis=1), len(now.ceiling)
         self._holds = now.held + won
         self._queue_holds = np.bincount(now.queue, self._holds, queues).astype(np.int64)
         self._queue_won = np.bincount(now.queue, won, queues).astype(np.int64)
 
-        taken = np.bincount(
-            on_slots.node * classes + on_slots.memory_class, minlength=now.free.size
-        )
+        taken = np.bincount(on_slots.node * classes + on_slots.gpu_class, minlength=now.free.size)
         free = now.free - taken.reshape(now.free.shape)
         self._free = free.sum(axis=0)
-        self._fitting = np.append(np.cumsum(self._free[::-1])[::-1], 0)
+        fits = np.append(now.types_on(self._free), False)
+        self._type = (left * (1 + fits)).argmax(axis=1)  # the first that fits, else the first
+        self._fits = fits[self._type]
         won_by_group = np.bincount(group, won, len(most))
         self._held_back = (won_by_group < most)[group]
-        self._move = np.full(jobs, np.iinfo(np.int64).max)
-        if self._fitting[0] and self._held_back.any():
+        self._move = np.full(len(now.jobs), np.iinfo(np.int64).max)
+        if self._free.any() and self._held_back.any():
             waits = np.flatnonzero(self._held_back[now.task_job] & self._is_left)
             self._move = _cheapest(round_, waits, free)
         self._ahead = self._furthest_ahead()
@@ -99,7 +100,8 @@ class _After:
 
     def _bound_by(self) -> Ints:
         """Return the limit of each job, `[jobs]`."""
-        now, fits, some = self._now, self._fitting[self._class] > 0, bool(self._fitting[0])
+        now, fits, some = self._now, self._fits, bool(self._free.any())
+        by_model = self._type >= len(now.kinds.memories)
         led, over = np.full(len(now.jobs), False), np.full(len(now.jobs), False)
         for job in self._ahead[::-1]:
             others = np.arange(len(now.jobs)) != job
@@ -109,11 +111,10 @@ class _After:
         if not some:
             bound[over] = _BELOW
         bound[(self._holds >= self._target) & led] = _SHARE
-        if some:
-            bound[~fits] = _MEMORY
-            bound[self._held_back & fits] = _LOCALITY
+        bound[~fits & (by_model | some)] = _NO_FIT
+        bound[self._held_back & fits] = _LOCALITY
         bound[(self._queue_holds >= now.ceiling)[now.queue]] = _CEILING
-        bound[self._class == len(now.class_bytes)] = _NO_SUCH_GPU
+        bound[self._type == len(now.accepts)] = _NO_SUCH_GPU
         return bound
 
     def by_reason(self) -> list[list[int]]:
@@ -128,8 +129,11 @@ class _After:
             (case == _CEILING, self._now.queue, self._now.queue),
         ):
             first[which], second[which] = of_first[jobs[which]], of_second[jobs[which]]
-        for nth in np.flatnonzero((case == _NO_SUCH_GPU) | (case == _MEMORY)).tolist():
-            first[nth] = self._need_bytes(int(jobs[nth]))
+        needs: dict[tuple[int, tuple[str, ...]], int] = {}
+        for nth in np.flatnonzero((case == _NO_SUCH_GPU) | (case == _NO_FIT)).tolist():
+            demand = self._demand(int(jobs[nth]))
+            need = demand.gpu_memory_bytes, demand.gpu_models
+            first[nth] = needs.setdefault(need, len(needs))
         for job in self._ahead[:1]:
             case[of_others & (jobs == job)] += _BUSY + 1  # another one is ahead of it
         order = np.lexsort((second, first, case))  # stable: jobs with the same reason ascend
@@ -141,26 +145,24 @@ class _After:
         begins, members = [*np.flatnonzero(other).tolist(), len(jobs)], jobs[order].tolist()
         return sorted(members[begin:end] for begin, end in pairwise(begins))
 
-    def _need_bytes(self, job: int) -> int:
-        """Return the least GPU memory, in bytes, that a waiting task of a job needs."""
+    def _demand(self, job: int) -> Demand:
+        """Return the demand of a waiting task of a job, of its first type, for least GPU memory."""
         now = self._now
         first, end = np.searchsorted(now.task_job, (job, job + 1)).tolist()
-        left = first + np.flatnonzero(self._is_left[first:end])
-        return int(now.memory_bytes_of(left).min())
+        of_type = now.task_type[first:end] == self._type[job]
+        left = first + np.flatnonzero(self._is_left[first:end] & of_type)
+        return now.snapshot.demand(int(now.task[left[now.memory_bytes_of(left).argmin()]]))
 
     def reason(self, job: int) -> Reason:
         """Return the reason why tasks of a job are left waiting."""
         now, case = self._now, int(self._cases[job])
-        if case == _NO_SUCH_GPU:
-            return no_such_gpu(self._need_bytes(job))
+        if case in (_NO_SUCH_GPU, _NO_FIT):
+            return no_gpu_of_type(now, int(self._type[job]), self._demand(job), self._free)
         if case == _CEILING:
             return self._queue_limit(int(now.queue[job]))
         if case == _LOCALITY:
             move, wait = int(self._move[job]), int(self._wait[job])
             return WaitsForLocality(move_s=move / 1e6, wait_s=wait / 1e6)
-        if case == _MEMORY:
-            largest = int(now.class_bytes[self._free > 0].max())
-            return gpu_memory(self._need_bytes(job), largest)
         if case == _BUSY:
             return no_free_gpu(int(self._free.sum()), int(now.gpus.sum()))
         return self._less_than_others(job)

@@ -1,15 +1,16 @@
 """Stage 3 of a round: the optimal flow of its problem, re-optimized from round to round.
 
-    (cluster, class) ──► (rack, class) ──► (node, class)    class: GPUs of one memory size
+    (cluster, class) ──► (rack, class) ──► (node, class)    class: GPUs of one memory and model
 
     pools, per group of jobs: excess tasks, waiting tasks; for all: displaced held GPUs
 
 The problem is a laminar one: every task takes one place, a GPU or a pool of tasks without a GPU.
-The options of a task are the cluster, racks and nodes (`options`) of each class that it fits; a
-larger class costs more. It may also stay without a GPU, in a pool of its group; the solver leaves
-as few units as possible without any place. A GPU that is held now is a unit as well: it occupies
-its node and is displaced at the price of the wait until it is free. Where GPUs are reserved for
-later, each window of a class is a class of its own (`windows`).
+The options of a task are the cluster, racks and nodes (`options`) of each class that it accepts; a
+larger class costs more, and so does one of a model that more tasks name. It may also stay without a
+GPU, in a pool of its group; the solver leaves as few units as possible without any place. A GPU
+that is held now is a unit as well: it occupies its node and is displaced at the price of the wait
+until it is free. Where GPUs are reserved for later, each window of a class is a class of its own
+(`windows`).
 
 The places are those of all GPUs that are up, so that the next round differs only in its changes:
 tasks added and removed, GPUs taken and freed, capacities, prices of waiting.
@@ -30,7 +31,10 @@ from headgate.policies.flow.problem import FlowProblem, FullProblem, ProblemChan
 from headgate.policies.flow.windows import WINDOWS
 
 CLASS_PRICE = 1
-"""Microseconds per class that a GPU is larger than needed: breaks ties, keeps large ones free."""
+"""Microseconds per class that a GPU is larger than needed: breaks ties, keeps large ones free.
+
+Of equal memory, classes of models that fewer tasks name count as smaller.
+"""
 
 _EXCESS_PRICE = -1
 """The price of a task above the `most` of its group: below that of any GPU, so it gets none."""
@@ -205,11 +209,11 @@ class Flow:
         leaf = self._leaf[tasks]
         index = np.flatnonzero(leaf >= 0)
         leaf = self._by_age(self._place[tasks[index]], leaf[index])
-        memory_class, window = np.divmod(self._tree.kind[leaf], self._windows)
+        gpu_class, window = np.divmod(self._tree.kind[leaf], self._windows)
         return Placed(
             task=index,
             node=self._tree.node[leaf],
-            memory_class=memory_class,
+            gpu_class=gpu_class,
             window=window + (WINDOWS - self._windows),
             price=self.solver.cost_of(self._unit[tasks[index]]),
         )
@@ -252,13 +256,13 @@ class Flow:
             self.solver.prices(),
         )
 
-    def price_of_slot(self, node: int, memory_class: int) -> int | None:
+    def price_of_slot(self, node: int, gpu_class: int) -> int | None:
         """Return the cost of one GPU of a node and class less; None if one task less would start.
 
         Also None if the flow has no such GPU: wide units take it.
         The dual price of the leaf may differ: at a degenerate optimum, several prices are optimal.
         """
-        leaf = self._tree.at[node, (memory_class + 1) * self._windows - 1, None]
+        leaf = self._tree.at[node, (gpu_class + 1) * self._windows - 1, None]
         room = self._capacity[leaf]
         if not room.all():
             return None

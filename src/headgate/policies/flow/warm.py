@@ -50,14 +50,17 @@ class WarmRound:
     def advance(self, snapshot: Snapshot, *, ahead: bool) -> tuple[Standing, Changes | None]:
         """Update to a snapshot; return its standing, and the changes, None after a cold start.
 
-        The work in flight is kept if the policy plans `ahead`.
+        The work in flight is kept if the policy plans `ahead`. The flow is not if the tasks that
+        are counted now divide GPUs into other classes: its places are by class.
         """
         changes = self.changes(snapshot)
         if changes is None or self.now is None:
             self.now, self.flow = standing(snapshot), None
             self.work = Work(snapshot) if ahead else None
             return self.now, None
-        self.now = standing_after(self.now, snapshot, changes)
+        before, self.now = self.now, standing_after(self.now, snapshot, changes)
+        if not self.now.hardware.divides_as(before.hardware):
+            self.flow = None
         if self.work is not None:
             self.work.update(snapshot, changes)
         return self.now, changes

@@ -1,7 +1,7 @@
 """Windows (`headgate`): GPUs that are reserved for later are slots of the flow until then.
 
 The window of a slot is the time until its reservation, rounded down to one of `LENGTHS_S`; other
-slots are unlimited. In the flow, each window of each class of GPU memory has places of its own, and
+slots are unlimited. In the flow, each window of each class of GPUs has places of its own, and
 a task has options in all windows in which its job's tasks end with a probability of `BACKFILL_P`.
 """
 
@@ -45,9 +45,9 @@ class Windows:
     needed: Ints  # [jobs] the shortest window that a job's tasks need
 
 
-def cells(now: Standing, node: Ints, memory_class: Ints, window: Ints) -> Ints:
+def cells(now: Standing, node: Ints, gpu_class: Ints, window: Ints) -> Ints:
     """Return the numbers of nodes' windows of classes."""
-    cell: Ints = (node * now.free.shape[1] + memory_class) * WINDOWS + window
+    cell: Ints = (node * now.free.shape[1] + gpu_class) * WINDOWS + window
     return cell
 
 

@@ -31,12 +31,12 @@ class Candidate:
 
     price: int  # microseconds of reading
     task: int  # row
-    memory_class: int  # of the GPU
+    gpu_class: int  # of the GPU
     node: int  # row
 
 
 class FreeGpus:
-    """Free GPUs by node and memory class, and the price of reading shards on each node."""
+    """Free GPUs by node and class, and the price of reading shards on each node."""
 
     def __init__(self, snapshot: Snapshot, now: Standing, *, alpha1: float, alpha2: float) -> None:
         self.count = now.free.copy()  # [nodes, classes]
@@ -44,15 +44,15 @@ class FreeGpus:
         self._rack = snapshot.nodes.rack.array()
         per_byte = prices_per_byte(snapshot.bandwidth, alpha1=alpha1, alpha2=alpha2)
         self._shard_price = shard_prices(snapshot.shards.size_bytes.array(), per_byte)
-        self._memory_class = now.hardware.memory_class
-        self._largest = np.full(len(self._rack), -1)  # memory class by node, free or not
-        np.maximum.at(self._largest, snapshot.gpus.node.array(), now.hardware.memory_class)
+        self._gpu_class, self.accepts = now.hardware.gpu_class, now.accepts
+        self._has = np.zeros(self.count.shape, bool)  # [nodes, classes] whether any, free or not
+        self._has.flat[now.hardware.cell] = True
 
     def limit_to(self, ledger: Ledger, node: int) -> None:
         """Count no more GPUs of a node as free than in a ledger."""
         gpus = ledger.nodes.first_gpu[node] + ledger.free_gpus(node)
         classes = self.count.shape[1]
-        free = np.bincount(self._memory_class[gpus], minlength=classes)
+        free = np.bincount(self._gpu_class[gpus], minlength=classes)
         self.count[node] = np.minimum(self.count[node], free)
 
     def prices(self, shards: Iterable[int]) -> Ints:
@@ -67,29 +67,27 @@ class FreeGpus:
             total += here
         return np.minimum(total, PRICE_LIMIT)
 
-    def limits(self, price: Ints, memory_class: int) -> tuple[int, int]:
+    def limits(self, price: Ints, task_type: int) -> tuple[int, int]:
         """Return the two least distinct prices on GPUs that fit, free or not; equal if only one."""
-        distinct = np.unique(price[self._largest >= memory_class])
+        distinct = np.unique(price[self._has[:, self.accepts[task_type]].any(axis=1)])
         return int(distinct[0]), int(distinct[:2][-1])
 
-    def cheapest(self, task: int, price: Ints, memory_class: int) -> Candidate | None:
+    def cheapest(self, task: int, price: Ints, task_type: int) -> Candidate | None:
         """Return the least candidate of a task at `price` [nodes], None if no free GPU fits."""
-        fits = self.count[:, memory_class:] > 0
+        fits = (self.count > 0) & self.accepts[task_type]
         nodes = np.flatnonzero(fits.any(axis=1))
         if not len(nodes):
             return None
         nodes = nodes[price[nodes] == price[nodes].min()]
-        classes = memory_class + fits[nodes].argmax(axis=1)
+        classes = fits[nodes].argmax(axis=1)
         best = int(classes.argmin())
         node = int(nodes[best])
-        return Candidate(
-            price=int(price[node]), task=task, memory_class=int(classes[best]), node=node
-        )
+        return Candidate(price=int(price[node]), task=task, gpu_class=int(classes[best]), node=node)
 
 
 @dataclass(slots=True, kw_only=True)
 class _TaskGroup:
-    memory_class: int
+    type: int
     price: Ints  # [nodes], microseconds
     limits: tuple[int, int]
     tasks: deque[int]
@@ -101,24 +99,22 @@ class Candidates:
     def __init__(
         self, free_gpus: FreeGpus, groups: dict[tuple[int, tuple[int, ...]], list[int]]
     ) -> None:
-        """Build from the waiting tasks (rows) of each group, by (memory class, shards read)."""
+        """Build from the waiting tasks (rows) of each group, by (type, shards read)."""
         self._free_gpus = free_gpus
         self._groups: list[_TaskGroup] = []
         self._heap: list[tuple[Candidate, int]] = []
-        for number, ((memory_class, shards), tasks) in enumerate(groups.items()):
+        for number, ((task_type, shards), tasks) in enumerate(groups.items()):
             price = free_gpus.prices(shards)
-            limits = free_gpus.limits(price, memory_class)
+            limits = free_gpus.limits(price, task_type)
             self._groups.append(
-                _TaskGroup(
-                    memory_class=memory_class, price=price, limits=limits, tasks=deque(tasks)
-                )
+                _TaskGroup(type=task_type, price=price, limits=limits, tasks=deque(tasks))
             )
             self._push_best(number)
 
     def _push_best(self, number: int) -> None:
         group = self._groups[number]
         if group.tasks:
-            candidate = self._free_gpus.cheapest(group.tasks[0], group.price, group.memory_class)
+            candidate = self._free_gpus.cheapest(group.tasks[0], group.price, group.type)
             if candidate is not None:
                 heapq.heappush(self._heap, (candidate, number))
 
@@ -128,7 +124,7 @@ class Candidates:
         found = None
         while found is None and self._heap:
             candidate, number = self._heap[0]
-            if not self._free_gpus.count[candidate.node, candidate.memory_class]:
+            if not self._free_gpus.count[candidate.node, candidate.gpu_class]:
                 heapq.heappop(self._heap)
                 self._push_best(number)
             elif accepted != ANY and candidate.price > self._groups[number].limits[accepted]:
@@ -148,7 +144,7 @@ class Candidates:
         """Remove a current candidate with its GPU; the next task of its group follows."""
         index = next(i for i, (other, _) in enumerate(self._heap) if other == candidate)
         _, number = self._heap[index]
-        self._free_gpus.count[candidate.node, candidate.memory_class] -= 1
+        self._free_gpus.count[candidate.node, candidate.gpu_class] -= 1
         self._groups[number].tasks.popleft()
         self._heap[index] = self._heap[-1]
         self._heap.pop()

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from headgate.model import Demand
 from headgate.planning.place.limits import queue_limit_at, share_reason
-from headgate.planning.place.why import gpu_memory, no_free_gpu, no_such_gpu
+from headgate.planning.place.why import no_free_gpu, no_gpu_of_type
 from headgate.policies.offers.candidates import ANY, Candidate
 from headgate.policies.offers.delay import SkipCounters
 from headgate.policies.offers.greedy_round import GreedyRound
@@ -20,7 +21,7 @@ def refusals(
     snapshot: Snapshot, greedy: GreedyRound, counters: SkipCounters | None
 ) -> Iterator[Refusal]:
     """Yield one refusal per reason, with all jobs that wait for it."""
-    after = _After(snapshot, greedy, counters)
+    after = _AfterGreedy(snapshot, greedy, counters)
     groups: dict[Reason, list[int]] = {}
     for job in after.left.tolist():
         groups.setdefault(after.reason(job), []).append(int(greedy.now.jobs[job]))
@@ -28,7 +29,7 @@ def refusals(
         yield Refusal(reason=reason, jobs=tuple(jobs))
 
 
-class _After:
+class _AfterGreedy:
     """The state after the round's placements; jobs are indices into `Standing.jobs`."""
 
     def __init__(
@@ -50,8 +51,8 @@ class _After:
     def reason(self, job: int) -> Reason:
         """Return the reason why a job with tasks left waits."""
         greedy = self._greedy
-        if not greedy.waiting[job].any():  # its tasks left need more memory than any GPU has
-            return no_such_gpu(self._need_bytes(job, len(greedy.now.class_bytes)))
+        if not greedy.waiting[job].any():  # no GPU suits its tasks left
+            return self._no_fit(job, len(greedy.now.accepts))
         if not self._under_ceiling[job]:
             queue = int(greedy.now.queue[job])
             return queue_limit_at(self._snapshot, queue, int(self._queue_used[queue]))
@@ -59,8 +60,9 @@ class _After:
             offered = greedy.candidates(job).best(ANY)
             if offered is not None:
                 return self._declines(job, offered, self._counters)
-        if self._free.any():
-            return self._memory(job)
+        first = int(np.flatnonzero(greedy.waiting[job])[0])
+        if self._free.any() or (first >= len(greedy.now.kinds.memories) and not self._fitting[job]):
+            return self._no_fit(job, first)
         kept = greedy.line.why(job)
         if kept is not None:
             return kept
@@ -72,11 +74,11 @@ class _After:
                 return share_reason(self._snapshot, held=held, share=share, ahead=row, over=over)
         return no_free_gpu(0, int(greedy.now.gpus.sum()))
 
-    def _need_bytes(self, job: int, memory_class: int) -> int:
-        """Return the least GPU memory, in bytes, that a job's waiting task of a class needs."""
+    def _demand(self, job: int, task_type: int) -> Demand:
+        """Return the demand of a job's waiting task of a type, for the least GPU memory."""
         now, here = self._greedy.now, self._greedy.tasks_of(job)
-        of_class = here.start + np.flatnonzero(now.task_class[here] == memory_class)
-        return int(now.memory_bytes_of(of_class).min())
+        of_type = here.start + np.flatnonzero(now.task_type[here] == task_type)
+        return self._snapshot.demand(int(now.task[of_type[now.memory_bytes_of(of_type).argmin()]]))
 
     def _declines(self, job: int, offered: Candidate, counters: SkipCounters) -> Reason:
         gap = int(self._greedy.target[job] - self._greedy.held[job])
@@ -88,8 +90,6 @@ class _After:
             patience=limit,
         )
 
-    def _memory(self, job: int) -> Reason:
-        greedy = self._greedy
-        needed_bytes = self._need_bytes(job, int(np.flatnonzero(greedy.waiting[job])[0]))
-        largest = greedy.now.class_bytes[np.flatnonzero(self._free)[-1]]
-        return gpu_memory(needed_bytes, int(largest))
+    def _no_fit(self, job: int, task_type: int) -> Reason:
+        demand = self._demand(job, task_type)
+        return no_gpu_of_type(self._greedy.now, task_type, demand, self._free)

@@ -12,12 +12,13 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Ints
 from headgate.model import WHOLE
+from headgate.planning.place.ceilings import limits_milli
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.feasible_starts import place_elsewhere
 from headgate.planning.place.line import Line
 from headgate.planning.place.wide import WideUnits
-from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.shares.standing import Standing
+from headgate.planning.shares.task_counts import any_of_class
 from headgate.policies.offers.candidates import ANY, Candidate, Candidates, FreeGpus
 from headgate.policies.offers.delay import SkipCounters
 from headgate.protocol import Refusal
@@ -39,7 +40,7 @@ class GreedyRound:
         """Start from the GPUs held now; without `counters` no job declines."""
         self.now, self.target = now, target
         self.held = now.held.copy()
-        self.waiting = now.waiting.copy()  # [jobs, classes] tasks on one whole GPU
+        self.waiting = now.waiting.copy()  # [jobs, types] tasks on one whole GPU
         self.wide = WideUnits(scratch, now, placer)
         self.line = Line(scratch, now, self.wide)
         self.free_gpus = free_gpus
@@ -47,10 +48,7 @@ class GreedyRound:
         table, queues = scratch.snapshot.jobs, scratch.snapshot.queues
         self._held_milli = table.held_gpus_milli.array()[now.jobs].astype(np.int64)
         self._queue_milli = queues.held_gpus_milli.array().astype(np.int64)
-        limits = [queue.max_gpus for queue in queues.spec.array()]
-        self._limit_milli = WHOLE * np.array(
-            [NO_CEILING if limit is None else limit for limit in limits], np.int64
-        )
+        self._limit_milli = limits_milli(scratch.snapshot)
         self._wide_open = np.zeros(len(now.jobs), bool)  # with units that may fit
         self._wide_open[now.wide_jobs] = True
         self._scratch, self._counters = scratch, counters
@@ -80,7 +78,7 @@ class GreedyRound:
             index = np.searchsorted(self.now.task, start.task)
             job = int(self.now.task_job[index])
             if start.task not in chosen:
-                self.waiting[job, self.now.task_class[index]] -= 1
+                self.waiting[job, self.now.task_type[index]] -= 1
                 self._count(job, WHOLE)
             if self._counters is not None:
                 self._counters.reset(job)
@@ -92,11 +90,8 @@ class GreedyRound:
 
     def fitting(self) -> Bools:
         """Return which jobs [jobs] have a waiting task that fits a free GPU."""
-        most = np.flatnonzero(self.free_gpus.count.any(axis=0))
-        if not len(most):
-            return np.zeros(len(self.held), bool)
-        fits: Bools = self.waiting[:, : most[-1] + 1].sum(axis=1) > 0
-        return fits
+        served = self.now.types_on(self.free_gpus.count.sum(axis=0))
+        return any_of_class(self.waiting[:, served])
 
     def under_ceiling(self) -> Bools:
         """Return which jobs [jobs] are in a queue that may hold one more GPU."""
@@ -166,8 +161,8 @@ class GreedyRound:
         placed = self._scratch.place(candidate.task, candidate.node)
         if not placed:
             self._lacking.append(candidate.task)
-        memory_class = int(self.now.task_class[np.searchsorted(self.now.task, candidate.task)])
-        self.waiting[job, memory_class] -= 1
+        task_type = int(self.now.task_type[np.searchsorted(self.now.task, candidate.task)])
+        self.waiting[job, task_type] -= 1
         self._count(job, WHOLE)
         if placed and self._counters is not None:
             self._counters.reset(job)
@@ -181,11 +176,11 @@ class GreedyRound:
         if job not in self._candidates:
             groups: dict[tuple[int, tuple[int, ...]], list[int]] = {}
             here = self.tasks_of(job)
-            for task, memory_class in zip(
-                self.now.task[here].tolist(), self.now.task_class[here].tolist(), strict=True
+            for task, task_type in zip(
+                self.now.task[here].tolist(), self.now.task_type[here].tolist(), strict=True
             ):
-                if memory_class < len(self.now.class_bytes):
+                if task_type < len(self.now.accepts):
                     reads = self._scratch.snapshot.reads(task)
-                    groups.setdefault((memory_class, reads), []).append(task)
+                    groups.setdefault((task_type, reads), []).append(task)
             self._candidates[job] = Candidates(self.free_gpus, groups)
         return self._candidates[job]

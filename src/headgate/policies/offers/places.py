@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from headgate.model import Locality
+from headgate.planning.shares.standing import Standing
 from headgate.protocol import Start
 from headgate.state import Snapshot
 from headgate.state.tables import GPU_FREE
@@ -18,27 +19,28 @@ Place = tuple[Locality, int]
 _CLUSTER: Place = (Locality.CLUSTER, 0)
 
 
-class FreeGpus:
-    """The free GPUs of a round by place and memory; GPUs are only taken."""
+class FreeGpusByPlace:
+    """The free GPUs of a round by place and class; GPUs are only taken."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, now: Standing) -> None:
         """Sort the free GPUs; O(GPUs x log GPUs)."""
-        self._snapshot = snapshot
-        gpus = snapshot.gpus
-        free = np.flatnonzero(gpus.task.array() == GPU_FREE)
+        self._snapshot, self._type = snapshot, now.kinds.of_demand
+        free = now.free_gpu
         self.left = len(free)
-        self._memory, self._node = gpus.memory_bytes.array(), gpus.node.array()
-        self._free: dict[Place, dict[int, deque[int]]] = {}  # by place and memory, ascending
+        self._class, self._node = now.hardware.gpu_class, snapshot.gpus.node.array()
+        self._free: dict[Place, dict[int, deque[int]]] = {}  # by place and class
+        self._accepted = [*map(np.flatnonzero, now.accepts), np.zeros(0, np.int64)]  # by type
         self._taken: set[int] = set()
-        for gpu in free[np.lexsort((free, self._node[free], self._memory[free]))].tolist():
-            node, memory = int(self._node[gpu]), int(self._memory[gpu])
+        for gpu in free[np.lexsort((free, self._node[free], self._class[free]))].tolist():
+            node, gpu_class = int(self._node[gpu]), int(self._class[gpu])
             rack = (Locality.RACK, int(snapshot.nodes.rack[node]))
             for place in ((Locality.NODE, node), rack, _CLUSTER):
-                self._free.setdefault(place, {}).setdefault(memory, deque()).append(gpu)
+                self._free.setdefault(place, {}).setdefault(gpu_class, deque()).append(gpu)
 
-    def smallest(self, places: tuple[Place, ...], memory_bytes: int) -> int | None:
-        """Return the row of the smallest sufficient GPU of some places (ties: the first)."""
-        found = [gpu for p in places if (gpu := self._smallest(p, memory_bytes)) is not None]
+    def smallest(self, places: tuple[Place, ...], task: int) -> int | None:
+        """Return the row of the smallest GPU of some places that suits a task (ties: the first)."""
+        classes = self._accepted[self._type[self._snapshot.tasks.demand[task]]].tolist()
+        found = [gpu for p in places if (gpu := self._smallest(p, classes)) is not None]
         return min(found, key=self._by_size, default=None)
 
     def take(self, task: int, gpu: int) -> Start:
@@ -66,27 +68,27 @@ class FreeGpus:
                 self._taken.add(gpu)
                 self.left -= 1
 
-    def _smallest(self, place: Place, memory_bytes: int) -> int | None:
-        for memory, free in self._free.get(place, {}).items():
+    def _smallest(self, place: Place, classes: Iterable[int]) -> int | None:
+        by_class = self._free.get(place, {})
+        for free in [by_class[each] for each in classes if each in by_class]:
             while free and free[0] in self._taken:
                 free.popleft()
-            if memory >= memory_bytes and free:
+            if free:
                 return free[0]
         return None
 
     def _by_size(self, gpu: int) -> tuple[int, int, int]:
-        return int(self._memory[gpu]), int(self._node[gpu]), gpu
+        return int(self._class[gpu]), int(self._node[gpu]), gpu
 
 
 def places_of(
-    snapshot: Snapshot, waiting: Sequence[int], gpus: FreeGpus
+    snapshot: Snapshot, waiting: Sequence[int], gpus: FreeGpusByPlace
 ) -> Iterator[tuple[int, int]]:
     """Yield (task, GPU) as rows for a job's `waiting` tasks: best level first, then in their order.
 
     The caller must take each GPU before it requests the next one. Other jobs may take GPUs in
     between: a task that has found no GPU at a level finds none there later in the round.
     """
-    tasks = snapshot.tasks
     levels: dict[tuple[int, ...], tuple[tuple[Place, ...], ...]] = {}
     for level in range(len(Locality)):
         rest = []
@@ -94,7 +96,7 @@ def places_of(
             reads = snapshot.reads(task)
             if reads not in levels:
                 levels[reads] = _levels(snapshot, reads)
-            gpu = gpus.smallest(levels[reads][level], tasks.memory_bytes[task])
+            gpu = gpus.smallest(levels[reads][level], task)
             if gpu is None:
                 rest.append(task)
             else:

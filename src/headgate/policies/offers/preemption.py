@@ -40,7 +40,7 @@ class _Run:
     task: int  # row
     job: int
     gpus: Ints  # rows
-    memory_classes: tuple[int, ...]  # of these
+    gpu_classes: tuple[int, ...]  # of these
 
 
 class _Preemption:
@@ -51,7 +51,7 @@ class _Preemption:
         self._waiting = greedy.waiting.copy()
         self._held = greedy.held.copy()  # GPUs, less those of STOPPING runs
         self._room = greedy.room_milli() // WHOLE  # GPUs by queue
-        self._freed: list[int] = []  # memory classes of GPUs of STOPPING runs, ascending
+        self._freed: list[int] = []  # classes of GPUs of STOPPING runs, ascending
         self._runs: list[_Run] = []  # that may be victims, latest first
         running = np.zeros_like(self._held)
         self._split_runs(snapshot, greedy, running)
@@ -60,7 +60,8 @@ class _Preemption:
         self._spare_runs = running - 1
         self._missing = greedy.target - self._held
         self._snapshot, self._greedy = snapshot, greedy
-        self._seeking: dict[tuple[int, int], list[int]] = {}  # by job and class: tasks left
+        self._seeking: dict[tuple[int, int], list[int]] = {}  # by job and type: tasks left
+        self._accepts = greedy.now.accepts
 
     def _split_runs(self, snapshot: Snapshot, greedy: GreedyRound, running: Ints) -> None:
         """Collect the GPUs of STOPPING runs, and the runs that may be victims; count runs."""
@@ -73,10 +74,10 @@ class _Preemption:
         for task, gpus in by_task.items():
             row = tasks.job[task]
             job = index.get(row)
-            classes = tuple(sorted(greedy.now.hardware.memory_class[gpus].tolist()))
+            classes = tuple(sorted(greedy.now.hardware.gpu_class[gpus].tolist()))
             if is_moving(snapshot, task):  # it keeps as many GPUs as it leaves
                 here = [gpu for gpu in gpus if gpu in left]
-                self._freed += greedy.now.hardware.memory_class[here].tolist()
+                self._freed += greedy.now.hardware.gpu_class[here].tolist()
                 if job is not None:
                     running[job] += 1
                 continue
@@ -89,7 +90,7 @@ class _Preemption:
                 running[job] += 1
                 if not snapshot.jobs.gang[row]:  # a gang is one run, and no job loses its last
                     held = np.array(gpus, np.int64)
-                    self._runs.append(_Run(task=task, job=job, gpus=held, memory_classes=classes))
+                    self._runs.append(_Run(task=task, job=job, gpus=held, gpu_classes=classes))
         self._freed.sort()
         # The time of a run counts from its launch, as `lost_gpu_s` does.
         self._runs.sort(key=lambda r: (snapshot.now - tasks.launched_at[r.task], -r.task))
@@ -100,43 +101,50 @@ class _Preemption:
         beneficiaries = [j for j in range(len(self._held)) if self._needs(j)]
         while beneficiaries:
             job = min(beneficiaries, key=lambda j: (self._held[j], j))
-            memory_class = int(np.flatnonzero(self._waiting[job])[0])
-            tasks = self._tasks(job, memory_class)
-            if self._take_freed(job, memory_class):
+            task_type = int(np.flatnonzero(self._waiting[job])[0])
+            tasks = self._tasks(job, task_type)
+            if self._take_freed(job, task_type):
                 tasks.pop(0)
             else:
-                run = self._latest(job, memory_class, tasks)
+                run = self._latest(job, task_type, tasks)
                 if run is None:
-                    beneficiaries.remove(job)
+                    self._give_up(job, task_type)
+                    if not self._needs(job):
+                        beneficiaries.remove(job)
                     continue
                 self._runs.remove(run)
-                self._preempt(run, memory_class)
+                self._preempt(run, task_type)
                 reason = preempted_for(self._snapshot, int(self._greedy.now.jobs[job]))
                 victims.append(Group((Stop(run.task),), reason))
             self._room[self._queue[job]] -= 1
             self._held[job] += 1
             self._missing[job] -= 1
-            self._waiting[job, memory_class] -= 1
+            self._waiting[job, task_type] -= 1
             if not self._needs(job):
                 beneficiaries.remove(job)
         return victims
 
-    def _preempt(self, run: _Run, memory_class: int) -> None:
-        """Count a run as preempted for a task of this class; its other GPUs as being freed."""
-        width = len(run.memory_classes)
+    def _give_up(self, job: int, task_type: int) -> None:
+        """Seek nothing more for a job's tasks that accept no other GPUs than those of this type."""
+        others = self._accepts[:, ~self._accepts[task_type]].any(axis=1)
+        self._waiting[job, ~others] = 0
+
+    def _preempt(self, run: _Run, task_type: int) -> None:
+        """Count a run as preempted for a task of this type; its other GPUs as being freed."""
+        width = len(run.gpu_classes)
         self._spare_gpus[run.job] -= width
         self._spare_runs[run.job] -= 1
         self._room[self._queue[run.job]] += width
-        rest = list(run.memory_classes)
-        rest.remove(next(size for size in rest if size >= memory_class))
+        rest = list(run.gpu_classes)
+        rest.remove(next(each for each in rest if self._accepts[task_type, each]))
         self._freed = sorted(self._freed + rest)
 
     def _needs(self, job: int) -> bool:
         return bool(self._missing[job] > 0 and self._waiting[job].any())
 
-    def _take_freed(self, job: int, memory_class: int) -> bool:
+    def _take_freed(self, job: int, task_type: int) -> bool:
         """Allocate the smallest GPU being freed that fits; return whether there was one."""
-        fitting = next((s for s in self._freed if s >= memory_class), None)
+        fitting = next((each for each in self._freed if self._accepts[task_type, each]), None)
         if fitting is None or self._room[self._queue[job]] <= 0:
             return False
         self._freed.remove(fitting)
@@ -146,14 +154,14 @@ class _Preemption:
     def _room_freed(self) -> RoomFreed:
         return self._greedy.wide.room_freed()
 
-    def _tasks(self, job: int, memory_class: int) -> list[int]:
-        """Return the tasks (rows) of a job and a memory class that still seek a GPU."""
-        if (job, memory_class) not in self._seeking:
+    def _tasks(self, job: int, task_type: int) -> list[int]:
+        """Return the tasks (rows) of a job and a type that still seek a GPU."""
+        if (job, task_type) not in self._seeking:
             now, here = self._greedy.now, self._greedy.tasks_of(job)
-            of_class = now.task[here][now.task_class[here] == memory_class]
-            left = of_class[~np.isin(of_class, self._greedy.offered())]
-            self._seeking[job, memory_class] = left.tolist()
-        return self._seeking[job, memory_class]
+            of_type = now.task[here][now.task_type[here] == task_type]
+            left = of_type[~np.isin(of_type, self._greedy.offered())]
+            self._seeking[job, task_type] = left.tolist()
+        return self._seeking[job, task_type]
 
     def _starts_on(self, run: _Run, tasks: list[int]) -> bool:
         """Return whether one of some tasks starts on a GPU of a run once that has ended; drop it.
@@ -168,17 +176,17 @@ class _Preemption:
                 return True
         return False
 
-    def _latest(self, job: int, memory_class: int, tasks: list[int]) -> _Run | None:
+    def _latest(self, job: int, task_type: int, tasks: list[int]) -> _Run | None:
         """Return the victim for a job, of its own queue if that is at its ceiling, or None.
 
         One of `tasks` starts once it has ended.
         """
         queue = self._queue[job]
         for run in self._runs:
-            width = len(run.memory_classes)
+            width = len(run.gpu_classes)
             room = self._room[queue] + width * (self._queue[run.job] == queue)
             may_lose = self._spare_runs[run.job] > 0 and self._spare_gpus[run.job] >= width
-            may_lose &= run.memory_classes[-1] >= memory_class and room > 0
+            may_lose &= self._accepts[task_type, list(run.gpu_classes)].any() and room > 0
             if may_lose and self._starts_on(run, tasks):
                 return run
         return None

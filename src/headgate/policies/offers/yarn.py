@@ -20,15 +20,15 @@ import numpy as np
 from headgate.base.arrays import Ints
 from headgate.base.rng import Random
 from headgate.model import WHOLE
+from headgate.planning.place.ceilings import limits_milli
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.planning.place.feasible_starts import feasible_starts, place_elsewhere
 from headgate.planning.place.line import Line
 from headgate.planning.place.wide import WideUnits
-from headgate.planning.shares.fair_shares import NO_CEILING
 from headgate.planning.shares.standing import Standing, standing
-from headgate.policies.offers.places import FreeGpus, places_of
+from headgate.policies.offers.places import FreeGpusByPlace, places_of
 from headgate.policies.offers.yarn_refusals import UserQueue, refusals
 from headgate.protocol import NO_STEPS, Plan, Refusal, Start, Steps
 from headgate.state import Scratch, Snapshot
@@ -69,11 +69,11 @@ class _Round:
 
     def __init__(self, snapshot: Snapshot, placer: Placer | None, *, evenly: bool) -> None:
         self._snapshot, self._evenly, self._placer = snapshot, evenly, placer
-        self._gpus = FreeGpus(snapshot)
         self._scratch = Scratch(snapshot)
         self._starts: list[Start] = []  # of tasks on one whole GPU
         self._lacking: list[int] = []  # of these, tasks whose node lacks another resource
         self._now = standing(snapshot)
+        self._gpus = FreeGpusByPlace(snapshot, self._now)
         self._index = {row: index for index, row in enumerate(self._now.jobs.tolist())}
         self._wide = WideUnits(self._scratch, self._now, placer)
         self._line = Line(self._scratch, self._now, self._wide)
@@ -90,6 +90,7 @@ class _Round:
             user_queue = jobs.queue[row], jobs.user[row]
             self._user_milli[user_queue] = self._user_milli.get(user_queue, 0) + milli
 
+        self._limit_milli: list[int] = limits_milli(snapshot).tolist()
         self._kept_milli: dict[int, int] = {}  # by queue: room for the first in line
         self._user_queues: dict[UserQueue, list[_Rank]] = {}  # heaps of waiting jobs
         self._first: dict[int, int] = {}  # by queue: its first waiting job
@@ -116,7 +117,7 @@ class _Round:
                 del open_users[user_queue]
         placed, short = self._checked()
         explained = refusals(
-            self._snapshot,
+            self._now,
             user_queues={u: [(j, self._tasks(j)) for j in jobs] for u, jobs in jobs_of.items()},
             fifo_within_user=not self._evenly,
             placed=(*self._starts, *scratch.starts),
@@ -172,9 +173,8 @@ class _Round:
 
     def _room_milli(self, queue: int) -> int:
         """Return the thousandths of GPUs that a queue may hold more."""
-        limit: int | None = self._snapshot.queue(queue).max_gpus
         taken: int = self._queue_milli[queue] + self._kept_milli.get(queue, 0)
-        return max(0, WHOLE * (NO_CEILING if limit is None else limit) - taken)
+        return max(0, self._limit_milli[queue] - taken)
 
     def _rank(self, job: int) -> _Rank:
         held = _gpus(self._job_milli.get(job, 0)) if self._evenly else 0

@@ -9,18 +9,18 @@ import numpy as np
 from headgate.model import WHOLE
 from headgate.planning.place.limits import behind_head, queue_limit_at
 from headgate.planning.place.line import Line
-from headgate.planning.place.why import gpu_memory, no_free_gpu, no_such_gpu
+from headgate.planning.place.why import no_free_gpu, no_gpu_of_type
+from headgate.planning.shares.standing import Standing
 from headgate.protocol import Reason, Refusal, Start
 from headgate.protocol.reasons import NoFreeGpu
-from headgate.state import Snapshot
-from headgate.state.tables import GPU_FREE, GPU_GONE
+from headgate.state.tables import GPU_FREE
 
 UserQueue = tuple[int, int]
 """The rows of a queue and of a user in it."""
 
 
 def refusals(
-    snapshot: Snapshot,
+    now: Standing,
     *,
     user_queues: Mapping[UserQueue, Sequence[tuple[int, Sequence[int]]]],
     fifo_within_user: bool,
@@ -33,7 +33,7 @@ def refusals(
     rows; with `fifo_within_user`, a user's jobs wait behind the first one. `placed` are all starts;
     free GPUs may be kept for a wide unit, the first in `line`.
     """
-    after = _After(snapshot, placed, line)
+    after, snapshot = _AfterOffers(now, placed, line), now.snapshot
     groups: dict[Reason, list[int]] = {}
     for user_queue in user_queues.values():
         head: int | None = None
@@ -49,41 +49,47 @@ def refusals(
         yield Refusal(reason=reason, jobs=tuple(sorted(jobs)))
 
 
-class _After:
+class _AfterOffers:
     """The state after the round's placements."""
 
-    def __init__(self, snapshot: Snapshot, placed: Sequence[Start], line: Line) -> None:
-        self._snapshot, self._line = snapshot, line
+    def __init__(self, now: Standing, placed: Sequence[Start], line: Line) -> None:
+        snapshot = now.snapshot
+        self._now, self._line, self._snapshot = now, line, snapshot
         self._placed = dict.fromkeys(p.task for p in placed)
         queue_milli = snapshot.queues.held_gpus_milli.array().tolist()
         for task in self._placed:
             job = snapshot.tasks.job[task]
             queue_milli[snapshot.jobs.queue[job]] += snapshot.demand(task).gpus_milli
         self._queue_used = [-(-milli // WHOLE) for milli in queue_milli]
-        memory = snapshot.gpus.memory_bytes.array()
-        holder = snapshot.gpus.task.array()
-        free = holder == GPU_FREE
+        free = snapshot.gpus.task.array() == GPU_FREE
         free[[snapshot.nodes.first_gpu[p.node] + gpu for p in placed for gpu in p.gpus]] = False
         free[np.isin(snapshot.gpus.node.array(), line.kept)] = False
-        self._total = int((holder != GPU_GONE).sum())
-        self._largest = int(memory[holder != GPU_GONE].max(initial=-1))
-        self._free = int(free.sum())
-        self._largest_free = int(np.where(free, memory, 0).max(initial=0))
+        classes = len(now.class_bytes)
+        self._free = np.bincount(now.hardware.gpu_class[free], minlength=classes)
+        self._fits = now.types_on(self._free)
 
     def reason(self, job: int, tasks: Sequence[int]) -> Reason | None:
         """Return the reason why tasks of a job wait, or None if none of them is left."""
-        snapshot = self._snapshot
+        now, snapshot = self._now, self._snapshot
         left = [t for t in tasks if t not in self._placed]
         if not left:
             return None
-        need_bytes = min(snapshot.tasks.memory_bytes[t] for t in left)
-        if need_bytes > self._largest:
-            return no_such_gpu(need_bytes)
+        task_type, _, demand = min(map(self._need, left))
+        why = no_gpu_of_type(now, task_type, snapshot.names.demands[demand], self._free)
+        if task_type == len(now.accepts):
+            return why
         row = snapshot.jobs.queue[job]
         queue = snapshot.queue(row)
         used = self._queue_used[row]
         if queue.max_gpus is not None and used >= queue.max_gpus:
             return queue_limit_at(snapshot, row, used)
-        if self._free:
-            return gpu_memory(need_bytes, self._largest_free)
-        return self._line.why_row(job) or no_free_gpu(0, self._total)
+        by_model = task_type >= len(now.kinds.memories)
+        if self._free.any() or (by_model and not self._fits[task_type]):
+            return why
+        return self._line.why_row(job) or no_free_gpu(0, int(now.gpus.sum()))
+
+    def _need(self, task: int) -> tuple[int, int, int]:
+        """Return the type of a task, the GPU memory that it needs, and its demand."""
+        demand = self._snapshot.tasks.demand[task]
+        memory_bytes = self._snapshot.tasks.memory_bytes[task]
+        return int(self._now.kinds.of_demand[demand]), memory_bytes, demand

@@ -14,8 +14,8 @@ from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares.orders import (
     Arrival,
     FairFinish,
+    JobOrder,
     LeastAttainedService,
-    Order,
     ShortestRemaining,
 )
 from headgate.planning.times.estimates import Estimates
@@ -32,7 +32,7 @@ class Backfilling(PlacingPolicy):
     If `most` is 0, the first unit that does not fit blocks all later ones.
     """
 
-    def __init__(self, name: str, order: Order, *, most: int, migrate: bool = False) -> None:
+    def __init__(self, name: str, order: JobOrder, *, most: int, migrate: bool = False) -> None:
         self.name, self._order, self._most, self.migrates = name, order, most, migrate
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
@@ -64,7 +64,7 @@ class PreemptingOrder(PlacingPolicy):
 
     preempts_by_order = True
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: JobOrder) -> None:
         self.name, self._order = order.name, order
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
@@ -108,7 +108,7 @@ def _in_flight(snapshot: Snapshot) -> Ints:
     return np.flatnonzero(some & (rows.state.array() == JobState.ACTIVE))
 
 
-_ORDERS: Mapping[str, Callable[[], Order]] = {each.name: each for each in (Arrival, FairFinish)}
+_ORDERS: Mapping[str, Callable[[], JobOrder]] = {each.name: each for each in (Arrival, FairFinish)}
 _HOW_MANY = {"none": 0, "easy": 1}  # reservations, by kind of backfill
 
 
@@ -122,7 +122,7 @@ def backfilling(
 
 def preempting(order: str, **parameters: float) -> PlacingPolicy:
     """Return the policy that serves jobs in an order, and preempts by it."""
-    kinds: Mapping[str, Callable[..., Order]] = {
+    kinds: Mapping[str, Callable[..., JobOrder]] = {
         each.name: each for each in (LeastAttainedService, ShortestRemaining)
     }
     return PreemptingOrder(kinds[order](**parameters))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class Balanced(Placer):
 
     places_parts = True
 
-    balancer: Balancer
+    balancer: Balancer = field()  # without a default, unlike that of other placers
     name: str
 
     def choose(self, layout: Layout, request: Request) -> Places | None:

@@ -15,8 +15,7 @@ import numpy as np
 from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random, stream
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE
-from headgate.planning.balancers import WITH_GPUS, WITHOUT_GPUS, Scores, Speeds
-from headgate.planning.place.choose.balanced import Balanced
+from headgate.planning.balancers import WITH_GPUS, WITHOUT_GPUS, Balancer, Scores, Speeds
 from headgate.planning.place.choose.compact import Compact, soonest_first
 from headgate.planning.place.timetable import Timetable
 from headgate.state import Scratch, Snapshot, TaskState
@@ -26,10 +25,10 @@ from headgate.state.tables import GPU_GONE
 class Balancing:
     """Picks nodes for the tasks of one round."""
 
-    def __init__(self, scratch: Scratch, placer: Balanced) -> None:
+    def __init__(self, scratch: Scratch, balancer: Balancer) -> None:
         """Read the total resources of nodes; O(nodes + GPUs)."""
         snapshot = scratch.snapshot
-        self._scratch, self._snapshot, self._balancer = scratch, snapshot, placer.balancer
+        self._scratch, self._snapshot, self._balancer = scratch, snapshot, balancer
         self._gpu_node = snapshot.gpus.node.array().astype(np.int64)
         up = snapshot.gpus.task.array() != GPU_GONE
         memory = snapshot.nodes.total.kind(MEMORY)
@@ -120,11 +119,11 @@ class ByBalancer:
     claim_order = staticmethod(soonest_first)
     takes_first_fit = True
 
-    def __init__(self, table: Timetable, placer: Balanced) -> None:
-        """Pick by the balancer of a placer."""
+    def __init__(self, table: Timetable, balancer: Balancer) -> None:
+        """Pick by a balancer."""
         self._table, self._compact = table, Compact(table)
         self.gpus_at = self._compact.gpus_at
-        self._balancing = Balancing(table.scratch, placer)
+        self._balancing = Balancing(table.scratch, balancer)
 
     def place(
         self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool

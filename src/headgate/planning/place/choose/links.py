@@ -21,7 +21,7 @@ from headgate.base.units import SAME_INSTANT_S
 from headgate.planning.links.costs import NO_SLOWER, LinkCost, LinkCosts
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.compact import most_room_first, tightest_gpus
-from headgate.planning.place.choose.on_cluster import ClusterPlacer, Layouts, Room, layouts_of
+from headgate.planning.place.choose.on_cluster import ClusterPlacer, Layouts, Usable, layouts_of
 from headgate.planning.place.choose.packed import Packed
 from headgate.planning.place.choose.whole_units import WholeUnits
 from headgate.planning.place.timetable import Timetable
@@ -258,7 +258,7 @@ class _TightSets:
         usable = np.zeros(len(table.reserved_from), bool)
         usable[rows] = table.usable_now(demand, rows, run_s)
         most = min(places, runs_in(int(usable[rows].sum()), spec.gpus))
-        free = Room(
+        free = Usable(
             room=np.zeros(0, np.int64),
             usable=usable,
             held=~usable,

@@ -36,7 +36,7 @@ _KEPT = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Room:
+class Usable:
     """What may be used at some time by tasks of a demand; arrays by row of nodes and GPUs.
 
     `room` is how many tasks may start on a node, `usable` which GPUs may be used, `held` which ones
@@ -171,7 +171,7 @@ class ClusterPlacer:
     # --- choice --------------------------------------------------------------------------------
 
     def spots(
-        self, demand: int, count: int, now: Room, *, distinct: bool, anchors: Ints
+        self, demand: int, count: int, now: Usable, *, distinct: bool, anchors: Ints
     ) -> list[Spot] | None:
         """Return a node and whole GPUs for each task of a demand; None if they are to wait.
 
@@ -232,7 +232,7 @@ class ClusterPlacer:
         return self._capacity[demand, distinct]
 
     def _on_one_node(
-        self, demand: int, count: int, now: Room, busy: Bools, capacity: Ints
+        self, demand: int, count: int, now: Usable, busy: Bools, capacity: Ints
     ) -> list[Spot] | None:
         """Return spots on one node, None if there is none, or the tasks are to wait."""
         layouts, fits, spec = self._layouts, now.room >= count, self._snapshot.names.demands[demand]
@@ -262,7 +262,7 @@ class ClusterPlacer:
         first = int(node[places.sites[0]])
         return [(first, tuple(each)) for each in rows]
 
-    def _with_gpus(self, nodes: Ints, spec: Demand, now: Room) -> list[Spot]:
+    def _with_gpus(self, nodes: Ints, spec: Demand, now: Usable) -> list[Spot]:
         """Return spots on nodes, one entry per task: on each node GPUs that are close together."""
         if not spec.gpus:
             return [(node, ()) for node in nodes.tolist()]
@@ -276,7 +276,7 @@ class ClusterPlacer:
             for node, n in zip(nodes.tolist(), nth.tolist(), strict=True)
         ]
 
-    def gpus_on(self, node: int, count: int, now: Room) -> list[int]:
+    def gpus_on(self, node: int, count: int, now: Usable) -> list[int]:
         """Return so many of the usable GPUs of a node (rows), close together."""
         first, number = self._first[node], self._snapshot.nodes.gpu_count[node]
         rows = first + np.flatnonzero(now.usable[first : first + number])

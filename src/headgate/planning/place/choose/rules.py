@@ -16,6 +16,7 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Ints
 from headgate.base.order import nth_of_equals
+from headgate.planning.balancers import Balancer
 from headgate.planning.topology.layout import Layout, Places, Request, filled
 
 
@@ -31,6 +32,16 @@ class Placer(ABC):
     """Whether tasks may wait though there is room for them."""
     places_parts = False
     """Whether it chooses for tasks on parts of GPUs, too."""
+    weighs_links = False
+    """Whether it weighs the links of a cluster, for jobs that communicate."""
+    packs_tightly = False
+    """Whether single tasks go where those to come miss least, of places that are equal."""
+    rounds_up = False
+    """Whether it looks for the next power of two of sites."""
+    refuses_others = False
+    """Whether jobs of other sizes are refused at submission, rather than rounded up."""
+    balancer: Balancer | None = None
+    """What picks the nodes of single tasks, too, with and without GPUs."""
 
     @abstractmethod
     def choose(self, layout: Layout, request: Request) -> Places | None:
@@ -104,9 +115,8 @@ class BestFitSubtree(Placer):
     """
 
     refuses_others: bool = False
-    """Whether jobs of other sizes are refused at submission, rather than rounded up."""
     name = "best-fit-subtree"
-    stays_on_node = True
+    stays_on_node = rounds_up = True
 
     def choose(self, layout: Layout, request: Request) -> Places | None:
         """Return sites in the best subtree."""
@@ -128,7 +138,7 @@ class ByLinks(Placer):
     """
 
     name = "headgate"
-    stays_on_node = places_parts = True
+    stays_on_node = places_parts = weighs_links = packs_tightly = True
 
     def choose(self, layout: Layout, request: Request) -> Places | None:
         """Return sites of least diameter."""

@@ -17,7 +17,7 @@ import numpy as np
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.compact import Compact, Demands, soonest_first
-from headgate.planning.place.choose.on_cluster import ClusterPlacer, Room
+from headgate.planning.place.choose.on_cluster import ClusterPlacer, Usable
 from headgate.planning.place.timetable import GpuCosts, Timetable
 from headgate.planning.times.reservations import UNKNOWN_AT
 from headgate.state.tables import GPU_FREE, GPU_GONE
@@ -90,10 +90,10 @@ class Sets:
         nodes = [each.node for each in self._scratch.starts if tasks.job[each.task] == job]
         return np.array(nodes, np.int64)
 
-    def _room(self, room: Ints, usable: Bools, held: Bools, kept: Bools, rank: Floats) -> Room:
+    def _room(self, room: Ints, usable: Bools, held: Bools, kept: Bools, rank: Floats) -> Usable:
         """Return what may be used, without what is `kept` in closed sets of runs."""
         gone = self._scratch.snapshot.gpus.task.array() == GPU_GONE
-        return Room(room=room, usable=usable, held=held & ~gone, kept=kept, rank=rank)
+        return Usable(room=room, usable=usable, held=held & ~gone, kept=kept, rank=rank)
 
     def _kept_until(self, at: float, costs: GpuCosts | None = None) -> Floats:
         """Return until when each GPU is in a closed set of a run, as far as that matters now."""

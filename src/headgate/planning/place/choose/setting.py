@@ -18,7 +18,7 @@ from headgate.planning.place.choose.rules import (
     Placer,
     Sequential,
 )
-from headgate.ports import PLACE, Policy
+from headgate.ports import PLACE, Policy, capabilities
 from headgate.protocol import Reason
 from headgate.protocol.reasons import PolicyRefuses
 
@@ -56,9 +56,7 @@ class PlacingPolicy(Policy):
     def refuses(self, job: Job) -> Reason | None:
         """Return why the placer never places a job, or None."""
         gpus = self.rounded_up(job)
-        if not gpus or not isinstance(self.placer, BestFitSubtree):
-            return None
-        if not self.placer.refuses_others:
+        if not gpus or self.placer is None or not self.placer.refuses_others:
             return None
         what = f"{gpus} GPUs with sizes=refuse, as that is no power of two"
         instead = f"{1 << gpus.bit_length()} GPUs, or {1 << gpus.bit_length() - 1}"
@@ -66,7 +64,7 @@ class PlacingPolicy(Policy):
 
     def rounded_up(self, job: Job) -> int:
         """Return how many GPUs a job needs together that the placer rounds up, 0 for none."""
-        if not isinstance(self.placer, BestFitSubtree):
+        if self.placer is None or not self.placer.rounds_up:
             return 0
         needs = [task.demand.gpus_milli for task in job.tasks if not task.demand.in_part]
         together = {sum(needs)} if job.gang else set(needs)
@@ -75,7 +73,7 @@ class PlacingPolicy(Policy):
 
 def size_warnings(policy: Policy, job: Job) -> tuple[Problem, ...]:
     """Return a warning if the placer of a policy rounds up a job's number of GPUs, else none."""
-    gpus = policy.rounded_up(job) if isinstance(policy, PlacingPolicy) else 0
+    gpus = capabilities(policy).rounded_up(job)
     if not gpus:
         return ()
     rounded = 1 << gpus.bit_length()
