@@ -228,9 +228,9 @@ FAULTS = (
     ),
     Fault(
         "policies/offers/places.py",
-        "if memory >= memory_bytes and free:",
-        "if memory > memory_bytes and free:",
-        "a GPU with exactly the memory that a task needs is too small",
+        "for node, held in held_bytes.items() if held == most)",
+        "for node, held in held_bytes.items() if held)",
+        "nodes with some of a task's bytes count as those with most",
     ),
     Fault(
         "policies/offers/preemption.py",
