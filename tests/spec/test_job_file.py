@@ -172,7 +172,8 @@ def test_run_times_are_durations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "grace_s"), [("", 30.0), ("grace: 5min", 300.0), ("grace: 0s", 0.0)]
+    ("text", "grace_s"),
+    [("", 30.0), ("grace: 5min", 300.0), ("grace: 10min", 600.0), ("grace: 0s", 0.0)],
 )
 def test_grace_period_is_a_duration(text: str, grace_s: float) -> None:
     assert expanded(f"run: ls\n{text}\n").grace_s == grace_s
