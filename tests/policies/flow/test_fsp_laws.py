@@ -15,7 +15,7 @@ class TestPreemptiveFlowSharing(PolicyLaws):
 
 
 class TestPreemptiveFlowSharingWithoutSlack(PolicyLaws):
-    worlds = 400  # in which few jobs are above their share
+    worlds = 600  # in which few jobs are above their share
     idles_by_choice = True
 
     def make(self) -> Policy:
