@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
 from headgate.engine import Engine, drive
-from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
+from headgate.foresight.forecast import Forecast, forecast
 from headgate.foresight.whatif import thaw
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, RunId, Shard, Task
 from headgate.planning.links.fluid_network import FluidNetwork
@@ -37,6 +37,7 @@ from headgate.protocol import (
     Usage,
 )
 from headgate.sim.world import SimulatedWorld
+from headgate.state.life import PENDING
 
 UNHURRIED = ("fs", "fsp", "fsu", "fifo", "gs", "capacity", "fair")
 DISK, LINK, UPLINK = 100.0, 50.0, 20.0  # bytes per second
@@ -70,7 +71,7 @@ class Asked:
     def ask(self, now: float) -> None:
         snapshot = self.engine.snapshot()
         states = snapshot.tasks.state.array()
-        waiting = np.flatnonzero(np.isin(states, NOT_BEGUN)).tolist()
+        waiting = np.flatnonzero(np.isin(states, PENDING)).tolist()
         if waiting:
             self.tasks = [self.rng.choice(waiting)]
             self.forecast = forecast(snapshot, self.policy, self.tasks, now)

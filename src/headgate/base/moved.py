@@ -24,10 +24,10 @@ def names_of(old: str, modules: Sequence[str]) -> Callable[[str], Any]:
     """Return the `__getattr__` of an old module whose names are now in others, which warns."""
 
     def find(name: str) -> Any:
-        for module in modules:
-            if not name.startswith("__") and hasattr(import_module(module), name):
-                _warn(f"{old}.{name}", f"{module}.{name}")
-                return getattr(import_module(module), name)
+        for module in [] if name.startswith("__") else map(import_module, modules):
+            if hasattr(module, name):
+                _warn(f"{old}.{name}", f"{module.__name__}.{name}")
+                return getattr(module, name)
         raise AttributeError(f"module {old!r} has no attribute {name!r}")
 
     return find

@@ -27,7 +27,7 @@ from headgate.protocol.reasons import (
     UsedElsewhere,
 )
 from headgate.state import JobState, Snapshot, State, TaskState
-from headgate.state.life import ENDED, HOLDING
+from headgate.state.life import DONE, ENDED, HOLDING, PENDING
 from headgate.state.stops import waits_preempted
 from headgate.state.view import View
 
@@ -103,7 +103,7 @@ class ExplanationContext:
         view, rows = self._view, self._view.tasks_of(job)
         states = view.tasks.state.span(rows.start, rows.stop)
         held = np.isin(states, HOLDING)
-        over = np.isin(states, (TaskState.FINISHED, TaskState.CANCELLED))
+        over = np.isin(states, DONE)
         if view.jobs.state[job] != JobState.ACTIVE or not (held | over).all():
             return math.inf
         if self._estimates is None:
@@ -141,9 +141,7 @@ def explain(
     states = view.tasks.state.span(rows.start, rows.stop).tolist()
     counts = {s.name.lower(): states.count(s) for s in TaskState if s in states}
     relevant = states if task is None else [view.tasks.state[task]]
-    waits = state not in ENDED and any(
-        s in relevant for s in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
-    )
+    waits = state not in ENDED and any(s in relevant for s in PENDING)
     reason = None
     if waits:
         context = context or ExplanationContext(view, (job,))

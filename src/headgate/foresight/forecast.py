@@ -15,10 +15,7 @@ from headgate.foresight.start_interval import RunAhead, start_interval
 from headgate.foresight.whatif import WhatIf
 from headgate.ports import Policy
 from headgate.protocol import Reason
-from headgate.state import Snapshot, TaskState
-
-NOT_BEGUN = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
-"""The states of tasks of which a start may be forecast."""
+from headgate.state import Snapshot
 
 ROUNDS_MOST = 1000
 _IDLE_MOST = 20  # consecutive rounds that a policy requested without an end in between

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headgate.foresight.explain import Explanation, explain
-from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
+from headgate.foresight.forecast import Forecast, forecast
 from headgate.foresight.outlook import ReadBytes, read_bytes
 from headgate.foresight.whatif import WhatIf
 from headgate.planning.moves.migration import room_by_moves
@@ -23,7 +23,7 @@ from headgate.protocol.after_moves import AfterMoves
 from headgate.protocol.reasons import Fragmented, GangShort, PolicyBroke
 from headgate.state import JobState, Scratch, Snapshot, TaskState
 from headgate.state.ledger import Ledger
-from headgate.state.life import RUNS
+from headgate.state.life import PENDING, RUNS
 from headgate.state.stops import preemption
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
@@ -221,7 +221,7 @@ class _Explainer:
         """Return when the task, or the next one of the job, is expected to start."""
         states = self._snapshot.tasks.state
         rows = self._snapshot.tasks_of(self._job) if self._named is None else (self._named,)
-        tasks = [task for task in rows if states[task] in NOT_BEGUN]
+        tasks = [task for task in rows if states[task] in PENDING]
         if not tasks or self._broken or self._snapshot.jobs.state[self._job] == JobState.STOPPING:
             return None
         return forecast(self._snapshot, self._policy, tasks, self._now)

@@ -8,6 +8,7 @@ from functools import cache
 from headgate.machine.running_limit import unblock
 from headgate.model import part_sizes
 from headgate.state import JobState, State, TaskState
+from headgate.state.life import DONE
 
 
 def finished(state: State, task: int, output_bytes: int, part_bytes: tuple[int, ...] = ()) -> None:
@@ -76,9 +77,8 @@ def _needed(
     if not dependents:
         return True
     lost = [shard for shard in state.results[task] if not state.is_kept(shard)]
-    over = (TaskState.FINISHED, TaskState.CANCELLED)
     return any(
-        (later in requeued or state.tasks.state[later] not in over)
+        (later in requeued or state.tasks.state[later] not in DONE)
         and not reads(later).isdisjoint(lost)
         for later in dependents
     )

@@ -74,7 +74,7 @@ from headgate.protocol import (
 from headgate.protocol.plan import policy_broke
 from headgate.state import JobState, State, TaskState, moves, node_memo
 from headgate.state.actual_book import record_report
-from headgate.state.life import ENDED, RUNS
+from headgate.state.life import ENDED, PENDING, RUNS
 from headgate.state.stops import is_cancelled
 from headgate.state.usage import record_usage
 
@@ -188,7 +188,7 @@ class _Transition:
         state.move_job(row, JobState.STOPPING, message)
         for task in state.tasks_of(row):
             at = state.tasks.state[task]
-            if at in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING):
+            if at in PENDING:
                 state.move_task(task, TaskState.CANCELLED)
             elif at in (TaskState.STARTING, TaskState.RUNNING):
                 self._stop(task, cause, now=now)

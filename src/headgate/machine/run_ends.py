@@ -6,7 +6,7 @@ import numpy as np
 
 from headgate.protocol import FailureKind
 from headgate.state import JobState, State, TaskState
-from headgate.state.life import ENDED
+from headgate.state.life import DONE, ENDED
 from headgate.state.moves import unit_of
 from headgate.state.stops import is_cancelled
 
@@ -44,7 +44,7 @@ def end_of_job(state: State, job: int) -> JobState | None:
     states = state.tasks.state.span(rows.start, rows.stop)
     if at is JobState.STOPPING:
         return JobState.FAILED if (states == TaskState.FAILED).any() else JobState.CANCELLED
-    ended = np.isin(states, (TaskState.FINISHED, TaskState.CANCELLED)).all()
+    ended = np.isin(states, DONE).all()
     return JobState.CANCELLED if ended else None
 
 

@@ -11,12 +11,11 @@ from enum import Enum, auto
 from headgate.machine.outstanding import stop_of
 from headgate.protocol import Command, StopCause, StopKind, TaskCancelled
 from headgate.state import JobState, State, TaskState, moves
-from headgate.state.life import ENDED
+from headgate.state.life import DONE, ENDED, PENDING
 from headgate.state.stops import is_cancelled
 from headgate.state.view import View
 
-_WAITS = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
-_OVER = (TaskState.FINISHED, TaskState.FAILED, TaskState.CANCELLED)
+_OVER = (*DONE, TaskState.FAILED)
 
 
 class CancelFault(Enum):
@@ -64,7 +63,7 @@ def cancel_task(state: State, event: TaskCancelled) -> list[Command] | None:
         return None
     task = state.tasks_of(job)[event.ordinal]
     moves.give_up(state, task)
-    if state.tasks.state[task] in _WAITS:
+    if state.tasks.state[task] in PENDING:
         state.move_task(task, TaskState.CANCELLED)
         commands = []
     else:

@@ -14,10 +14,11 @@ import numpy as np
 from headgate.base.rng import stream
 from headgate.base.units import SAME_INSTANT_S
 from headgate.engine import Engine
-from headgate.foresight.forecast import NOT_BEGUN, Forecast, forecast
+from headgate.foresight.forecast import Forecast, forecast
 from headgate.ports import Policy, capabilities
 from headgate.protocol import Command, Event, PlanAdmitted
 from headgate.state import JobState
+from headgate.state.life import PENDING
 
 _SOON_S = 1.0  # a wait up to it is no test of a forecast
 _NEAR_S, _NEAR = 2.0, 0.2  # a start is near the forecast up to this, or this part of the wait
@@ -93,7 +94,7 @@ class ForecastCheck:
 
     def _ask(self, engine: Engine, now: float) -> None:
         snapshot = engine.snapshot()
-        tasks = np.flatnonzero(np.isin(snapshot.tasks.state.array(), NOT_BEGUN))
+        tasks = np.flatnonzero(np.isin(snapshot.tasks.state.array(), PENDING))
         job_of = snapshot.tasks.job.take(tasks)
         ending = snapshot.jobs.state.take(job_of) == JobState.STOPPING
         tasks, job_of = tasks[~ending], job_of[~ending]

@@ -63,6 +63,12 @@ JOB_MOVES: dict[JobState, tuple[JobState, ...]] = {
     _J.CANCELLED: (),
 }
 
+PENDING = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
+"""States in which a task has no run and holds nothing, but will."""
+
+DONE = (TaskState.FINISHED, TaskState.CANCELLED)
+"""States of tasks that count as over while their job continues."""
+
 RUNS = (TaskState.STARTING, TaskState.RUNNING, TaskState.STOPPING)
 """States in which a task has a run."""
 

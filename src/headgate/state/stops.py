@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headgate.protocol import RunStop, StopKind
-from headgate.state.life import TaskState
+from headgate.state.life import PENDING, TaskState
 from headgate.state.view import View
 
 STOPS_KEPT = 8
 """How many stops of a task are kept, the latest ones."""
 
 _BY_PLANS = (StopKind.PREEMPTED, StopKind.MOVED)
-_WAITS = (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING)
 
 
 class StopLog(Mapping[int, tuple[RunStop, ...]]):
@@ -75,11 +74,11 @@ def preemption(view: View, task: int) -> str | None:
     if not last or last[0].cause.kind not in _BY_PLANS:
         return None
     state, attempt = view.tasks.state[task], view.tasks.attempts[task]
-    again = state not in (TaskState.STOPPING, TaskState.MOVING, *_WAITS)
+    again = state not in (TaskState.STOPPING, TaskState.MOVING, *PENDING)
     again = again or last[0].attempt != attempt
     return None if again else last[0].cause.text
 
 
 def waits_preempted(view: View, task: int) -> bool:
     """Return whether a task waits since its last run was preempted."""
-    return view.tasks.state[task] in _WAITS and preemption(view, task) is not None
+    return view.tasks.state[task] in PENDING and preemption(view, task) is not None

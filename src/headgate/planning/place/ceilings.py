@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from headgate.base.arrays import Ints
 from headgate.model import WHOLE
-from headgate.planning.shares.fair_shares import NO_CEILING
+from headgate.planning.shares.fair_shares import ceilings
 from headgate.planning.units.unit import Unit
 from headgate.state import Scratch, Snapshot
 
 
 def limits_milli(snapshot: Snapshot) -> Ints:
     """Return how many thousandths of GPUs each queue may hold, `[queues]`."""
-    limits = [queue.max_gpus for queue in snapshot.queues.spec.array()]
-    gpus = [NO_CEILING if limit is None else limit for limit in limits]
-    return WHOLE * np.array(gpus, np.int64)
+    return WHOLE * ceilings(snapshot)
 
 
 class Ceilings:

@@ -24,9 +24,16 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning._native import MaxMin
+from headgate.state import Snapshot
 
 NO_CEILING = 1 << 40
 """A `max_gpus` above any number of GPUs: no limit."""
+
+
+def ceilings(snapshot: Snapshot) -> Ints:
+    """Return the `max_gpus` of each queue, NO_CEILING where it has none; `[queues]`."""
+    limits = [queue.max_gpus for queue in snapshot.queues.spec.array()]
+    return np.array([NO_CEILING if limit is None else limit for limit in limits], np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,10 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model import WHOLE, Job
-from headgate.planning.shares.fair_shares import NO_CEILING, Hierarchy, fair_shares
+from headgate.planning.shares.fair_shares import Hierarchy, ceilings, fair_shares
 from headgate.planning.times.estimates import Estimates
 from headgate.state import JobState, Snapshot, TaskState
-from headgate.state.life import HOLDING
+from headgate.state.life import DONE, HOLDING
 from headgate.state.tables import GPU_GONE
 
 _SAME_GPU_S = 1e-3  # the error of sums of GPU seconds
@@ -91,7 +91,7 @@ class FairFinish:
             user=snapshot.jobs.user.take(jobs).astype(np.int64),
             priority=snapshot.jobs.priority.take(jobs).astype(np.int64),
             weight=np.array([queue.weight for queue in queues], np.float64),
-            max_gpus=np.array([queue.max_gpus or NO_CEILING for queue in queues], np.int64),
+            max_gpus=ceilings(snapshot),
         )
         total = np.array([(snapshot.gpus.task.array() != GPU_GONE).sum()], np.int64)
         return fair_shares(hierarchy, unfinished=wanted[:, None], gpus=total)
@@ -178,7 +178,7 @@ def _unfinished(snapshot: Snapshot, jobs: Ints) -> tuple[Ints, Floats, Floats, B
     """
     every, job = _tasks_of(snapshot, jobs)
     state = snapshot.tasks.state.take(every)
-    over = np.isin(state, (TaskState.FINISHED, TaskState.CANCELLED))
+    over = np.isin(state, DONE)
     some = np.flatnonzero(~over & (snapshot.tasks.gpus.take(every) > 0))
     task, held = every[some], np.isin(state[some], HOLDING)
     estimates, left_s = Estimates(snapshot), np.empty(len(some))

@@ -10,7 +10,7 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.model import CPUS, WHOLE
-from headgate.planning.shares.fair_shares import NO_CEILING, Hierarchy
+from headgate.planning.shares.fair_shares import NO_CEILING, Hierarchy, ceilings
 from headgate.state import Snapshot, TaskState
 
 GPU_KIND, CPU_KIND = 0, 1
@@ -100,12 +100,11 @@ class Owners:
 
     def _hierarchy(self, rows: Ints, queue: Ints, user: Ints, kind: int) -> Hierarchy:
         specs = self._snapshot.queues.spec.array()
-        limits = [s.max_gpus if kind == GPU_KIND else None for s in specs]
-        ceiling = [NO_CEILING if limit is None else limit for limit in limits]
+        no_limits = np.full(len(specs), NO_CEILING)
         return Hierarchy(
             queue=queue,
             user=user,
             priority=self._snapshot.jobs.priority.take(rows).astype(np.int64),
             weight=np.array([spec.weight for spec in specs], np.float64),
-            max_gpus=np.array(ceiling, np.int64),
+            max_gpus=ceilings(self._snapshot) if kind == GPU_KIND else no_limits,
         )

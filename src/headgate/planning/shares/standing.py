@@ -10,7 +10,7 @@ from headgate.base.arrays import Bools, Ints
 from headgate.base.column import FrozenColumn
 from headgate.base.order import in_order
 from headgate.model import WHOLE
-from headgate.planning.shares.fair_shares import NO_CEILING, Hierarchy
+from headgate.planning.shares.fair_shares import Hierarchy, ceilings
 from headgate.planning.shares.gpu_kinds import GpuKinds, gpu_kinds
 from headgate.planning.shares.task_counts import (
     Census,
@@ -316,11 +316,9 @@ def _ceilings(snapshot: Snapshot, held: Ints, queue: Ints) -> Ints:
 
     That is its `max_gpus` less the GPUs of its other jobs.
     """
-    specs = snapshot.queues.spec.array()
-    limits = np.array([NO_CEILING if q.max_gpus is None else q.max_gpus for q in specs], np.int64)
     others = snapshot.gpus_of_queues().astype(np.int64)
     np.subtract.at(others, queue, held)
-    left: Ints = np.maximum(limits - others, 0)
+    left: Ints = np.maximum(ceilings(snapshot) - others, 0)
     return left
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
 from headgate.planning.moves.migration import WHEN_CHEAPER, Migration, defragment
 from headgate.planning.place.choose import Placer
@@ -46,11 +47,14 @@ class _Round:
     def __init__(self, snapshot: Snapshot, placer: Placer | None) -> None:
         self._snapshot, self._placer = snapshot, placer
         self._scratch = Scratch(snapshot)
-        self._serving = Serving(self._scratch, Estimates(snapshot).end_at, placer)
+        self._serving = Serving(self._scratch, self._end_at, placer)
         self._fit = fit(self._scratch, placer)
         self._refusals: list[Refusal] = []
         self._head: Unit | None = None  # the first that does not fit
         self._full: dict[int, list[int]] = {}  # by queue at its ceiling: the jobs that wait for it
+
+    def _end_at(self, tasks: Ints) -> Floats:
+        return Estimates(self._snapshot).end_at(tasks)  # few rounds ask, for moves
 
     def run(self, *, migrate: bool) -> Plan:
         self._serving.serve(self._turns(), fit=self._fit)

@@ -8,7 +8,7 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.base.rng import Random
-from headgate.planning.moves.migration import WHEN_CHEAPER, Migration, defragment
+from headgate.planning.moves.migration import WHEN_CHEAPER
 from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.planning.shares.orders import (
@@ -47,9 +47,7 @@ class Backfilling(PlacingPolicy):
         served.serve(jobs, always_reserve=self.migrates)
         explained = Explained(snapshot, jobs, estimates, most=self._most, placer=self.placer)
         first = served.first_left(jobs) if self.migrates else None
-        moved = Migration()
-        if first is not None:
-            moved = defragment(scratch, first.unit, wait_s=first.at - snapshot.now)
+        moved = served.serving.moves_for(first)
         return Plan(
             steps=scratch.steps() + moved.steps,
             memo={**served.memo(), **moved.memo},

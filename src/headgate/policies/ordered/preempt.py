@@ -54,6 +54,10 @@ class Preempting:
 
     def serve(self) -> None:
         """Start what fits, stop what gives way."""
+        self._table = self._serving.placing.table
+        self._cheapest_gpus = CheapestGpus(self._table)
+        self._room = RoomFreed(self._scratch)
+        self._cost = latest_holders(self._snapshot, self._cost_of, free=0.0, left=SOONEST_S)
         self._serving.serve(self._turns(), victims=self)
 
     def steps(self) -> Steps:
@@ -62,10 +66,6 @@ class Preempting:
 
     def _turns(self) -> Turns:
         """Yield the units of the jobs that wait, while any GPU is in reach."""
-        self._table = self._serving.placing.table
-        self._cheapest_gpus = CheapestGpus(self._table)
-        self._room = RoomFreed(self._scratch)
-        self._cost = latest_holders(self._snapshot, self._cost_of, free=0.0, left=SOONEST_S)
         rows = self._snapshot.jobs
         waits = np.flatnonzero(rows.waiting.take(self._jobs))
         jobs = self._jobs[waits]
