@@ -21,7 +21,7 @@ PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check --const
 LIVE_LONG := $(patsubst %,tests/live/test_%.py,system_restart system_results system_joined system_ray \
   system_demo system_head reproduce_live system_users system_use)
 LIVE_FILES := $(LIVE_LONG) $(filter-out $(LIVE_LONG) tests/live/test_ray_%, \
-  $(sort $(shell grep -rl "mark\.live" tests --include="test_*.py")))
+  $(sort $(shell grep -rlE "^(pytestmark = |@| +)pytest\.mark\.live" tests --include="test_*.py")))
 LIVE := .live-ray-nodes $(addprefix .live/,$(LIVE_FILES))
 .PHONY: $(LIVE)
 
