@@ -12,7 +12,7 @@ from headgate.model import Demand
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.planning.place.wide import WideUnits
 from headgate.planning.shares.fair_shares import NO_CEILING, fair_shares
-from headgate.planning.shares.standing import Standing, standing, standing_after, standing_less
+from headgate.planning.shares.standing import Standing, standing_after, standing_less, standing_of
 from headgate.state import JobState, Scratch, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE
 from headgate.testing.random_worlds import random_walk
@@ -101,18 +101,18 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
     }
 
 
-def fields(now: Standing) -> dict[str, object]:
-    return {name: getattr(now, name).tolist() for name in counted(now.snapshot)}
+def fields(standing: Standing) -> dict[str, object]:
+    return {name: getattr(standing, name).tolist() for name in counted(standing.snapshot)}
 
 
 @settings(max_examples=60)
 @given(seed=SEED)
 def test_a_standing_equals_counting_task_by_task(seed: int) -> None:
     for snapshot in random_walk(seed, 2):
-        now = standing(snapshot)
-        assert fields(now) == counted(snapshot)
-        needs = [snapshot.tasks.memory_bytes[t] for t in now.task.tolist()]
-        assert now.memory_bytes_of(np.arange(len(now.task))).tolist() == needs
+        standing = standing_of(snapshot)
+        assert fields(standing) == counted(snapshot)
+        needs = [snapshot.tasks.memory_bytes[t] for t in standing.task.tolist()]
+        assert standing.memory_bytes_of(np.arange(len(standing.task))).tolist() == needs
 
 
 @settings(max_examples=80)
@@ -120,32 +120,36 @@ def test_a_standing_equals_counting_task_by_task(seed: int) -> None:
 def test_placements_hold_their_gpus_in_the_standing_that_they_leave(seed: int) -> None:
     placed = 0
     for snapshot in random_walk(seed, 2):
-        scratch, now = Scratch(snapshot), standing(snapshot)
+        scratch, standing = Scratch(snapshot), standing_of(snapshot)
         place_cpu_tasks(scratch)
-        assert standing_less(now, scratch) is now
-        wide = WideUnits(scratch, now)
-        wide.place(range(len(now.jobs)))
-        left = standing_less(now, scratch)
+        assert standing_less(standing, scratch) is standing
+        wide = WideUnits(scratch, standing)
+        wide.place(range(len(standing.jobs)))
+        left = standing_less(standing, scratch)
         starts = [start for start in scratch.starts if start.gpus]
         taken = sorted(
             int(snapshot.nodes.first_gpu[s.node]) + gpu for s in starts for gpu in s.gpus
         )
         in_part = {g for g in taken if taken.count(g) > 1}
-        assert set(now.free_gpu.tolist()) - set(left.free_gpu.tolist()) == set(taken) - in_part
+        assert set(standing.free_gpu.tolist()) - set(left.free_gpu.tolist()) == set(taken) - in_part
         assert left.free.sum() == len(left.free_gpu)
         won = [int(snapshot.tasks.job[s.task]) for s in starts for _ in s.gpus]
-        assert (left.held - now.held).tolist() == [won.count(j) for j in now.jobs.tolist()]
-        assert (now.wide - left.wide).sum(axis=1).tolist() == (left.held - now.held).tolist()
+        assert (left.held - standing.held).tolist() == [
+            won.count(j) for j in standing.jobs.tolist()
+        ]
+        assert (standing.wide - left.wide).sum(axis=1).tolist() == (
+            left.held - standing.held
+        ).tolist()
         placed += len(starts)
         for name in ("jobs", "waiting", "task", "unfinished"):
-            assert getattr(left, name) is getattr(now, name)
+            assert getattr(left, name) is getattr(standing, name)
 
 
 def reached(snapshot: Snapshot, before: Standing | None) -> Standing:
     """Return where a snapshot stands, from an earlier standing unless nodes came or went."""
     changes = None if before is None else snapshot.changes(before.snapshot)
     if before is None or changes is None or len(changes.nodes):
-        return standing(snapshot)
+        return standing_of(snapshot)
     return standing_after(before, snapshot, changes)
 
 
@@ -153,7 +157,7 @@ def reached(snapshot: Snapshot, before: Standing | None) -> Standing:
 @given(seed=SEED)
 def test_an_update_from_any_earlier_standing_gives_the_same(seed: int) -> None:
     walk = list(random_walk(seed, 8))
-    afresh = [standing(snapshot) for snapshot in walk]
+    afresh = [standing_of(snapshot) for snapshot in walk]
     latest: Standing | None = None
     for snapshot, expected in zip(walk, afresh, strict=True):
         latest = reached(snapshot, latest)
@@ -162,11 +166,11 @@ def test_an_update_from_any_earlier_standing_gives_the_same(seed: int) -> None:
         alike(reached(snapshot, before), expected)
 
 
-def alike(now: Standing, expected: Standing) -> None:
+def alike(standing: Standing, expected: Standing) -> None:
     """Assert that two standings say the same in everything."""
-    assert fields(now) == fields(expected)
-    assert now.census.table.tolist() == expected.census.table.tolist()
-    for one, other in ((now, expected), (expected, now)):
+    assert fields(standing) == fields(expected)
+    assert standing.census.table.tolist() == expected.census.table.tolist()
+    for one, other in ((standing, expected), (expected, standing)):
         share = [
             fair_shares(each.hierarchy, unfinished=one.unfinished, gpus=other.gpus).tolist()
             for each in (one, other)
@@ -200,10 +204,10 @@ def test_kinds_of_gpus_are_those_that_tasks_accept(seed: int) -> None:
     """
     latest: Standing | None = None
     for snapshot in random_walk(seed, 5, every_kind=True):
-        latest, afresh = reached(snapshot, latest), standing(snapshot)
-        for now in (latest, afresh):
-            kinds, milli = now.kinds, np.zeros(now.unfinished.shape, np.int64)
-            for index, job in enumerate(now.jobs.tolist()):
+        latest, afresh = reached(snapshot, latest), standing_of(snapshot)
+        for standing in (latest, afresh):
+            kinds, milli = standing.kinds, np.zeros(standing.unfinished.shape, np.int64)
+            for index, job in enumerate(standing.jobs.tolist()):
                 for task in snapshot.tasks_of(job):
                     demand, type_ = (
                         snapshot.demand(task),
@@ -218,13 +222,15 @@ def test_kinds_of_gpus_are_those_that_tasks_accept(seed: int) -> None:
                         milli[index, type_] += max(demand.gpus_milli, 1)
                     assert found == accepted(snapshot, demand)
             assert kinds.gpus.sum() == snapshot.gpu_count()
-            assert (now.unfinished >= -(-milli // 1000)).all()
-            assert now.unfinished.sum() <= (-(-milli // 1000)).sum() + now.unfinished.size
-            classes = now.hardware.gpu_class
-            for task, task_type in zip(now.task.tolist(), now.task_type.tolist(), strict=True):
+            assert (standing.unfinished >= -(-milli // 1000)).all()
+            assert standing.unfinished.sum() <= (-(-milli // 1000)).sum() + standing.unfinished.size
+            classes = standing.hardware.gpu_class
+            for task, task_type in zip(
+                standing.task.tolist(), standing.task_type.tolist(), strict=True
+            ):
                 found = set()
-                if task_type < len(now.accepts):
-                    on = now.accepts[task_type][classes] & (classes >= 0)
+                if task_type < len(standing.accepts):
+                    on = standing.accepts[task_type][classes] & (classes >= 0)
                     found = {*np.flatnonzero(on).tolist()}
                 assert found == accepted(snapshot, snapshot.demand(task))
         assert latest.fair_shares().tolist() == afresh.fair_shares().tolist()

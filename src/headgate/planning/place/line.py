@@ -30,9 +30,9 @@ IN_LINE_SINCE = "in_line_since"
 class Line:
     """The line in one round; jobs are indices into `Standing.jobs`."""
 
-    def __init__(self, scratch: Scratch, now: Standing, wide: WideUnits) -> None:
-        self._scratch, self._now, self._wide = scratch, now, wide
-        known = now.snapshot.memo(IN_LINE_SINCE)[now.jobs]
+    def __init__(self, scratch: Scratch, standing: Standing, wide: WideUnits) -> None:
+        self._scratch, self._standing, self._wide = scratch, standing, wide
+        known = standing.snapshot.memo(IN_LINE_SINCE)[standing.jobs]
         self._before = np.where(np.isnan(known), -1.0, known)
         self._since = self._before.copy()
         self._idle_nodes: dict[tuple[tuple[int, ...], bool], list[int]] = {}  # by shape
@@ -85,17 +85,17 @@ class Line:
         free = int(self._scratch.ledger.nodes.free_gpus.array()[self.kept].sum())
         if not free or job == self._first:
             return None
-        first = self._scratch.snapshot.job(int(self._now.jobs[self._first]))
+        first = self._scratch.snapshot.job(int(self._standing.jobs[self._first]))
         return KeptFor(job=first.id, free_gpus=free)
 
     def why_row(self, row: int) -> KeptFor | None:
         """Return the same of the job of a row."""
-        return self.why(int(np.searchsorted(self._now.jobs, row)))
+        return self.why(int(np.searchsorted(self._standing.jobs, row)))
 
     def memo(self) -> Memo:
         """Return the times that have changed, by row of the job."""
         changed = np.flatnonzero(self._since != self._before)
-        rows, since = self._now.jobs[changed].tolist(), self._since[changed].tolist()
+        rows, since = self._standing.jobs[changed].tolist(), self._since[changed].tolist()
         return {IN_LINE_SINCE: dict(zip(rows, since, strict=True))} if rows else {}
 
     def _keep(self, nodes: list[int], unit: Unit) -> None:
@@ -104,7 +104,7 @@ class Line:
 
     def _holds(self, job: int, unit: Unit) -> bool:
         """Return whether the idle cluster and the ceiling of its queue hold a unit."""
-        limit = self._scratch.snapshot.queue(int(self._now.queue[job])).max_gpus
+        limit = self._scratch.snapshot.queue(int(self._standing.queue[job])).max_gpus
         if limit is not None and unit.gpus_milli(self._scratch.snapshot) > WHOLE * limit:
             return False
         if unit.shape not in self._idle_nodes:

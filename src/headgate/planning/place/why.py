@@ -90,20 +90,20 @@ def no_such_gpu(memory_bytes: int, model: str = "") -> NothingFits:
     return NothingFits(need=f"{one} of {format_size(memory_bytes)}" if memory_bytes else one)
 
 
-def no_gpu_of_type(now: Standing, task_type: int, demand: Demand, free: Ints) -> Reason:
+def no_gpu_of_type(standing: Standing, task_type: int, demand: Demand, free: Ints) -> Reason:
     """Return why a task that is not wide waits, since none of the free GPUs suits its type.
 
     `free` are these, `[classes]`; the task is of `demand`.
     """
     memory_bytes, model = demand.gpu_memory_bytes, model_text(demand)
-    if task_type == len(now.accepts):
+    if task_type == len(standing.accepts):
         return no_such_gpu(memory_bytes, model)
     if not model:
-        return gpu_memory(memory_bytes, int(now.class_bytes[free > 0].max(initial=0)))
+        return gpu_memory(memory_bytes, int(standing.class_bytes[free > 0].max(initial=0)))
     return NoFreeGpu(
-        free_gpus=int(free[now.accepts[task_type]].sum()),
+        free_gpus=int(free[standing.accepts[task_type]].sum()),
         needed_gpus=1,
-        total_gpus=int(now.gpus[now.kinds.accepts[task_type]].sum()),
+        total_gpus=int(standing.gpus[standing.kinds.accepts[task_type]].sum()),
         memory_bytes=memory_bytes,
         model=model,
     )

@@ -145,7 +145,7 @@ class _Waiting:
         return _Waiting(task=self.task[chosen], job=self.job[chosen], type=self.type[chosen])
 
 
-def standing(snapshot: Snapshot) -> Standing:
+def standing_of(snapshot: Snapshot) -> Standing:
     """Return the standing of a snapshot; O(GPUs + tasks since the first job in flight)."""
     active = _active(snapshot)
     rows = _task_range(snapshot, active)
@@ -161,38 +161,38 @@ def standing_after(before: Standing, snapshot: Snapshot, changes: Changes) -> St
     """Return the standing of a snapshot that differs by `changes` from that of `before`.
 
     No node has joined or was lost in between. O(GPUs + waiting tasks + changes x log), of which
-    only the changes cost more than copying arrays; as `standing` for tasks of a new type.
+    only the changes cost more than copying arrays; as `standing_of` for tasks of a new type.
     """
     active, kinds = _active(snapshot), before.kinds.after(snapshot.names.demands)
     if not kinds.know(snapshot.tasks.demand.take(changes.tasks)):
-        return standing(snapshot)
+        return standing_of(snapshot)
     changed = task_changes(before.snapshot, snapshot, changes.tasks)
     census, waiting = before.census.after(changed, kinds, active)
     return _build(snapshot, before.hardware, kinds, census, waiting, active, before)
 
 
-def standing_less(now: Standing, scratch: Scratch) -> Standing:
+def standing_less(standing: Standing, scratch: Scratch) -> Standing:
     """Return a standing in which the placements of a scratch hold their GPUs.
 
     Their tasks do not wait any more: none of them is in `task`. O(GPUs + placements).
     """
     starts = [start for start in scratch.starts if start.gpus]
     if not starts:
-        return now
-    snapshot, hardware, classes = now.snapshot, now.hardware, len(now.class_bytes)
+        return standing
+    snapshot, hardware, classes = standing.snapshot, standing.hardware, len(standing.class_bytes)
     task = np.array([start.task for start in starts])
     demand, job = snapshot.tasks.demand.take(task), snapshot.tasks.job.take(task)
-    index = np.searchsorted(now.jobs, job)
-    held_milli = snapshot.jobs.held_gpus_milli.take(now.jobs).astype(np.int64)
-    np.add.at(held_milli, index, now.census.sizes.gpus_milli[demand])
+    index = np.searchsorted(standing.jobs, job)
+    held_milli = snapshot.jobs.held_gpus_milli.take(standing.jobs).astype(np.int64)
+    np.add.at(held_milli, index, standing.census.sizes.gpus_milli[demand])
     held: Ints = -(-held_milli // WHOLE)
-    fits = now.kinds.of_demand[demand]
-    wide = now.wide.copy()
-    np.subtract.at(wide, (index, fits), -(-now.census.sizes.gpus_milli[demand] // WHOLE))
+    fits = standing.kinds.of_demand[demand]
+    wide = standing.wide.copy()
+    np.subtract.at(wide, (index, fits), -(-standing.census.sizes.gpus_milli[demand] // WHOLE))
     free = np.flatnonzero(scratch.ledger.gpus.task.array()[hardware.row] == GPU_FREE)
-    by_cell = np.bincount(hardware.cell[free], minlength=now.free.size)
+    by_cell = np.bincount(hardware.cell[free], minlength=standing.free.size)
     return replace(
-        now,
+        standing,
         held=held,
         wide=np.maximum(wide, 0),
         free=by_cell.reshape(-1, classes),
@@ -267,7 +267,7 @@ def _build(
 
 
 def _waiting(jobs: Ints, count: int, changed: WaitingChange, before: Standing | None) -> _Waiting:
-    """Return the waiting tasks: those of `before` that are unchanged, and those that wait now.
+    """Return the waiting tasks: those of `before` that are unchanged, and those that wait standing.
 
     `count` is the number of rows of jobs.
     """

@@ -51,7 +51,7 @@ class Bookings:
     def __init__(
         self,
         scratch: Scratch,
-        now: Standing,
+        standing: Standing,
         times: Times,
         finish: FinishOrder,
         *,
@@ -60,11 +60,11 @@ class Bookings:
         migrate: bool = False,
     ) -> None:
         """Start without any; at most `reservations` units get one, and runs may move for it."""
-        self._scratch, self._now, self._times, self.finish = scratch, now, times, finish
+        self._scratch, self._standing, self._times, self.finish = scratch, standing, times, finish
         self._most, self._placer, self._migrates = reservations, placer, migrate
         self._serving = Serving(scratch, times.end_at, placer)
-        self._order: Ints = now.wide_jobs
-        self._won_milli = np.zeros(len(now.jobs), np.int64)
+        self._order: Ints = standing.wide_jobs
+        self._won_milli = np.zeros(len(standing.jobs), np.int64)
         self.preempted: UnitPreemptions | None = None
         self.windows: Windows | None = None
 
@@ -87,7 +87,7 @@ class Bookings:
         names = self._scratch.snapshot.names
         if not any(demand.restricted for demand in names.demands):
             return None
-        sought = np.zeros(len(self._now.hardware.gpu_class), np.int64)
+        sought = np.zeros(len(self._standing.hardware.gpu_class), np.int64)
         for demand in sorted(
             {unit.demands[0] for job in self._order for unit in self._heads(int(job))}
         ):
@@ -97,13 +97,13 @@ class Bookings:
 
     def _heads(self, job: int) -> Iterator[Unit]:
         """Yield the first unit of each demand of a job."""
-        row = int(self._now.jobs[job])
+        row = int(self._standing.jobs[job])
         for units in waiting_units(self._scratch.snapshot, row, wide=True):
             yield next(iter(units))
 
     @cached_property
     def _wide(self) -> _WideJobs:
-        return _WideJobs(self._now, self._times)
+        return _WideJobs(self._standing, self._times)
 
     # --- in the order of jobs ------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class Bookings:
         is free. O(jobs + reservations x GPUs x log), and for each unit that may fit, O(GPUs).
         """
         is_wide = np.zeros(len(order), bool)
-        is_wide[self._now.wide_jobs] = True
+        is_wide[self._standing.wide_jobs] = True
         self._order = order[is_wide[order]]
         if not free_milli(self._scratch):
             return
@@ -139,11 +139,11 @@ class Bookings:
         jobs, count = jobs[count > 0], count[count > 0]
         if not len(jobs) or not self._placing.table.has_open():
             return
-        now = self._now
-        task = now.task[np.searchsorted(now.task_job, jobs)]
+        standing = self._standing
+        task = standing.task[np.searchsorted(standing.task_job, jobs)]
         run_s = np.repeat(self._times.run_s[jobs], count)
-        demand = np.repeat(now.snapshot.tasks.demand.take(task), count)
-        for rows in _by_gpus(now.snapshot.names.demands, np.unique(demand).tolist()):
+        demand = np.repeat(standing.snapshot.tasks.demand.take(task), count)
+        for rows in _by_gpus(standing.snapshot.names.demands, np.unique(demand).tolist()):
             self._placing.claim(rows[0], run_s[np.isin(demand, rows)], self._sought)
 
     def _within(self, job: int, limit_milli: int) -> Turns:
@@ -178,11 +178,13 @@ class Bookings:
     def _units(self, job: int) -> Iterator[Unit]:
         """Yield the units of a job that have not started."""
         started = self._serving.started
-        for units in waiting_units(self._scratch.snapshot, int(self._now.jobs[job]), wide=True):
+        for units in waiting_units(
+            self._scratch.snapshot, int(self._standing.jobs[job]), wide=True
+        ):
             yield from (unit for unit in units if unit.tasks[0] not in started)
 
     def _job_of(self, unit: Unit) -> int:
-        return int(np.searchsorted(self._now.jobs, unit.job))
+        return int(np.searchsorted(self._standing.jobs, unit.job))
 
     def preempt(self, ahead: InFlight, bargain: Bargain) -> None:
         """Preempt units for those of the first jobs in order that wait, where that is worth it.
@@ -190,7 +192,7 @@ class Bookings:
         The GPUs that they free are reserved.
         """
         bargain.held = bargain.held - (-self._won_milli // WHOLE)
-        preempted = UnitPreemptions(self._serving, self._now, ahead, bargain)
+        preempted = UnitPreemptions(self._serving, self._standing, ahead, bargain)
         self._serving.serve(self._below_share(preempted), victims=preempted)
         self.preempted = preempted
 
@@ -209,17 +211,17 @@ class Bookings:
 
         None without data: all GPUs are equal then, and tasks backfill in the order of jobs alone.
         """
-        now, runs, table = self._now, ahead.runs, self._placing.table
-        if not self.reservations or not len(now.snapshot.shards.size_bytes):
+        standing, runs, table = self._standing, ahead.runs, self._placing.table
+        if not self.reservations or not len(standing.snapshot.shards.size_bytes):
             return
-        free = standing_less(now, self._scratch).free_gpu
+        free = standing_less(standing, self._scratch).free_gpu
         free_window = self._windows_of(free, np.full(len(free), table.now))
         held_window = self._windows_of(runs.gpu, table.now + ahead.wait_s)
         free, free_window = free[free_window >= 0], free_window[free_window >= 0]
         if not len(free) and (held_window < 0).all():
             return
-        node = now.snapshot.gpus.node.take(free).astype(np.int64)
-        cell = cells(now, node, now.hardware.gpu_class[free], free_window)
+        node = standing.snapshot.gpus.node.take(free).astype(np.int64)
+        cell = cells(standing, node, standing.hardware.gpu_class[free], free_window)
         order = np.lexsort((free, cell))
         self.windows = Windows(
             free_gpu=free[order],
@@ -246,16 +248,16 @@ class Bookings:
         starts, waits = np.zeros(len(placed.task), bool), np.ones(len(placed.task), bool)
         if self.windows is None or not len(self.windows.free_gpu):
             return starts, waits
-        now, free = self._now, self.windows
-        cell = cells(now, placed.node, placed.gpu_class, placed.window)
+        standing, free = self._standing, self.windows
+        cell = cells(standing, placed.node, placed.gpu_class, placed.window)
         at = np.searchsorted(free.free_cell, cell) + nth_of_equals(cell)
         known = at < len(free.free_cell)
         some = np.flatnonzero(known & (free.free_cell.take(at, mode="clip") == cell))
         waits[some] = False
-        gpus, rows = free.free_gpu[at[some]], now.task[placed.task[some]]
+        gpus, rows = free.free_gpu[at[some]], standing.task[placed.task[some]]
         ends_at = self._placing.table.now + self._times.surely_s_of(rows)
         in_time = ends_at <= self._placing.table.reserved_from[gpus] + SAME_INSTANT_S
-        first = now.snapshot.nodes.first_gpu
+        first = standing.snapshot.nodes.first_gpu
         for n in np.flatnonzero(in_time).tolist():
             node, gpu = int(placed.node[some[n]]), int(gpus[n])
             if self._scratch.place(int(rows[n]), node, (gpu - first[node],)):
@@ -312,27 +314,27 @@ class Bookings:
         `tasks` are indices into `Standing.task`, as are those that the flow `starts`. Returns those
         that start besides, the nodes, and the classes of the GPUs.
         """
-        now, before = self._now, len(self._scratch.starts)
+        standing, before = self._standing, len(self._scratch.starts)
         found = list[int]()
         if self.reservations and self._placing.table.has_kept():
             self._serving.serve(self._on_kept(tasks, self._queue_room(starts), found))
         started = self._scratch.starts[before:]
         node = np.array([start.node for start in started], np.int64)
-        gpu = now.snapshot.nodes.first_gpu.array()[node] + [start.gpus[0] for start in started]
-        return tasks[found], node, now.hardware.gpu_class[gpu.astype(np.int64)]
+        gpu = standing.snapshot.nodes.first_gpu.array()[node] + [start.gpus[0] for start in started]
+        return tasks[found], node, standing.hardware.gpu_class[gpu.astype(np.int64)]
 
     def _on_kept(self, tasks: Ints, room_milli: Ints, found: list[int]) -> Turns:
         """Yield tasks of the flow that may fit; `found` are those that start, as indices."""
-        now, too_long = self._now, dict[int, float]()  # by demand
-        rows = now.task[tasks]
+        standing, too_long = self._standing, dict[int, float]()  # by demand
+        rows = standing.task[tasks]
         high_s = self._times.surely_s_of(rows)
-        demands = now.snapshot.tasks.demand.take(rows)
+        demands = standing.snapshot.tasks.demand.take(rows)
         for n in np.flatnonzero(np.isfinite(high_s)).tolist():
-            demand, run_s, job = int(demands[n]), float(high_s[n]), int(now.task_job[tasks[n]])
-            queue = int(now.queue[job])
+            demand, run_s, job = int(demands[n]), float(high_s[n]), int(standing.task_job[tasks[n]])
+            queue = int(standing.queue[job])
             if run_s >= too_long.get(demand, math.inf) or room_milli[queue] < WHOLE:
                 continue
-            unit = Unit(job=int(now.jobs[job]), tasks=(int(rows[n]),), demands=(demand,))
+            unit = Unit(job=int(standing.jobs[job]), tasks=(int(rows[n]),), demands=(demand,))
             if (yield Turn(unit, run_s, on_kept=True)) is Answer.STARTED:
                 room_milli[queue] -= WHOLE
                 found.append(n)
@@ -341,8 +343,10 @@ class Bookings:
 
     def _queue_room(self, starts: Ints) -> Ints:
         """Return how many thousandths of GPUs queues may get besides these starts, `[queues]`."""
-        now = self._now
-        won = np.bincount(now.queue[now.task_job[starts]], minlength=len(now.ceiling))
+        standing = self._standing
+        won = np.bincount(
+            standing.queue[standing.task_job[starts]], minlength=len(standing.ceiling)
+        )
         room: Ints = self._serving.ceilings.room_milli() - WHOLE * won
         return room
 
@@ -354,7 +358,7 @@ class Bookings:
 
     def standing_after(self) -> Standing:
         """Return the standing with the starts, without the free GPUs that are reserved."""
-        left = standing_less(self._now, self._scratch)
+        left = standing_less(self._standing, self._scratch)
         if not self.reservations:
             return left
         kept = self._placing.table.is_kept(left.free_gpu)
@@ -378,7 +382,7 @@ class Bookings:
 
     def memo(self) -> Memo:
         """Return the times of reservations of jobs that had none before."""
-        return first_reservations(self._now.snapshot, self.reservations)
+        return first_reservations(self._standing.snapshot, self.reservations)
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why units still wait, one refusal per reason."""
@@ -386,7 +390,7 @@ class Bookings:
         for job in self._order.tolist():
             unit = next(self._units(job), None)
             if unit is not None or not self._won_milli[job]:
-                left.append((int(self._now.jobs[job]), unit))
+                left.append((int(self._standing.jobs[job]), unit))
         why = WhyWaits(self._scratch, self._placing.table, self._all_reservations, self._placer)
         yield from unit_refusals(self._scratch, left, why, self._unit_s)
 
@@ -421,7 +425,7 @@ class Bookings:
         Unless it is free by then, another round decides whether the unit still waits for it.
         """
         at = min((each.at for each in self.reservations if each.spread), default=math.inf)
-        return max(at, self._now.snapshot.now + PAUSE_S) if at < UNKNOWN_AT else math.inf
+        return max(at, self._standing.snapshot.now + PAUSE_S) if at < UNKNOWN_AT else math.inf
 
 
 def _by_gpus(demands: Sequence[Demand], rows: Iterable[int]) -> list[list[int]]:
@@ -435,22 +439,22 @@ def _by_gpus(demands: Sequence[Demand], rows: Iterable[int]) -> list[list[int]]:
 
 
 def start_only_unit(
-    scratch: Scratch, now: Standing, times: Times, placer: Placer | None = None
+    scratch: Scratch, standing: Standing, times: Times, placer: Placer | None = None
 ) -> bool:
     """Start the only unit that waits, if there is no other and it fits now; return whether it does.
 
     It starts where `Bookings` would start it; no order of jobs needs to be known for that, and no
     time unless it communicates.
     """
-    if len(now.task) or len(now.wide_jobs) != 1:
+    if len(standing.task) or len(standing.wide_jobs) != 1:
         return False
-    job = int(now.wide_jobs[0])
-    found = waiting_units(now.snapshot, int(now.jobs[job]), wide=True)
+    job = int(standing.wide_jobs[0])
+    found = waiting_units(standing.snapshot, int(standing.jobs[job]), wide=True)
     if len(found) != 1 or len(found[0]) != 1:
         return False
     (unit,) = found[0]
     turn = Turn(unit)
-    if communicates(now.snapshot.job(unit.job)):
+    if communicates(standing.snapshot.job(unit.job)):
         high_s, run_s = float(times.surely_s[job]), float(times.run_s[job])
         turn = Turn(unit, high_s, run_s, waits_for_links=True)
     return Serving(scratch, times.end_at, placer).answer(turn) is Answer.STARTED
@@ -459,18 +463,18 @@ def start_only_unit(
 class _WideJobs:
     """The jobs with waiting wide units, as arrays by job: `[jobs]`."""
 
-    def __init__(self, now: Standing, times: Times) -> None:
-        snapshot, jobs = now.snapshot, now.wide_jobs
-        rows = now.jobs[jobs]
-        self.unit_milli = np.full(len(now.jobs), np.iinfo(np.int64).max)
+    def __init__(self, standing: Standing, times: Times) -> None:
+        snapshot, jobs = standing.snapshot, standing.wide_jobs
+        rows = standing.jobs[jobs]
+        self.unit_milli = np.full(len(standing.jobs), np.iinfo(np.int64).max)
         self.unit_milli[jobs] = snapshot.jobs.unit_gpus_milli.take(rows)
         self.run_s, self.high_s = times.run_s, times.surely_s
-        self._now, self._shape = now, dict[int, object]()
+        self._standing, self._shape = standing, dict[int, object]()
 
     def shape(self, job: int) -> object:
         """Return the shape of the unit of a job; None if it may have several."""
         if job not in self._shape:
-            snapshot, row = self._now.snapshot, int(self._now.jobs[job])
+            snapshot, row = self._standing.snapshot, int(self._standing.jobs[job])
             one = snapshot.jobs.gang[row] or snapshot.jobs.task_count[row] == 1
             tasks = snapshot.tasks_of(row)
             demands = tuple(snapshot.tasks.demand.span(tasks.start, tasks.stop).tolist())

@@ -48,7 +48,7 @@ class WaitingTasks:
 class Round:
     """The immutable inputs of the flow problem of one snapshot."""
 
-    now: Standing
+    standing: Standing
     in_flight: InFlight | None  # of policies that also assign GPUs held now
     entitled: Entitled
     tasks: WaitingTasks
@@ -59,11 +59,11 @@ class Round:
     @property
     def snapshot(self) -> Snapshot:
         """The snapshot of the round."""
-        return self.now.snapshot
+        return self.standing.snapshot
 
 
 def round_of(
-    now: Standing,
+    standing: Standing,
     in_flight: InFlight | None,
     entitled: Entitled,
     prices: Prices,
@@ -71,17 +71,17 @@ def round_of(
 ) -> Round:
     """Return the inputs of a round; O(waiting tasks)."""
     most = entitled.most[entitled.group]
-    eligible = (now.task_type < len(now.accepts)) & (most > 0)[now.task_job]
-    if in_flight is None and not now.free.any():
+    eligible = (standing.task_type < len(standing.accepts)) & (most > 0)[standing.task_job]
+    if in_flight is None and not standing.free.any():
         eligible[:] = False
     tasks = WaitingTasks(
-        row=now.task,
-        job=now.task_job,
-        task_group=now.snapshot.tasks.task_group.take(now.task).astype(np.int64),
+        row=standing.task,
+        job=standing.task_job,
+        task_group=standing.snapshot.tasks.task_group.take(standing.task).astype(np.int64),
         eligible=eligible,
     )
     return Round(
-        now=now,
+        standing=standing,
         in_flight=in_flight,
         entitled=entitled,
         tasks=tasks,

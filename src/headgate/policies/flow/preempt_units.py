@@ -36,13 +36,13 @@ class RunningUnits:
     price: Floats
 
 
-def running_units(now: Standing, ahead: InFlight) -> RunningUnits:
+def running_units(standing: Standing, ahead: InFlight) -> RunningUnits:
     """Return the units that hold GPUs now."""
-    runs, jobs = ahead.all_runs, now.snapshot.jobs
-    its_job = now.snapshot.tasks.job.take(runs.task).astype(np.int64)
+    runs, jobs = ahead.all_runs, standing.snapshot.jobs
+    its_job = standing.snapshot.tasks.job.take(runs.task).astype(np.int64)
     key = np.where(jobs.gang.take(its_job) > 0, -1 - its_job, runs.task)
     _, unit = np.unique(key, return_inverse=True)
-    lost_s = ahead.lost_s(now.snapshot, runs) + RESTART_S
+    lost_s = ahead.lost_s(standing.snapshot, runs) + RESTART_S
     price = np.bincount(unit, lost_s)[unit].astype(np.float64)
     return RunningUnits(unit=unit, gpus=np.bincount(unit)[unit], price=price)
 
@@ -59,7 +59,7 @@ class Bargain:
 
     @classmethod
     def of(
-        cls, now: Standing, ahead: InFlight, target: Ints, owed: Floats, *, slack: float
+        cls, standing: Standing, ahead: InFlight, target: Ints, owed: Floats, *, slack: float
     ) -> Bargain:
         """Start with what jobs hold now, without runs that are being stopped.
 
@@ -68,13 +68,15 @@ class Bargain:
         """
         runs = ahead.all_runs
         stopping = runs.job[runs.stopping & (runs.job >= 0)]
-        keeps = now.held - np.bincount(stopping, minlength=len(target))
+        keeps = standing.held - np.bincount(stopping, minlength=len(target))
         over = keeps > (1 + slack) * target
         spare = np.where(over, np.minimum(keeps - target, keeps - 1), 0)
-        if now.has_wide.any():
-            gang = over & (now.snapshot.jobs.gang.take(now.jobs) > 0)
+        if standing.has_wide.any():
+            gang = over & (standing.snapshot.jobs.gang.take(standing.jobs) > 0)
             spare = np.where(gang, keeps, spare)
-        return cls(target=target, held=now.held, left_s=ahead.left_s, owed=owed.copy(), spare=spare)
+        return cls(
+            target=target, held=standing.held, left_s=ahead.left_s, owed=owed.copy(), spare=spare
+        )
 
     def rank_of(self, job: int, price: float) -> float:
         """Return a job's place in the order of jobs once it has paid a price."""
@@ -85,9 +87,11 @@ class Bargain:
 class UnitPreemptions:
     """The units preempted for wide units in a round."""
 
-    def __init__(self, serving: Serving, now: Standing, ahead: InFlight, bargain: Bargain) -> None:
+    def __init__(
+        self, serving: Serving, standing: Standing, ahead: InFlight, bargain: Bargain
+    ) -> None:
         """Start without any."""
-        self._serving, self._now, self._ahead, self.bargain = serving, now, ahead, bargain
+        self._serving, self._standing, self._ahead, self.bargain = serving, standing, ahead, bargain
         self.room = RoomFreed(serving.scratch)
         self.groups: list[Group] = []
         self.freed: Bools = np.zeros(len(ahead.all_runs.gpu), bool)
@@ -96,7 +100,7 @@ class UnitPreemptions:
     @cached_property
     def running(self) -> RunningUnits:
         """The units that hold GPUs."""
-        return running_units(self._now, self._ahead)
+        return running_units(self._standing, self._ahead)
 
     def may_gain(self, jobs: Ints) -> Ints:
         """Return those of some jobs, in their order, for which units may be worth preempting.
@@ -131,7 +135,7 @@ class UnitPreemptions:
         free soon.
         """
         unit, bargain = turn.unit, self.bargain
-        job = int(np.searchsorted(self._now.jobs, unit.job))
+        job = int(np.searchsorted(self._standing.jobs, unit.job))
         if bargain.held[job] >= bargain.target[job]:
             return False
         most = float(bargain.owed[job])
@@ -146,7 +150,7 @@ class UnitPreemptions:
         placing = self._serving.placing
         soonest = placing.earliest(unit, turn.run_s)
         wait_s = math.inf if soonest is None else soonest.at - placing.table.now
-        gpus = -(-unit.gpus_milli(self._now.snapshot) // WHOLE)
+        gpus = -(-unit.gpus_milli(self._standing.snapshot) // WHOLE)
         if not victims or total >= min(most, gpus * wait_s) or not self._affordable(victims):
             return False
         rank = bargain.rank_of(job, total)
@@ -166,7 +170,7 @@ class UnitPreemptions:
         each = (self.running.price / self.running.gpus)[may]
         of_gpu = placing.table.cost_of_open()
         of_gpu[runs.gpu[may]] = each
-        of_task = np.full(len(self._now.snapshot.tasks.state), math.inf)
+        of_task = np.full(len(self._standing.snapshot.tasks.state), math.inf)
         of_task[runs.task[may]] = each
         return placing.cheapest(unit, GpuCosts(of_gpu, of_task.take))
 
@@ -194,7 +198,7 @@ class UnitPreemptions:
 
     def _preempt(self, job: int, victims: list[int], total: float) -> None:
         runs, bargain = self._ahead.all_runs, self.bargain
-        reason = preempted_for(self._now.snapshot, int(self._now.jobs[job]))
+        reason = preempted_for(self._standing.snapshot, int(self._standing.jobs[job]))
         for first in victims:
             bargain.spare[runs.job[first]] -= self.running.gpus[first]
             self.freed |= self.running.unit == self.running.unit[first]

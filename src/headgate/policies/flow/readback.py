@@ -78,7 +78,7 @@ def plan(
     wide = round_.wide
     before = len(scratch.starts)
     others = _others(round_, choice) if fill else ()
-    steps = _steps(round_.now, choice.starts)
+    steps = _steps(round_.standing, choice.starts)
     starts, no_room = feasible_starts(scratch, steps, others, place=bool(wide))
     started = np.array([start.task for start in scratch.starts[before:]], np.int64)
     wide.place_rest()
@@ -105,16 +105,18 @@ def _others(round_: Round, choice: Choice) -> Iterator[int]:
     """Yield the tasks that were not chosen; none where GPUs are reserved."""
     if next(iter(round_.wide.planned()), None) is None:
         chosen = {*choice.starts.task.tolist()}
-        yield from (t for n, t in enumerate(round_.now.task.tolist()) if n not in chosen)
+        yield from (t for n, t in enumerate(round_.standing.task.tolist()) if n not in chosen)
 
 
-def _steps(now: Standing, placed: Placed) -> Steps:
+def _steps(standing: Standing, placed: Placed) -> Steps:
     """Assign each placed task a GPU of its node and class, lower indices to earlier tasks."""
-    classes = now.free.shape[1]
+    classes = standing.free.shape[1]
     cell = placed.node * classes + placed.gpu_class
-    first = np.cumsum(now.free.ravel()) - now.free.ravel()  # `free_gpu` is by node and class
+    first = (
+        np.cumsum(standing.free.ravel()) - standing.free.ravel()
+    )  # `free_gpu` is by node and class
     gpu = (
-        now.free_gpu[first[cell] + nth_of_equals(cell)]
-        - now.snapshot.nodes.first_gpu.array()[placed.node]
+        standing.free_gpu[first[cell] + nth_of_equals(cell)]
+        - standing.snapshot.nodes.first_gpu.array()[placed.node]
     )
-    return Steps.one_gpu_each(now.task[placed.task], placed.node, gpu)
+    return Steps.one_gpu_each(standing.task[placed.task], placed.node, gpu)

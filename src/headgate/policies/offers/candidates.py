@@ -38,15 +38,17 @@ class Candidate:
 class FreeGpus:
     """Free GPUs by node and class, and the price of reading shards on each node."""
 
-    def __init__(self, snapshot: Snapshot, now: Standing, *, alpha1: float, alpha2: float) -> None:
-        self.count = now.free.copy()  # [nodes, classes]
+    def __init__(
+        self, snapshot: Snapshot, standing: Standing, *, alpha1: float, alpha2: float
+    ) -> None:
+        self.count = standing.free.copy()  # [nodes, classes]
         self._snapshot = snapshot
         self._rack = snapshot.nodes.rack.array()
         per_byte = prices_per_byte(snapshot.bandwidth, alpha1=alpha1, alpha2=alpha2)
         self._shard_price = shard_prices(snapshot.shards.size_bytes.array(), per_byte)
-        self._gpu_class, self.accepts = now.hardware.gpu_class, now.accepts
+        self._gpu_class, self.accepts = standing.hardware.gpu_class, standing.accepts
         self._has = np.zeros(self.count.shape, bool)  # [nodes, classes] whether any, free or not
-        self._has.flat[now.hardware.cell] = True
+        self._has.flat[standing.hardware.cell] = True
 
     def limit_to(self, ledger: Ledger, node: int) -> None:
         """Count no more GPUs of a node as free than in a ledger."""
