@@ -33,7 +33,7 @@ from headgate.model import (
 )
 from headgate.model.job import WrittenTask
 from headgate.model.topology import ClusterMesh, ClusterTopology, ClusterTree
-from headgate.planning.units.unit import is_wide
+from headgate.planning.units.unit import is_multi_gpu
 from headgate.protocol import TaskCancelled
 from headgate.state import JobState, Snapshot, State, TaskState, moves
 from headgate.state.life import RUNS
@@ -233,7 +233,9 @@ def _text(tasks: Sequence[Task]) -> str:
 
 def is_narrow(job: Job) -> bool:
     """Return whether every task of a job that needs a GPU starts alone, on one whole GPU."""
-    return not (job.gang and len(job.tasks) > 1) and not any(is_wide(t.demand) for t in job.tasks)
+    return not (job.gang and len(job.tasks) > 1) and not any(
+        is_multi_gpu(t.demand) for t in job.tasks
+    )
 
 
 def random_shards(rng: Random) -> tuple[Shard, ...]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.model import Demand
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
-from headgate.planning.place.wide import WideUnits
+from headgate.planning.place.multi_gpu import MultiGpuUnits
 from headgate.planning.shares.fair_shares import NO_CEILING, fair_shares
 from headgate.planning.shares.standing import Standing, standing_after, standing_less, standing_of
 from headgate.state import JobState, Scratch, Snapshot, TaskState
@@ -23,17 +23,19 @@ UNFINISHED = (TaskState.BLOCKED, TaskState.WAITING, *(
 ))  # fmt: skip
 
 
-def is_wide(snapshot: Snapshot, task: int) -> bool:
+def is_multi_gpu(snapshot: Snapshot, task: int) -> bool:
     job, demand = snapshot.job(snapshot.tasks.job[task]), snapshot.demand(task)
     return (job.gang and len(job.tasks) > 1) or demand.gpus > 1 or demand.in_part
 
 
-def gpus_of(snapshot: Snapshot, classes: list[int], some: list[int], *, wide: bool) -> list[int]:
-    """Return the GPUs that wide tasks need, or the number of the others, by class."""
+def gpus_of(
+    snapshot: Snapshot, classes: list[int], some: list[int], *, multi_gpu: bool
+) -> list[int]:
+    """Return the GPUs that multi-GPU tasks need, or the number of the others, by class."""
     milli = [0] * len(classes)
     for task in some:
         memory_class = sum(size < snapshot.tasks.memory_bytes[task] for size in classes)
-        of_kind = snapshot.tasks.gpus[task] and is_wide(snapshot, task) == wide
+        of_kind = snapshot.tasks.gpus[task] and is_multi_gpu(snapshot, task) == multi_gpu
         if of_kind and memory_class < len(classes):
             milli[memory_class] += snapshot.demand(task).gpus_milli
     return [-(-amount // 1000) for amount in milli]
@@ -65,7 +67,7 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
         return sum(size < bytes_needed for size in classes)
 
     waits = {j: [t for t in on_gpus[j] if tasks.state[t] == TaskState.WAITING] for j in jobs}
-    waiting = [t for j in jobs for t in waits[j] if not is_wide(snapshot, t)]
+    waiting = [t for j in jobs for t in waits[j] if not is_multi_gpu(snapshot, t)]
     cells = [(gpus.node[g], classes.index(gpus.memory_bytes[g]), g) for g in there]
     free = sorted(cell for cell in cells if gpus.task[cell[2]] == -1)
     nodes = range(len(snapshot.nodes.alive))
@@ -80,15 +82,17 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
             [
                 a + b
                 for a, b in zip(
-                    *(gpus_of(snapshot, classes, left[j], wide=w) for w in (False, True)),
+                    *(gpus_of(snapshot, classes, left[j], multi_gpu=w) for w in (False, True)),
                     strict=True,
                 )
             ]
             for j in jobs
         ],
-        "waiting": [gpus_of(snapshot, classes, waits[j], wide=False) for j in jobs],
-        "wide": [gpus_of(snapshot, classes, waits[j], wide=True) for j in jobs],
-        "wide_jobs": [n for n, j in enumerate(jobs) if any(is_wide(snapshot, t) for t in waits[j])],
+        "waiting": [gpus_of(snapshot, classes, waits[j], multi_gpu=False) for j in jobs],
+        "multi_gpu": [gpus_of(snapshot, classes, waits[j], multi_gpu=True) for j in jobs],
+        "multi_gpu_jobs": [
+            n for n, j in enumerate(jobs) if any(is_multi_gpu(snapshot, t) for t in waits[j])
+        ],
         "task": waiting,
         "task_job": [jobs.index(tasks.job[t]) for t in waiting],
         "task_type": [kind(tasks.memory_bytes[t]) for t in waiting],
@@ -123,8 +127,8 @@ def test_placements_hold_their_gpus_in_the_standing_that_they_leave(seed: int) -
         scratch, standing = Scratch(snapshot), standing_of(snapshot)
         place_cpu_tasks(scratch)
         assert standing_less(standing, scratch) is standing
-        wide = WideUnits(scratch, standing)
-        wide.place(range(len(standing.jobs)))
+        multi_gpu = MultiGpuUnits(scratch, standing)
+        multi_gpu.place(range(len(standing.jobs)))
         left = standing_less(standing, scratch)
         starts = [start for start in scratch.starts if start.gpus]
         taken = sorted(
@@ -137,7 +141,7 @@ def test_placements_hold_their_gpus_in_the_standing_that_they_leave(seed: int) -
         assert (left.held - standing.held).tolist() == [
             won.count(j) for j in standing.jobs.tolist()
         ]
-        assert (standing.wide - left.wide).sum(axis=1).tolist() == (
+        assert (standing.multi_gpu - left.multi_gpu).sum(axis=1).tolist() == (
             left.held - standing.held
         ).tolist()
         placed += len(starts)
@@ -169,7 +173,7 @@ def test_an_update_from_any_earlier_standing_gives_the_same(seed: int) -> None:
 def alike(standing: Standing, expected: Standing) -> None:
     """Assert that two standings say the same in everything."""
     assert fields(standing) == fields(expected)
-    assert standing.census.table.tolist() == expected.census.table.tolist()
+    assert standing.task_counts.table.tolist() == expected.task_counts.table.tolist()
     for one, other in ((standing, expected), (expected, standing)):
         share = [
             fair_shares(each.hierarchy, unfinished=one.unfinished, gpus=other.gpus).tolist()
@@ -200,7 +204,7 @@ def accepted(snapshot: Snapshot, demand: Demand) -> set[int]:
 def test_kinds_of_gpus_are_those_that_tasks_accept(seed: int) -> None:
     """Of the unfinished tasks, each accepts all GPUs of a kind or none; shares use this alone.
 
-    The flow does so of classes, for the waiting tasks that are not wide.
+    The flow does so of classes, for the waiting tasks that are not multi-GPU.
     """
     latest: Standing | None = None
     for snapshot in random_walk(seed, 5, every_kind=True):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
-from tests.policies.flow.test_bookings import advance, begin, bench, estimated
+from tests.policies.flow.test_unit_reservations import advance, begin, bench, estimated
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
@@ -91,7 +91,7 @@ def test_the_price_of_a_unit_is_the_work_that_its_runs_lose_and_the_restart_of_i
 
 
 def preempted_at(checkpoint_s: float, until: int = 60) -> list[int]:
-    """Return the seconds at which a gang above its share is first stopped for a wide task."""
+    """Return the seconds at which a gang above its share is first stopped for a multi-GPU task."""
     stage = bench(4, slack=0.0)
     gang = [Task(checkpoint_s=checkpoint_s)] * 4
     stage.apply(estimated(submitted("gang", gang, gang=True), 1000.0))

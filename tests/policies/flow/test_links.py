@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from tests.policies.flow.bench import Bench, submitted
-from tests.policies.flow.test_bookings import begin
+from tests.policies.flow.test_unit_reservations import begin
 
 from headgate.model import Communication, Demand, Pattern, Task
 from headgate.policies.flow import TimelyFlow

@@ -81,8 +81,8 @@ def test_hypothetical_snapshots_and_copies_do_not_change_the_warm_round() -> Non
     policy = bench.policy
     assert isinstance(policy, FlowPolicy)
     warm, flow = kept(policy), flow_of(policy)
-    assert warm.now is not None
-    decided = warm.now.snapshot
+    assert warm.standing is not None
+    decided = warm.standing.snapshot
     for other in (decided, thaw(bench.engine.snapshot()).freeze()):
         policy.decide(other, Random(1))
         assert (kept(policy), flow_of(policy)) == (warm, flow)
@@ -118,7 +118,7 @@ def test_a_copy_made_during_a_decision_starts_cold() -> None:
     policy = busy().policy
     assert isinstance(policy, FlowPolicy)
     warm = kept(policy)
-    assert warm.now is not None
+    assert warm.standing is not None
     with policy._cache.lend(busy().engine.snapshot()):
         copied = policy.warm_copy()
     assert policy.warm_copy()._cache._warm

@@ -98,8 +98,8 @@ class JobTraffic:
         links are tried.
         """
         fabric, topology = self.fabric, self.topology
-        wide = fabric.end_leaf - fabric.first_leaf > within.max()
-        first = np.sort(fabric.first_leaf[(fabric.first_leaf >= 0) & wide])
+        multi_gpu = fabric.end_leaf - fabric.first_leaf > within.max()
+        first = np.sort(fabric.first_leaf[(fabric.first_leaf >= 0) & multi_gpu])
         windows = len(first) - tasks + 1
         if windows < 1:
             return math.inf

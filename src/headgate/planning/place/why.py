@@ -91,7 +91,7 @@ def no_such_gpu(memory_bytes: int, model: str = "") -> NothingFits:
 
 
 def no_gpu_of_type(standing: Standing, task_type: int, demand: Demand, free: Ints) -> Reason:
-    """Return why a task that is not wide waits, since none of the free GPUs suits its type.
+    """Return why a task that is not multi-GPU waits, since none of the free GPUs suits its type.
 
     `free` are these, `[classes]`; the task is of `demand`.
     """

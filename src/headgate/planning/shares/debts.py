@@ -30,9 +30,9 @@ _UNKNOWN_S = 1e200
 def debts_gpu_s(standing: Standing, *, memory_s: float) -> Floats:
     """Return the GPU seconds that each job of `now.jobs` is owed, below 0 if it owes them.
 
-    From its time in the memo on, a debt d grows by n, the GPUs missing, and decays:
-    d' = n - d / memory_s. That to a job with wide units does not decay: such a unit is owed what it
-    waits for until it starts.
+    From its time in the memo on, a debt d grows by n, the GPUs missing, and decays: d' = n - d /
+    memory_s. That to a job with multi-GPU units does not decay: such a unit is owed what it waits
+    for until it starts.
     """
     snapshot = standing.snapshot
     counted_at = _memo(COUNTED_AT, standing)
@@ -40,9 +40,9 @@ def debts_gpu_s(standing: Standing, *, memory_s: float) -> Floats:
     passed_s = np.where(np.isnan(counted_at), 0.0, snapshot.now - counted_at)
     kept = np.exp(-passed_s / memory_s)
     owed: Floats = missed * kept + missing * memory_s * (1 - kept)
-    if standing.has_wide.any():
+    if standing.has_multi_gpu.any():
         lasting = missed + missing * passed_s
-        owed = np.where(standing.has_wide, lasting, owed)
+        owed = np.where(standing.has_multi_gpu, lasting, owed)
     return owed
 
 

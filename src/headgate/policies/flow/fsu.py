@@ -23,7 +23,7 @@ class UnfairFlow(FlowPolicy):
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2)
 
-    def wide_first(self, standing: Standing) -> tuple[Ints, None]:
+    def unit_order(self, standing: Standing) -> tuple[Ints, None]:
         """Return the jobs in order of arrival, without limits."""
         return np.arange(len(standing.jobs)), None
 

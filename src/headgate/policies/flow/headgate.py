@@ -12,19 +12,19 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import in_order, ranks
 from headgate.planning.moves.migration import WHEN_CHEAPER
 from headgate.planning.place.choose import ByLinks
-from headgate.planning.place.wide import WideUnits
+from headgate.planning.place.multi_gpu import MultiGpuUnits
 from headgate.planning.shares.debts import FinishOrder, debts_gpu_s, updated_debts
 from headgate.planning.shares.standing import Standing
-from headgate.policies.flow.bookings import Bookings, start_only_unit
-from headgate.policies.flow.eligible import Entitled, Round
+from headgate.policies.flow.eligible import Entitled, PlacedUnits, Round
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.node_order import assign_waiting, next_round_at, starts_by_rank
 from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_price import JobClaims, worth_preempting
-from headgate.policies.flow.preempt_units import Bargain
+from headgate.policies.flow.preempt_units import PreemptionBudget
 from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.times import Times
+from headgate.policies.flow.unit_reservations import UnitReservations, start_only_unit
 from headgate.policies.flow.windows import UNLIMITED
 from headgate.state import Scratch
 
@@ -72,27 +72,28 @@ class TimelyFlow(FlowPolicy):
         self.migrates = migrate == WHEN_CHEAPER
         self._memory_s, self._slack, self._reservations = memory_s, slack, reservations
 
-    def place_wide(
+    def place_units(
         self, standing: Standing, work: Work | None, scratch: Scratch
-    ) -> tuple[WideUnits | Bookings, InFlight | None]:
-        """Book for all jobs in their order; GPUs that are reserved are no slots of the flow."""
+    ) -> tuple[PlacedUnits, UnitReservations | None, InFlight | None]:
+        """Start or reserve units in the order of jobs; reserved GPUs are no slots of the flow."""
         assert work is not None
-        if not len(standing.task) and not len(standing.wide_jobs):
-            return WideUnits(scratch, standing, self.placer), None
+        if not len(standing.task) and not len(standing.multi_gpu_jobs):
+            return MultiGpuUnits(scratch, standing, self.placer), None, None
         declared = ~np.isnan(standing.snapshot.jobs.estimated_s.take(standing.jobs))
-        times = Times(standing) if standing.has_wide.any() or declared.any() else None
+        times = Times(standing) if standing.has_multi_gpu.any() or declared.any() else None
         if times is not None and start_only_unit(scratch, standing, times, self.placer):
-            return WideUnits(scratch, replace(standing, wide_jobs=standing.wide_jobs[:0])), None
+            none_left = replace(standing, multi_gpu_jobs=standing.multi_gpu_jobs[:0])
+            return MultiGpuUnits(scratch, none_left), None, None
         ahead = in_flight(standing, work, times)
-        if times is None or not len(standing.wide_jobs):
-            return WideUnits(scratch, standing, self.placer), ahead
+        if times is None or not len(standing.multi_gpu_jobs):
+            return MultiGpuUnits(scratch, standing, self.placer), None, ahead
         target = standing.fair_shares()
         owed = debts_gpu_s(standing, memory_s=self._memory_s)
         finish = FinishOrder.of(target, ahead.left_s, owed)
         order = self._order(standing, target, ahead.left_s, finish)
-        most = self._slots(standing, standing.waiting + standing.wide)
+        most = self._slots(standing, standing.waiting + standing.multi_gpu)
         flow = np.minimum(most, standing.waiting.sum(axis=1))
-        booked = Bookings(
+        units = UnitReservations(
             scratch,
             standing,
             times,
@@ -101,11 +102,11 @@ class TimelyFlow(FlowPolicy):
             placer=self.placer,
             migrate=self.migrates,
         )
-        booked.book(order, flow, most)
-        booked.preempt(ahead, Bargain.of(standing, ahead, target, owed, slack=self._slack))
-        booked.open_windows(ahead)
-        is_slot = booked.is_slot(ahead.runs.gpu)
-        return booked, ahead if is_slot.all() else ahead.only(is_slot)
+        units.place(order, flow, most)
+        units.preempt(ahead, PreemptionBudget.of(standing, ahead, target, owed, slack=self._slack))
+        units.open_windows(ahead)
+        is_slot = units.is_slot(ahead.runs.gpu)
+        return units, units, ahead if is_slot.all() else ahead.only(is_slot)
 
     def entitle(self, standing: Standing) -> Entitled:
         """Allocate the next slots of all GPUs by fair shares.
@@ -147,9 +148,9 @@ class TimelyFlow(FlowPolicy):
             useful = np.minimum(target, standing.held + standing.needed)
             memo = updated_debts(standing, owed, np.zeros(len(owed)), useful - standing.held)
             return Choice(starts=placed, wait_price=wait_price, memo=memo)
-        booked = round_.wide if isinstance(round_.wide, Bookings) else None
-        if booked:
-            finish = booked.finish
+        units = round_.reserving
+        if units:
+            finish = units.finish
         else:
             owed = debts_gpu_s(standing, memory_s=self._memory_s)
             finish = FinishOrder.of(target, ahead.left_s, owed)
@@ -157,17 +158,17 @@ class TimelyFlow(FlowPolicy):
         placed, short = _by_window(placed)
         starts, left = starts_by_rank(standing, placed, rank)
         started = None
-        if booked and booked.reservations:
+        if units and units.reservations:
             short = short.only(in_order(rank[standing.task_job[short.task]]))
-            started, short = self._with_backfill(booked, standing, rank, starts, short)
+            started, short = self._with_backfill(units, standing, rank, starts, short)
             left = left.only(np.flatnonzero(~np.isin(left.task, started.task)))
         won = np.bincount(standing.task_job[(started or starts).task], minlength=len(standing.jobs))
         held = standing.held + won
         waiting = assign_waiting(standing, ahead, left)
-        units = booked.preempted if booked else None
         claims = JobClaims(target=target, held=held, left_s=ahead.left_s, owed=owed)
+        for_units = units.preempted if units else None
         preempted = worth_preempting(
-            standing, ahead, waiting, claims, units, round_.wide.room_freed,
+            standing, ahead, waiting, claims, for_units, round_.units.room_freed,
             slack=self._slack, memory_s=self._memory_s,
         )  # fmt: skip
         useful = np.minimum(target, held + standing.needed - won)
@@ -175,12 +176,12 @@ class TimelyFlow(FlowPolicy):
             starts.gpu_class, minlength=standing.free.shape[1]
         )
         memo = dict(updated_debts(standing, owed, preempted.paid, useful - held))
-        if booked:
-            memo |= booked.memo()
+        if units:
+            memo |= units.memo()
         price = waiting.price_by_job(len(standing.jobs))
         again_at = next_round_at(standing, ahead, waiting, free, held < target, preempted.next_s)
-        if booked and booked.again_at() < (again_at or math.inf):
-            again_at = booked.again_at()
+        if units and units.again_at() < (again_at or math.inf):
+            again_at = units.again_at()
         if round_.windows is not None:
             ahead = round_.windows.held
             waiting = assign_waiting(standing, ahead, short)
@@ -205,20 +206,25 @@ class TimelyFlow(FlowPolicy):
         return np.concatenate([finish.order[first], finish.order[~first]])
 
     def _with_backfill(
-        self, booked: Bookings, standing: Standing, rank: Ints, starts: Placed, short: Placed
+        self,
+        units: UnitReservations,
+        standing: Standing,
+        rank: Ints,
+        starts: Placed,
+        short: Placed,
     ) -> tuple[Placed, Placed]:
         """Start tasks on reserved GPUs until their reservations.
 
         First those that the flow places there (`short`), then, by first fit, others that wait.
         Returns all starts, and which of `short` wait for GPUs that are held.
         """
-        begins, waits = booked.start_in_windows(short)
+        begins, waits = units.start_in_windows(short)
         all_starts = starts.joined(short.only(np.flatnonzero(begins)))
         is_left = np.ones(len(standing.task), bool)
         is_left[all_starts.task] = False
         tasks = np.flatnonzero(is_left)
         tasks = tasks[in_order(rank[standing.task_job[tasks]])]
-        task, node, gpu_class = booked.backfill(tasks, starts.task)
+        task, node, gpu_class = units.backfill(tasks, starts.task)
         none = np.zeros(len(task), np.int64)
         all_starts = all_starts.joined(
             Placed(task=task, node=node, gpu_class=gpu_class, window=none, price=none)
@@ -245,4 +251,4 @@ def _short_for_long(
     """
     missing = np.minimum(target - standing.held, standing.needed)
     first: Bools = (missing > 0) & (2 * owed > missing * memory_s)
-    return np.where(standing.has_wide, (standing.needed > 0) & (owed >= left_s), first)
+    return np.where(standing.has_multi_gpu, (standing.needed > 0) & (owed >= left_s), first)

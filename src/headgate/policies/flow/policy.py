@@ -19,10 +19,9 @@ from headgate.base.arrays import Ints
 from headgate.base.rng import Random
 from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
-from headgate.planning.place.wide import WideUnits, least_served_first
+from headgate.planning.place.multi_gpu import MultiGpuUnits, least_served_first
 from headgate.planning.shares.standing import Standing, standing_of
-from headgate.policies.flow.bookings import Bookings
-from headgate.policies.flow.eligible import Entitled, Round, round_of
+from headgate.policies.flow.eligible import Entitled, PlacedUnits, Round, round_of
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.job_prices import free_gpu_price_s, prices_by_job, run_price_s
 from headgate.policies.flow.packed import packed
@@ -37,6 +36,7 @@ from headgate.policies.flow.problem import (
 )
 from headgate.policies.flow.readback import Choice, flow_placements, plan
 from headgate.policies.flow.solve import Flow, solve
+from headgate.policies.flow.unit_reservations import UnitReservations
 from headgate.policies.flow.warm import WarmCache, WarmRound
 from headgate.ports.capabilities import CertificateStats, JobPrices
 from headgate.protocol import Plan
@@ -73,22 +73,25 @@ class FlowPolicy(PlacingPolicy, ABC):
     def entitle(self, standing: Standing) -> Entitled:
         """Return how many tasks may and must be placed."""
 
-    def wide_first(self, standing: Standing) -> tuple[Ints, Ints | None]:
-        """Return the order of jobs for wide units, indices, and the most GPUs of each, `[jobs]`.
+    def unit_order(self, standing: Standing) -> tuple[Ints, Ints | None]:
+        """Return the order of jobs for their units, indices, and the most GPUs of each, `[jobs]`.
 
-        None for no limit; see `WideUnits.place`. Here those that hold least of their share come
+        None for no limit; see `MultiGpuUnits.place`. Here those that hold least of their share come
         first, each with its entitlement.
         """
         return least_served_first(standing)
 
-    def place_wide(
+    def place_units(
         self, standing: Standing, work: Work | None, scratch: Scratch
-    ) -> tuple[WideUnits | Bookings, InFlight | None]:
-        """Place wide units on the scratch; return them, and the work in flight."""
-        wide = WideUnits(scratch, standing, self.placer)
-        if wide:
-            wide.place(*self.wide_first(standing))
-        return wide, None if work is None else in_flight(standing, work)
+    ) -> tuple[PlacedUnits, UnitReservations | None, InFlight | None]:
+        """Place multi-GPU units on the scratch; return them, and the work in flight.
+
+        The second part is the units again if the policy reserves GPUs for some of them.
+        """
+        units = MultiGpuUnits(scratch, standing, self.placer)
+        if units:
+            units.place(*self.unit_order(standing))
+        return units, None, None if work is None else in_flight(standing, work)
 
     def choose(self, round_: Round, placed: Placed, wait_price: Ints) -> Choice:
         """Return which of the `placed` tasks start now, and the rest of the plan; here all start.
@@ -136,10 +139,10 @@ class FlowPolicy(PlacingPolicy, ABC):
         return placed, 2 * posed.problem.wait_price[round_.entitled.group]
 
     def _round(self, standing: Standing, work: Work | None, scratch: Scratch) -> Round:
-        """Place wide units on the scratch; return the inputs of the flow, on what they leave."""
-        wide, ahead = self.place_wide(standing, work, scratch)
-        standing = wide.standing_after()
-        return round_of(standing, ahead, self.entitle(standing), self._prices, wide)
+        """Place multi-GPU units on the scratch; return the inputs of the flow on the rest."""
+        units, reserving, ahead = self.place_units(standing, work, scratch)
+        standing = units.standing_after()
+        return round_of(standing, ahead, self.entitle(standing), self._prices, units, reserving)
 
     def _is_certified(self, round_: Round, warm: WarmRound) -> bool:
         """Return whether the re-optimized flow is optimal for the round's problem; count it."""

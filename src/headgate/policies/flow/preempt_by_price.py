@@ -19,7 +19,7 @@ from headgate.policies.flow.in_flight import GpuRuns, InFlight
 from headgate.policies.flow.node_order import AssignedWaits
 from headgate.policies.flow.preempt_units import (
     RESTART_S,
-    Bargain,
+    PreemptionBudget,
     UnitPreemptions,
     running_units,
 )
@@ -68,16 +68,17 @@ def worth_preempting(
     the price, which it then pays. The price is the lost work, reading included, plus `RESTART_S`.
     The run's job holds more than `1 + slack` of its target, and keeps its target and one run; and
     the waiting job precedes it even after paying. So the total work lost never exceeds what jobs
-    have missed, and a GPU is not preempted back. A run of a wide unit is preempted with its whole
-    unit, at the price of that. `units` are those preempted before for wide units, and `room_freed`
-    returns what they leave: none is preempted for a task that would not start then.
+    have missed, and a GPU is not preempted back. A multi-GPU unit is preempted whole, at its price.
+    `units` are preempted before, and the tasks must fit what these leave, `room_freed`.
     """
     runs, target, share = ahead.runs, claims.target, claims.share
-    bargain = (
-        units.bargain if units else Bargain.of(standing, ahead, target, claims.owed, slack=slack)
+    budget = (
+        units.budget
+        if units
+        else PreemptionBudget.of(standing, ahead, target, claims.owed, slack=slack)
     )
     preempted, next_s, done = list(units.groups) if units else [], math.inf, set[int]()
-    short, owed, spare = target - claims.held, bargain.owed, bargain.spare
+    short, owed, spare = target - claims.held, budget.owed, budget.spare
     so_far = Preemptions(stops=Steps.of(preempted), paid=claims.owed - owed, next_s=next_s)
     # Conditions only get harder as runs are preempted: a run that fails them now also fails later.
     sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
@@ -139,7 +140,7 @@ def _victims(
     standing: Standing, ahead: InFlight, run: Ints, units: UnitPreemptions | None
 ) -> tuple[Floats, Ints, Ints]:
     """Return of the unit of each of some runs: its price, its GPUs, and a number of its own."""
-    if not standing.has_wide.any():
+    if not standing.has_multi_gpu.any():
         price_s = ahead.lost_s(standing.snapshot, ahead.runs.only(run)) + RESTART_S
         return price_s, np.ones(len(run), np.int64), run
     running = running_units(standing, ahead) if units is None else units.running

@@ -1,4 +1,4 @@
-"""Preemption by price for wide units: whole units, gangs among them, as cause and as victim."""
+"""Preemption by price for multi-GPU units: whole units, gangs among them, also as victims."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def running_units(standing: Standing, ahead: InFlight) -> RunningUnits:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Bargain:
+class PreemptionBudget:
     """What jobs hold, owe and may lose while units are preempted in a round, `[jobs]`."""
 
     target: Ints  # GPUs of the fair share
@@ -60,7 +60,7 @@ class Bargain:
     @classmethod
     def of(
         cls, standing: Standing, ahead: InFlight, target: Ints, owed: Floats, *, slack: float
-    ) -> Bargain:
+    ) -> PreemptionBudget:
         """Start with what jobs hold now, without runs that are being stopped.
 
         A job above `1 + slack` of its target may lose GPUs, but keeps its target and one; one that
@@ -71,7 +71,7 @@ class Bargain:
         keeps = standing.held - np.bincount(stopping, minlength=len(target))
         over = keeps > (1 + slack) * target
         spare = np.where(over, np.minimum(keeps - target, keeps - 1), 0)
-        if standing.has_wide.any():
+        if standing.has_multi_gpu.any():
             gang = over & (standing.snapshot.jobs.gang.take(standing.jobs) > 0)
             spare = np.where(gang, keeps, spare)
         return cls(
@@ -85,13 +85,13 @@ class Bargain:
 
 
 class UnitPreemptions:
-    """The units preempted for wide units in a round."""
+    """The units preempted for multi-GPU units in a round."""
 
     def __init__(
-        self, serving: Serving, standing: Standing, ahead: InFlight, bargain: Bargain
+        self, serving: Serving, standing: Standing, ahead: InFlight, budget: PreemptionBudget
     ) -> None:
         """Start without any."""
-        self._serving, self._standing, self._ahead, self.bargain = serving, standing, ahead, bargain
+        self._serving, self._standing, self._ahead, self.budget = serving, standing, ahead, budget
         self.room = RoomFreed(serving.scratch)
         self.groups: list[Group] = []
         self.freed: Bools = np.zeros(len(ahead.all_runs.gpu), bool)
@@ -108,18 +108,18 @@ class UnitPreemptions:
         Each holds less than its share, and the debt to it covers the least price. The others do not
         come to that later in the round: prices stay, and what jobs may lose and are owed shrinks.
         """
-        bargain, runs = self.bargain, self._ahead.all_runs
-        if not (bargain.spare > 0).any():
+        budget, runs = self.budget, self._ahead.all_runs
+        if not (budget.spare > 0).any():
             return jobs[:0]
-        jobs = jobs[bargain.held[jobs] < bargain.target[jobs]]
+        jobs = jobs[budget.held[jobs] < budget.target[jobs]]
         if not len(jobs):
             return jobs
-        may = (runs.job >= 0) & ~runs.stopping & (bargain.spare[runs.job] > 0)
+        may = (runs.job >= 0) & ~runs.stopping & (budget.spare[runs.job] > 0)
         if not may.any():
             return jobs[:0]
-        may &= self.running.gpus <= bargain.spare[runs.job]
+        may &= self.running.gpus <= budget.spare[runs.job]
         least: float = self.running.price[may].min(initial=math.inf)
-        return jobs[bargain.owed[jobs] > least]
+        return jobs[budget.owed[jobs] > least]
 
     def is_freed(self, gpus: Ints) -> Bools:
         """Return which of some held GPUs (rows) they free."""
@@ -134,11 +134,11 @@ class UnitPreemptions:
         precedes each job that loses a unit, even after paying. It would start then. The GPUs are
         free soon.
         """
-        unit, bargain = turn.unit, self.bargain
+        unit, budget = turn.unit, self.budget
         job = int(np.searchsorted(self._standing.jobs, unit.job))
-        if bargain.held[job] >= bargain.target[job]:
+        if budget.held[job] >= budget.target[job]:
             return False
-        most = float(bargain.owed[job])
+        most = float(budget.owed[job])
         may = self._may_lose(job, most)
         if not may.any():
             return False
@@ -153,9 +153,9 @@ class UnitPreemptions:
         gpus = -(-unit.gpus_milli(self._standing.snapshot) // WHOLE)
         if not victims or total >= min(most, gpus * wait_s) or not self._affordable(victims):
             return False
-        rank = bargain.rank_of(job, total)
+        rank = budget.rank_of(job, total)
         losers = [int(self._ahead.all_runs.job[first]) for first in victims]
-        if any(rank >= bargain.rank_of(loser, 0.0) for loser in losers):
+        if any(rank >= budget.rank_of(loser, 0.0) for loser in losers):
             return False
         stops = [int(self._ahead.all_runs.task[first]) for first in victims]
         if not self.room.holds(unit, chosen, stops):
@@ -176,9 +176,9 @@ class UnitPreemptions:
 
     def _may_lose(self, job: int, most: float) -> Bools:
         """Return which held GPUs are of a unit that a job may preempt for less than `most`."""
-        runs, units, bargain = self._ahead.all_runs, self.running, self.bargain
+        runs, units, budget = self._ahead.all_runs, self.running, self.budget
         may: Bools = (runs.job >= 0) & ~runs.stopping & ~self.freed & (runs.job != job)
-        may &= (units.gpus <= bargain.spare[runs.job]) & (units.price < most)
+        may &= (units.gpus <= budget.spare[runs.job]) & (units.price < most)
         return may
 
     def _victims(self, chosen: Ints, may: Bools) -> list[int]:
@@ -191,16 +191,16 @@ class UnitPreemptions:
 
     def _affordable(self, victims: list[int]) -> bool:
         """Return whether the jobs of units can lose all of them."""
-        runs, lost = self._ahead.all_runs, np.zeros(len(self.bargain.spare), np.int64)
+        runs, lost = self._ahead.all_runs, np.zeros(len(self.budget.spare), np.int64)
         for first in victims:
             lost[runs.job[first]] += self.running.gpus[first]
-        return bool((lost <= self.bargain.spare).all())
+        return bool((lost <= self.budget.spare).all())
 
     def _preempt(self, job: int, victims: list[int], total: float) -> None:
-        runs, bargain = self._ahead.all_runs, self.bargain
+        runs, budget = self._ahead.all_runs, self.budget
         reason = preempted_for(self._standing.snapshot, int(self._standing.jobs[job]))
         for first in victims:
-            bargain.spare[runs.job[first]] -= self.running.gpus[first]
+            budget.spare[runs.job[first]] -= self.running.gpus[first]
             self.freed |= self.running.unit == self.running.unit[first]
             self.groups.append(Group((Stop(int(runs.task[first])),), reason))
-        bargain.owed[job] -= total
+        budget.owed[job] -= total

@@ -181,9 +181,9 @@ class Flow:
 
         `wait_price` is by group; a pool without capacity keeps its last price.
         """
-        pools, wide = self._pools, 1 + problem.may_wait
+        pools, width = self._pools, 1 + problem.may_wait
         slot = pools.slot_of(problem.job)[problem.task_job]
-        place, cost = np.empty((2, len(slot), wide), np.int64)
+        place, cost = np.empty((2, len(slot), width), np.int64)
         place[:, 0], cost[:, 0] = pools.excess(slot), _EXCESS_PRICE
         if problem.may_wait:
             place[:, 1], cost[:, 1] = pools.waits(slot), 2 * wait_price[problem.task_job]
@@ -259,7 +259,7 @@ class Flow:
     def price_of_slot(self, node: int, gpu_class: int) -> int | None:
         """Return the cost of one GPU of a node and class less; None if one task less would start.
 
-        Also None if the flow has no such GPU: wide units take it.
+        Also None if the flow has no such GPU: multi-GPU units take it.
         The dual price of the leaf may differ: at a degenerate optimum, several prices are optimal.
         """
         leaf = self._tree.at[node, (gpu_class + 1) * self._windows - 1, None]

@@ -1,4 +1,4 @@
-"""Expected times of a round with wide tasks, computed once, when a stage first needs them."""
+"""Expected times of a round with multi-GPU tasks, computed once, when a stage first needs them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.planning.place.wide import leading_tasks
+from headgate.planning.place.multi_gpu import leading_tasks
 from headgate.planning.shares.standing import Standing
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.times.reservations import UNKNOWN_AT
@@ -97,21 +97,21 @@ class Times:
 
 
 def _leading(standing: Standing) -> Ints:
-    """Return the first waiting wide task of each job, else its first for the flow, else -1."""
+    """Return the first waiting multi-GPU task of each job, else its first for the flow, else -1."""
     lead = np.full(len(standing.jobs), -1)
     first = np.flatnonzero(np.diff(standing.task_job, prepend=-1))
     lead[standing.task_job[first]] = standing.task[first]
-    lead[standing.wide_jobs] = leading_tasks(standing)
+    lead[standing.multi_gpu_jobs] = leading_tasks(standing)
     return lead
 
 
 def _is_learnt(standing: Standing, lead: Ints) -> Bools:
-    """Return which jobs have wide tasks, declare their times, or are of an unknown class."""
+    """Return which jobs have multi-GPU tasks, declare their times, or are of an unknown class."""
     snapshot = standing.snapshot
     unknown = np.isnan(snapshot.runtime_classes.held_s.array())
     kind = snapshot.tasks.runtime_class.take(np.maximum(lead, 0)) if len(lead) else lead
     declared = ~np.isnan(snapshot.jobs.estimated_s.take(standing.jobs))
-    learnt: Bools = standing.has_wide | declared | ((lead >= 0) & unknown[kind])
+    learnt: Bools = standing.has_multi_gpu | declared | ((lead >= 0) & unknown[kind])
     return learnt
 
 

@@ -22,7 +22,7 @@ class GreedySharing(PlacingPolicy):
     below their share before all others; it takes its cheapest (task, GPU) by the time of reading.
     Ties: the first task, on the smallest GPU that fits, on the first node. No GPU that a waiting
     task fits stays idle, except where a queue is at its ceiling, and on nodes that are kept for the
-    first wide unit in line; see `planning.place.line`.
+    first multi-GPU unit in line; see `planning.place.line`.
     """
 
     name = "gs"
@@ -48,7 +48,7 @@ class GreedySharing(PlacingPolicy):
             refusals=(
                 *waiting_for_cpus,
                 *no_room,
-                *greedy.wide.refusals(greedy.line.why_row),
+                *greedy.multi_gpu.refusals(greedy.line.why_row),
                 *refusals(snapshot, greedy, counters),
             ),
         )

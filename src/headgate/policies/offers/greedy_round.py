@@ -1,8 +1,8 @@
 """The greedy round: free GPUs are offered one at a time to the job that holds fewest.
 
-Jobs below their share come first. When none of them has a task that fits a free GPU, or all of
-them have declined, the other jobs share the remaining GPUs evenly. Jobs whose queue is at its
-ceiling get no offer. A job to which a GPU is offered first places a wide unit, by first fit or a
+Jobs below their share come first. When none of them has a task that fits a free GPU, or all of them
+have declined, the other jobs share the remaining GPUs evenly. Jobs whose queue is at its ceiling
+get no offer. A job to which a GPU is offered first places a multi-GPU unit, by first fit or a
 placer.
 """
 
@@ -16,7 +16,7 @@ from headgate.planning.place.ceilings import limits_milli
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.feasible_starts import place_elsewhere
 from headgate.planning.place.line import Line
-from headgate.planning.place.wide import WideUnits
+from headgate.planning.place.multi_gpu import MultiGpuUnits
 from headgate.planning.shares.standing import Standing
 from headgate.planning.shares.task_counts import any_of_class
 from headgate.policies.offers.candidates import ANY, Candidate, Candidates, FreeGpus
@@ -41,16 +41,16 @@ class GreedyRound:
         self.standing, self.target = standing, target
         self.held = standing.held.copy()
         self.waiting = standing.waiting.copy()  # [jobs, types] tasks on one whole GPU
-        self.wide = WideUnits(scratch, standing, placer)
-        self.line = Line(scratch, standing, self.wide)
+        self.multi_gpu = MultiGpuUnits(scratch, standing, placer)
+        self.line = Line(scratch, standing, self.multi_gpu)
         self.free_gpus = free_gpus
         self.declined: list[int] = []
         table, queues = scratch.snapshot.jobs, scratch.snapshot.queues
         self._held_milli = table.held_gpus_milli.array()[standing.jobs].astype(np.int64)
         self._queue_milli = queues.held_gpus_milli.array().astype(np.int64)
         self._limit_milli = limits_milli(scratch.snapshot)
-        self._wide_open = np.zeros(len(standing.jobs), bool)  # with units that may fit
-        self._wide_open[standing.wide_jobs] = True
+        self._open_jobs = np.zeros(len(standing.jobs), bool)  # with units that may fit
+        self._open_jobs[standing.multi_gpu_jobs] = True
         self._scratch, self._counters = scratch, counters
         self._candidates: dict[int, Candidates] = {}
         self._lacking: list[int] = []  # tasks whose node lacks CPUs or another resource
@@ -62,10 +62,10 @@ class GreedyRound:
         Returns the refusals of tasks that got a GPU, but fit no node with the rest of their demand:
         another task gets that GPU.
         """
-        for first in self.line.in_order(self._wide_open & (self.held < self.target)):
+        for first in self.line.in_order(self._open_jobs & (self.held < self.target)):
             self._offer_unit(first)
         while (job := self._next()) is not None:
-            if self._wide_open[job]:
+            if self._open_jobs[job]:
                 self._offer_unit(job)
             else:
                 self._offer(job)
@@ -112,13 +112,13 @@ class GreedyRound:
         """Return the job that is next offered the free GPUs, None if there is none."""
         able = self.fitting() & self.under_ceiling()
         able[self.declined] = False
-        able |= self._wide_open
+        able |= self._open_jobs
         below = able & (self.held < self.target)
         among = np.flatnonzero(below if below.any() else able)
         return int(among[self.held[among].argmin()]) if len(among) else None
 
     def _offer_unit(self, job: int) -> None:
-        """Place a wide unit of a job; without one that fits, it gets no such offer any more."""
+        """Place a multi-GPU unit of a job; if none fits, it gets no such offer any more."""
         before, kept, queue = len(self._scratch.starts), self.line.kept, self.standing.queue[job]
         milli = self.line.offer(
             job, int(self.room_milli()[queue]), below_share=self.held[job] < self.target[job]
@@ -127,7 +127,7 @@ class GreedyRound:
             self.free_gpus.count[self.line.kept] = 0
             self._limit_milli[queue] -= self.line.kept_milli
         if not milli:  # resources are only taken: none will fit in this round
-            self._wide_open[job] = False
+            self._open_jobs[job] = False
             return
         starts = self._scratch.starts[before:]
         for node in dict.fromkeys(start.node for start in starts if start.gpus):

@@ -155,7 +155,7 @@ class _Preemption:
 
     @cached_property
     def _room_freed(self) -> RoomFreed:
-        return self._greedy.wide.room_freed()
+        return self._greedy.multi_gpu.room_freed()
 
     def _tasks(self, job: int, task_type: int) -> list[int]:
         """Return the tasks (rows) of a job and a type that still seek a GPU."""

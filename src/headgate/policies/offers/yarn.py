@@ -4,8 +4,8 @@ Each free GPU goes to the queue that holds fewest relative to its weight, in it 
 holds fewest, of that user to one job: under `capacity` the first to arrive, under `fair` the one
 that holds fewest; under both, higher priority goes first. Ties go to the earliest job. The job then
 takes the best GPU for any of its tasks: on a node with the task's data, else in such a node's rack,
-else anywhere. No job declines a GPU to wait for a nearer one. A job with wide units places one of
-these first, by first fit or a placer; GPUs are kept free for the first one in line, see
+else anywhere. No job declines a GPU to wait for a nearer one. A job with multi-GPU units places one
+of these first, by first fit or a placer; GPUs are kept free for the first one in line, see
 `planning.place.line`. For that, a user's share of the GPUs is divided among the user's jobs: in
 order under `capacity`, evenly under `fair`.
 """
@@ -26,7 +26,7 @@ from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.planning.place.feasible_starts import feasible_starts, place_elsewhere
 from headgate.planning.place.line import Line
-from headgate.planning.place.wide import WideUnits
+from headgate.planning.place.multi_gpu import MultiGpuUnits
 from headgate.planning.shares.standing import Standing, standing_of
 from headgate.policies.offers.places import FreeGpusByPlace, places_of
 from headgate.policies.offers.yarn_refusals import UserQueue, refusals
@@ -75,14 +75,14 @@ class _Round:
         self._standing = standing_of(snapshot)
         self._gpus = FreeGpusByPlace(snapshot, self._standing)
         self._index = {row: index for index, row in enumerate(self._standing.jobs.tolist())}
-        self._wide = WideUnits(self._scratch, self._standing, placer)
-        self._line = Line(self._scratch, self._standing, self._wide)
-        self._wide_open = set(
-            self._standing.jobs[self._standing.wide_jobs].tolist()
+        self._multi_gpu = MultiGpuUnits(self._scratch, self._standing, placer)
+        self._line = Line(self._scratch, self._standing, self._multi_gpu)
+        self._open_jobs = set(
+            self._standing.jobs[self._standing.multi_gpu_jobs].tolist()
         )  # units may fit
-        self._has_wide = bool(self._wide_open)
+        self._has_multi_gpu = bool(self._open_jobs)
         self._share = (
-            _shares(self._standing, evenly=evenly) if self._has_wide else self._standing.held
+            _shares(self._standing, evenly=evenly) if self._has_multi_gpu else self._standing.held
         )
         jobs = snapshot.jobs
         self._queue_milli = dict(enumerate(snapshot.queues.held_gpus_milli.array().tolist()))
@@ -115,7 +115,7 @@ class _Round:
             heapq.heapify(ranks)
         jobs_of = {user: [rank[-1] for rank in sorted(r)] for user, r in self._user_queues.items()}
         open_users = {user: min(rows) for user, rows in jobs_of.items()}
-        while open_users and (self._gpus.left or self._wide_open):
+        while open_users and (self._gpus.left or self._open_jobs):
             user_queue = min(open_users, key=lambda each: self._user_rank(each, open_users[each]))
             if not self._room_milli(user_queue[0]) or not self._offer(user_queue):
                 del open_users[user_queue]
@@ -135,7 +135,7 @@ class _Round:
             refusals=(
                 *waiting_for_cpus,
                 *short,
-                *self._wide.refusals(self._line.why_row),
+                *self._multi_gpu.refusals(self._line.why_row),
                 *explained,
             ),
         )
@@ -143,7 +143,7 @@ class _Round:
     def _serve_line(self) -> None:
         """Let the first in line choose before all other jobs."""
         below = np.zeros(len(self._standing.jobs), bool)
-        for job in self._wide_open:
+        for job in self._open_jobs:
             below[self._index[job]] = self._below_share(job)
         for index in self._line.in_order(below):
             job = int(self._standing.jobs[index])
@@ -157,7 +157,7 @@ class _Round:
         """Return the starts whose demands fit their nodes, and the refusals of the others."""
         chosen = {start.task for start in self._starts}
         others = (task for task in self._standing.task.tolist() if task not in chosen)
-        if self._has_wide:  # they are in the scratch already
+        if self._has_multi_gpu:  # they are in the scratch already
             return NO_STEPS, place_elsewhere(self._scratch, self._lacking, others)
         return feasible_starts(self._scratch, Steps.of(self._starts), others)
 
@@ -206,8 +206,8 @@ class _Round:
         self._job_milli[job] = self._job_milli.get(job, 0) + milli
 
     def _place_unit(self, job: int) -> int:
-        """Place a wide unit of a job; return its thousandths of GPUs, 0 if none fits."""
-        if job not in self._wide_open:
+        """Place a multi-GPU unit of a job; return its thousandths of GPUs, 0 if none fits."""
+        if job not in self._open_jobs:
             return 0
         before, line, queue = len(self._scratch.starts), self._line, self._snapshot.jobs.queue[job]
         room_milli, kept = self._room_milli(queue), line.kept
@@ -219,7 +219,7 @@ class _Round:
         if milli:
             self._gpus.remove(self._scratch.starts[before:])
         else:
-            self._wide_open.discard(job)
+            self._open_jobs.discard(job)
         return milli
 
     def _place_task(self, job: int, queue: int) -> int:
@@ -233,7 +233,7 @@ class _Round:
             return 0
         start = self._gpus.take(*place)
         self._starts.append(start)
-        if self._has_wide and not self._scratch.place(*start):
+        if self._has_multi_gpu and not self._scratch.place(*start):
             self._lacking.append(start.task)
         return WHOLE
 

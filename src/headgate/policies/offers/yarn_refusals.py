@@ -31,7 +31,7 @@ def refusals(
 
     `user_queues` are the jobs that waited, in order, each with its tasks on one whole GPU, all as
     rows; with `fifo_within_user`, a user's jobs wait behind the first one. `placed` are all starts;
-    free GPUs may be kept for a wide unit, the first in `line`.
+    free GPUs may be kept for a multi-GPU unit, the first in `line`.
     """
     after, snapshot = _AfterOffers(standing, placed, line), standing.snapshot
     groups: dict[Reason, list[int]] = {}

@@ -86,16 +86,16 @@ class LinkWeigher:
         if not math.isfinite(expected_s) or not self._links.matter(unit):
             return None
         self._table.kept_only = False
-        at_once = self._best_now(unit, run_s, expected_s)
-        if at_once is None:
+        best = self._best_now(unit, run_s, expected_s)
+        if best is None:
             return None
         later = None
-        if not at_once.cost.is_least:
-            later = self._best_later(unit, expected_s, at_once.cost.paid_at - SAME_INSTANT_S)
+        if not best.cost.is_least:
+            later = self._best_later(unit, expected_s, best.cost.paid_at - SAME_INSTANT_S)
         if later is None:
-            self._found = unit, at_once
+            self._found = unit, best
             return None
-        spread = self._links.spread(at_once.leaves, later.leaves, at_once.cost.rate)
+        spread = self._links.spread(best.leaves, later.leaves, best.cost.rate)
         return Reservation(unit=unit, at=later.cost.at, gpus=later.gpus, spread=spread)
 
     def run_s_on(self, found: Reservation, run_s: float) -> float:

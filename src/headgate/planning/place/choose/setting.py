@@ -47,7 +47,7 @@ def placer_of(
 
 
 class PlacingPolicy(Policy):
-    """A policy whose wide units may be placed by a placer; None for its own choice."""
+    """A policy whose multi-GPU units may be placed by a placer; None for its own choice."""
 
     placer: Placer | None = None
     migrates: bool = False

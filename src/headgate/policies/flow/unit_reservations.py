@@ -1,13 +1,13 @@
-"""Bookings (`headgate`): wide units start or are reserved in the order of jobs, before the flow.
+"""Multi-GPU units that start or get reservations in the order of jobs, before the flow.
 
-In that order every job books GPUs in the timetable of the round. A job with tasks for the flow
-claims the GPUs of its entitlement, those that are free soonest. A wide unit starts if it fits now
-on GPUs that nothing before it needs; otherwise the first ones get reservations, at the earliest
-time at which their GPUs are expected to be free. So does a unit that communicates and would end
-sooner on other GPUs, with faster links (`planning.place.choose.links`). What comes later
-only backfills: it starts if it ends before the reservations begin with a probability of at least
-`BACKFILL_P`. For tasks of the flow, reserved GPUs are slots until then (`windows`); what the flow
-leaves, they get by first fit.
+So under `headgate`. In that order every job gets GPUs in the timetable of the round. A job with
+tasks for the flow claims the GPUs of its entitlement, those that are free soonest. A multi-GPU unit
+starts if it fits now on GPUs that nothing before it needs; otherwise the first ones get
+reservations, at the earliest time at which their GPUs are expected to be free. So does a unit that
+communicates and would end sooner on other GPUs, with faster links (`planning.place.choose.links`).
+What comes later only backfills: it starts if it ends before the reservations begin with a
+probability of at least `BACKFILL_P`. For tasks of the flow, reserved GPUs are slots until then
+(`windows`); what the flow leaves, they get by first fit.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from headgate.planning.links.job_traffic import communicates
 from headgate.planning.moves.migration import Migration
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.free_gpus import free_milli
+from headgate.planning.place.multi_gpu import unit_refusals
 from headgate.planning.place.placing import Placing
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.why import WhyWaits
-from headgate.planning.place.wide import unit_refusals
 from headgate.planning.shares.debts import FinishOrder
 from headgate.planning.shares.standing import Standing, standing_less
 from headgate.planning.times.reservations import UNKNOWN_AT, Reservation, first_reservations
@@ -38,15 +38,15 @@ from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.node_order import PAUSE_S
 from headgate.policies.flow.placed import Placed
-from headgate.policies.flow.preempt_units import Bargain, UnitPreemptions
+from headgate.policies.flow.preempt_units import PreemptionBudget, UnitPreemptions
 from headgate.policies.flow.times import Times
 from headgate.policies.flow.windows import Windows, cells, shortest_windows, windows_of
 from headgate.protocol import Memo, Refusal, Reserved
 from headgate.state import Scratch
 
 
-class Bookings:
-    """The bookings of one round; jobs are indices into `Standing.jobs`."""
+class UnitReservations:
+    """The multi-GPU units of a round, and reservations; jobs are indices into `Standing.jobs`."""
 
     def __init__(
         self,
@@ -63,13 +63,13 @@ class Bookings:
         self._scratch, self._standing, self._times, self.finish = scratch, standing, times, finish
         self._most, self._placer, self._migrates = reservations, placer, migrate
         self._serving = Serving(scratch, times.end_at, placer)
-        self._order: Ints = standing.wide_jobs
+        self._order: Ints = standing.multi_gpu_jobs
         self._won_milli = np.zeros(len(standing.jobs), np.int64)
         self.preempted: UnitPreemptions | None = None
         self.windows: Windows | None = None
 
     def __bool__(self) -> bool:
-        """Return True: some job has wide units."""
+        """Return True: some job has multi-GPU units."""
         return True
 
     @property
@@ -98,39 +98,40 @@ class Bookings:
     def _heads(self, job: int) -> Iterator[Unit]:
         """Yield the first unit of each demand of a job."""
         row = int(self._standing.jobs[job])
-        for units in waiting_units(self._scratch.snapshot, row, wide=True):
+        for units in waiting_units(self._scratch.snapshot, row, multi_gpu=True):
             yield next(iter(units))
 
     @cached_property
-    def _wide(self) -> _WideJobs:
-        return _WideJobs(self._standing, self._times)
+    def _with_units(self) -> _JobsWithUnits:
+        return _JobsWithUnits(self._standing, self._times)
 
     # --- in the order of jobs ------------------------------------------------------------------
 
-    def book(self, order: Ints, flow: Ints, wide: Ints) -> None:
-        """Book for all jobs in this order.
+    def place(self, order: Ints, flow: Ints, most: Ints) -> None:
+        """Start or reserve units, and claim GPUs for the flow, for all jobs in this order.
 
-        `flow` and `wide`, `[jobs]`, are the GPUs that each job is entitled to, for its tasks in the
-        flow and for its wide units; it may book one unit however wide. Nothing is booked if no GPU
-        is free. O(jobs + reservations x GPUs x log), and for each unit that may fit, O(GPUs).
+        `flow` and `most`, `[jobs]`, are the GPUs that each job is entitled to, for its tasks
+        in the flow and for its multi-GPU units; it may get one unit however wide. Nothing is
+        reserved if no GPU is free. O(jobs + reservations x GPUs x log), and for each unit that may
+        fit, O(GPUs).
         """
-        is_wide = np.zeros(len(order), bool)
-        is_wide[self._standing.wide_jobs] = True
-        self._order = order[is_wide[order]]
+        has_units = np.zeros(len(order), bool)
+        has_units[self._standing.multi_gpu_jobs] = True
+        self._order = order[has_units[order]]
         if not free_milli(self._scratch):
             return
-        self._serving.serve(self._in_order(order, is_wide[order], flow, wide))
-        self._serving.serve(self._filling(wide))
+        self._serving.serve(self._in_order(order, has_units[order], flow, most))
+        self._serving.serve(self._filling(most))
 
-    def _in_order(self, order: Ints, is_wide: Bools, flow: Ints, wide: Ints) -> Turns:
+    def _in_order(self, order: Ints, has_units: Bools, flow: Ints, most: Ints) -> Turns:
         """Yield units up to the last reservation; jobs before them claim GPUs for the flow."""
         last = 0
-        for place in np.flatnonzero(is_wide).tolist():
+        for place in np.flatnonzero(has_units).tolist():
             if len(self.reservations) >= self._most or not self._placing.table.has_open():
                 break
             self._claim(order[last:place], flow)
             last, job = place, int(order[place])
-            yield from self._within(job, WHOLE * int(wide[job]))
+            yield from self._within(job, WHOLE * int(most[job]))
         self._claim(order[last:], flow)
 
     def _claim(self, jobs: Ints, flow: Ints) -> None:
@@ -168,8 +169,8 @@ class Bookings:
     ) -> Turn:
         return Turn(
             unit,
-            float(self._wide.high_s[job]),
-            float(self._wide.run_s[job]),
+            float(self._with_units.high_s[job]),
+            float(self._with_units.run_s[job]),
             starts=starts,
             reserves=reserves,
             waits_for_links=waits_for_links,
@@ -179,20 +180,20 @@ class Bookings:
         """Yield the units of a job that have not started."""
         started = self._serving.started
         for units in waiting_units(
-            self._scratch.snapshot, int(self._standing.jobs[job]), wide=True
+            self._scratch.snapshot, int(self._standing.jobs[job]), multi_gpu=True
         ):
             yield from (unit for unit in units if unit.tasks[0] not in started)
 
     def _job_of(self, unit: Unit) -> int:
         return int(np.searchsorted(self._standing.jobs, unit.job))
 
-    def preempt(self, ahead: InFlight, bargain: Bargain) -> None:
+    def preempt(self, ahead: InFlight, budget: PreemptionBudget) -> None:
         """Preempt units for those of the first jobs in order that wait, where that is worth it.
 
         The GPUs that they free are reserved.
         """
-        bargain.held = bargain.held - (-self._won_milli // WHOLE)
-        preempted = UnitPreemptions(self._serving, self._standing, ahead, bargain)
+        budget.held = budget.held - (-self._won_milli // WHOLE)
+        preempted = UnitPreemptions(self._serving, self._standing, ahead, budget)
         self._serving.serve(self._below_share(preempted), victims=preempted)
         self.preempted = preempted
 
@@ -228,7 +229,7 @@ class Bookings:
             free_cell=cell[order],
             held=ahead.only(held_window >= 0),
             held_window=held_window[held_window >= 0],
-            needed=shortest_windows(self._wide.high_s),
+            needed=shortest_windows(self._with_units.high_s),
         )
 
     def _windows_of(self, gpus: Ints, free_at: Floats) -> Ints:
@@ -270,11 +271,13 @@ class Bookings:
     def _filling(self, limits: Ints | None) -> Turns:
         """Yield units in the order of jobs that may fit now, each job within its limit."""
         left, serving = free_milli(self._scratch), self._serving
-        order = self._order[self._wide.unit_milli[self._order] <= left]
+        order = self._order[self._with_units.unit_milli[self._order] <= left]
         for job in order.tolist():
-            if self._wide.unit_milli[job] > left:
+            if self._with_units.unit_milli[job] > left:
                 continue
-            if serving.is_too_long(self._wide.shape(job), float(self._wide.high_s[job])):
+            if serving.is_too_long(
+                self._with_units.shape(job), float(self._with_units.high_s[job])
+            ):
                 continue
             for unit in self._units(job):
                 milli, won = unit.gpus_milli(self._scratch.snapshot), int(self._won_milli[job])
@@ -411,12 +414,12 @@ class Bookings:
 
     def _unit_s(self, unit: Unit) -> float:
         """Return the run time of a unit that is compared with reservations."""
-        return float(self._wide.high_s[self._job_of(unit)])
+        return float(self._with_units.high_s[self._job_of(unit)])
 
     def planned(self) -> Iterator[Reserved]:
         """Yield what is reserved, in order."""
         for each in self._all_reservations:
-            run_s = float(self._wide.run_s[self._job_of(each.unit)])
+            run_s = float(self._with_units.run_s[self._job_of(each.unit)])
             yield each.planned(self._serving.run_s_on(each, run_s))
 
     def again_at(self) -> float:
@@ -443,13 +446,13 @@ def start_only_unit(
 ) -> bool:
     """Start the only unit that waits, if there is no other and it fits now; return whether it does.
 
-    It starts where `Bookings` would start it; no order of jobs needs to be known for that, and no
-    time unless it communicates.
+    It starts where `UnitReservations` would start it; no order of jobs needs to be known for that,
+    and no time unless it communicates.
     """
-    if len(standing.task) or len(standing.wide_jobs) != 1:
+    if len(standing.task) or len(standing.multi_gpu_jobs) != 1:
         return False
-    job = int(standing.wide_jobs[0])
-    found = waiting_units(standing.snapshot, int(standing.jobs[job]), wide=True)
+    job = int(standing.multi_gpu_jobs[0])
+    found = waiting_units(standing.snapshot, int(standing.jobs[job]), multi_gpu=True)
     if len(found) != 1 or len(found[0]) != 1:
         return False
     (unit,) = found[0]
@@ -460,11 +463,11 @@ def start_only_unit(
     return Serving(scratch, times.end_at, placer).answer(turn) is Answer.STARTED
 
 
-class _WideJobs:
-    """The jobs with waiting wide units, as arrays by job: `[jobs]`."""
+class _JobsWithUnits:
+    """The jobs with waiting multi-GPU units, as arrays by job: `[jobs]`."""
 
     def __init__(self, standing: Standing, times: Times) -> None:
-        snapshot, jobs = standing.snapshot, standing.wide_jobs
+        snapshot, jobs = standing.snapshot, standing.multi_gpu_jobs
         rows = standing.jobs[jobs]
         self.unit_milli = np.full(len(standing.jobs), np.iinfo(np.int64).max)
         self.unit_milli[jobs] = snapshot.jobs.unit_gpus_milli.take(rows)

@@ -1,8 +1,8 @@
-"""Wide units under policies that allocate single GPUs: placed whole, within shares.
+"""Multi-GPU units under policies that allocate single GPUs: placed whole, within shares.
 
-Such a policy places the wide units of its jobs, by first fit or a placer, in its own order before
-it allocates the other GPUs, each job up to its entitlement, and once more after it, without that
-limit. A job that holds nothing may place one unit, however wide: none waits only because it is
+Such a policy places the multi-GPU units of its jobs, by first fit or a placer, in its own order
+before it allocates the other GPUs, each job up to its entitlement, and once more after it, without
+that limit. A job that holds nothing may place one unit, however wide: none waits only because it is
 wider than its share. Ceilings of queues always hold.
 """
 
@@ -41,15 +41,15 @@ class _Line:
         self.head = next(self._rest, None)
 
 
-class WideUnits:
-    """The waiting wide units of a round; jobs are indices into `Standing.jobs`."""
+class MultiGpuUnits:
+    """The waiting multi-GPU units of a round; jobs are indices into `Standing.jobs`."""
 
     def __init__(self, scratch: Scratch, standing: Standing, placer: Placer | None = None) -> None:
         """Start with all that wait; units are listed when they are first placed."""
         self._scratch, self._standing = scratch, standing
         self._placer, self._fit = placer, fit(scratch, placer)
         self._serving = Serving(scratch)
-        self._waiting = set(standing.wide_jobs.tolist())
+        self._waiting = set(standing.multi_gpu_jobs.tolist())
         self._lines: dict[int, list[_Line]] = {}
         self._won_milli: dict[int, int] = {}
         self._placed_milli = 0  # of all jobs
@@ -161,7 +161,7 @@ class WideUnits:
     def _lines_of(self, job: int) -> list[_Line]:
         if job not in self._lines:
             row = int(self._standing.jobs[job])
-            units = waiting_units(self._scratch.snapshot, row, wide=True)
+            units = waiting_units(self._scratch.snapshot, row, multi_gpu=True)
             self._lines[job] = [_Line(each) for each in units]
         return self._lines[job]
 
@@ -215,7 +215,7 @@ def least_served_first(standing: Standing) -> tuple[Ints, Ints]:
     the earliest.
     """
     target, accepts = standing.fair_shares(), standing.kinds.accepts
-    waiting, free = standing.waiting + standing.wide, standing.free_of_kind
+    waiting, free = standing.waiting + standing.multi_gpu, standing.free_of_kind
     won = entitle(
         standing.hierarchy,
         target=target,
@@ -228,10 +228,10 @@ def least_served_first(standing: Standing) -> tuple[Ints, Ints]:
 
 
 def leading_tasks(standing: Standing) -> Ints:
-    """Return the first waiting wide task of each job in `Standing.wide_jobs`."""
-    snapshot, rows = standing.snapshot, standing.jobs[standing.wide_jobs]
+    """Return the first waiting multi-GPU task of each job in `Standing.wide_jobs`."""
+    snapshot, rows = standing.snapshot, standing.jobs[standing.multi_gpu_jobs]
     lead = snapshot.jobs.first_task.take(rows).astype(np.int64)
     several = (snapshot.jobs.task_count.take(rows) > 1) & (snapshot.jobs.gang.take(rows) == 0)
     for n in np.flatnonzero(several).tolist():
-        lead[n] = waiting_units(snapshot, int(rows[n]), wide=True)[0].tasks[0]
+        lead[n] = waiting_units(snapshot, int(rows[n]), multi_gpu=True)[0].tasks[0]
     return lead
