@@ -36,7 +36,7 @@ from headgate.base.rng import stream
 from headgate.engine import Engine, drive
 from headgate.model import Gpu, Node, RunId
 from headgate.planning.links.fluid_network import FluidNetwork
-from headgate.ports import PLACES, Policy, make_policy, read_policy
+from headgate.ports import PLACE_NAMES, PLACES, Policy, make_policy, read_policy
 from headgate.protocol import (
     Command,
     Event,
@@ -101,7 +101,7 @@ MOVED = "moved-"
 """Before the name of a policy: its runs also move at random."""
 OTHERS = (
     *MIGRATING,
-    *(f"{text},place={place}" for text in MIGRATING for place in ("headgate", "best-fit-subtree")),
+    *(f"{text},place={place}" for text in MIGRATING for place in ("links", "best-fit-subtree")),
     *(MOVED + name for name in ("fifo", "headgate", "fsp", "gsp", "conservative-backfill", "srtf")),
 )
 
@@ -415,7 +415,7 @@ def _scenario(policy: Policy, text: str, name: str) -> sim.Simulation:
         policy=named,
         parameters=parameters,
         parts=parts,
-        places=PLACES,
+        places=PLACE_NAMES,
     )
     return sim.from_scenario(scenario, policy)
 

@@ -37,7 +37,7 @@ UNITS: dict[str, tuple[tuple[int, ...], bool]] = {  # GPUs by task, and whether 
         ("another user", {}),
         ("the same user", {}),
         ("another user", {"place": "closed-minimum", "otherwise": "wait"}),
-        ("another user", {"place": "headgate"}),
+        ("another user", {"place": "links"}),
     ],
     ids=["another user", "the same user", "closed-minimum", "headgate"],
 )

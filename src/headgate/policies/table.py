@@ -164,7 +164,7 @@ _ALL = (
             least=0.0,
         ),
         _MIGRATE,
-        place="headgate",
+        place="links",
     ),
     _policy(
         "ordered.fifo:FirstInFirstOut",

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, nearest
-from headgate.cli.cluster import in_force, joining, process, show
-from headgate.cli.cluster.in_force import config_of
+from headgate.cli.cluster import joining, option_conflicts, process, show
+from headgate.cli.cluster.option_conflicts import config_of
 from headgate.cli.common.settings import client_of
 from headgate.model import Gpu, Node, Queue
 from headgate.model.gpu_models import words_of
@@ -90,7 +90,7 @@ def start_cluster(
             if facts is None:
                 _set_rights(state, members)
                 facts = _start(state, planned, given, show_progress)
-            in_force.check(state, given, shape)
+            option_conflicts.check(state, given, shape)
             return facts
 
 

@@ -137,7 +137,7 @@ class ByLinks(Placer):
     diameter.
     """
 
-    name = "headgate"
+    name = "links"
     stays_on_node = places_parts = weighs_links = packs_tightly = True
 
     def choose(self, layout: Layout, request: Request) -> Places | None:
