@@ -160,19 +160,19 @@ def _policy(
 
     From `fs`, `{name: fs, alpha1: 2.0}` or `{order: fair, place: first-fit, backfill: easy}`.
     """
-    at: tuple[str, ...] = ("policy",)
+    place: tuple[str, ...] = ("policy",)
     given: dict[str, Any] = {}
     raw = _named(document, raw, parts, places)
     if isinstance(raw, dict):
-        at, given = ("policy", "name"), {k: v for k, v in raw.items() if k != "name"}
+        place, given = ("policy", "name"), {k: v for k, v in raw.items() if k != "name"}
         raw = raw.get("name")
     if not document.is_clean(("policy",)):  # it is missing, no YAML value, or of wrong parts
         return "", {}
     if not isinstance(raw, str):
-        document.add(at, f"must be the name of a policy, not {shown(raw)}", nearest("", known))
+        document.add(place, f"must be the name of a policy, not {shown(raw)}", nearest("", known))
         return "", {}
     if raw not in known:
-        document.add(at, f"unknown policy {shown(raw)}", nearest(raw, known))
+        document.add(place, f"unknown policy {shown(raw)}", nearest(raw, known))
         return raw, {}
     takes = list(known[raw])
     for key, value in given.items():
