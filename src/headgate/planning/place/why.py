@@ -197,20 +197,20 @@ class WhyWaits:
         key = unit.shape, self._snapshot.jobs.queue[unit.job]
         if key not in self._known:
             self._known[key] = self._short(unit)
-        found, mine = self._known[key], self._reservation.get(unit.tasks)
+        known, mine = self._known[key], self._reservation.get(unit.tasks)
         reserved = None if mine is None else self._reserved(mine)
         if mine is not None and mine.spread is not None:
             return self._waits_for_links(mine, mine.spread, reserved)
-        if isinstance(found, Reason):
-            return replace(found, reserved=reserved) if isinstance(found, Short) else found
-        if run_s <= found + SAME_INSTANT_S:
+        if isinstance(known, Reason):
+            return replace(known, reserved=reserved) if isinstance(known, Short) else known
+        if run_s <= known + SAME_INSTANT_S:
             gpus = -(-unit.gpus_milli(self._snapshot) // WHOLE)
             spread = GangSpread(tasks=len(unit.tasks), gpus=gpus, reserved=reserved)
             return spread if self._may_wait else None
         return BackfillTooLong(
             needs_s=None if math.isinf(run_s) else run_s,
-            hole_s=found,
-            ahead=self._ahead(found),
+            hole_s=known,
+            ahead=self._ahead(known),
             reserved=reserved,
         )
 

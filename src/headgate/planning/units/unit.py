@@ -101,13 +101,13 @@ def waiting_units(snapshot: Snapshot, job: int, *, multi_gpu: bool = False) -> l
         whole = len(tasks) == snapshot.jobs.task_count[job]
         on_gpus = snapshot.jobs.unit_gpus_milli[job] > 0
         return [_gang(snapshot, job, tasks)] if whole and on_gpus else []
-    found, demands = [], snapshot.tasks.demand.take(tasks).astype(np.int64)
+    units, demands = [], snapshot.tasks.demand.take(tasks).astype(np.int64)
     first = np.sort(np.unique(demands, return_index=True)[1])
     for demand in demands[first].tolist():
         spec = snapshot.names.demands[demand]
         if spec.gpus and (is_multi_gpu(spec) or not multi_gpu):
             some = tasks[demands == demand]
-            found.append(
+            units.append(
                 Units(
                     job=job,
                     tasks=some,
@@ -116,7 +116,7 @@ def waiting_units(snapshot: Snapshot, job: int, *, multi_gpu: bool = False) -> l
                     distinct_nodes=False,
                 )
             )
-    return found
+    return units
 
 
 def _single(snapshot: Snapshot, job: int, *, multi_gpu: bool) -> list[Units]:

@@ -31,11 +31,11 @@ def packed(standing: Standing, scratch: Scratch, starts: Placed) -> Placed:
     is_open = np.zeros(len(snapshot.gpus.node), bool)
     is_open[standing.free_gpu] = True
     demand, classes = snapshot.tasks.demand.take(rows).astype(np.int64), free.shape[1]
-    kind, node = demand * classes + starts.gpu_class, starts.node.copy()
-    for each in np.unique(kind[~reads]).tolist():
-        some = np.flatnonzero((kind == each) & ~reads)
-        at = each % classes
-        room = _room(scratch, each // classes, free[:, at])
+    pair, node = demand * classes + starts.gpu_class, starts.node.copy()
+    for each in np.unique(pair[~reads]).tolist():
+        some = np.flatnonzero((pair == each) & ~reads)
+        gpu_class = each % classes
+        room = _room(scratch, each // classes, free[:, gpu_class])
         nodes = np.flatnonzero(room)
         if room.sum() < len(some):
             return starts  # some lack CPUs or memory, and start where they find them
@@ -43,7 +43,7 @@ def packed(standing: Standing, scratch: Scratch, starts: Placed) -> Placed:
         nodes = nodes[np.lexsort((room[nodes], loss))]
         nodes_of = np.repeat(nodes, room[nodes])[: len(some)]
         node[some] = nodes_of
-        np.subtract.at(free[:, at], nodes_of, 1)
+        np.subtract.at(free[:, gpu_class], nodes_of, 1)
     return replace(starts, node=node)
 
 

@@ -144,8 +144,8 @@ def _victims(
         price_s = ahead.lost_s(standing.snapshot, ahead.runs.only(run)) + RESTART_S
         return price_s, np.ones(len(run), np.int64), run
     running = running_units(standing, ahead) if units is None else units.running
-    at = np.searchsorted(ahead.all_runs.gpu, ahead.runs.gpu[run])
-    return running.price[at], running.gpus[at], running.unit[at]
+    index = np.searchsorted(ahead.all_runs.gpu, ahead.runs.gpu[run])
+    return running.price[index], running.gpus[index], running.unit[index]
 
 
 def _gained_s(standing: Standing, ahead: InFlight, waiting: AssignedWaits, sought: Ints) -> Floats:

@@ -66,7 +66,7 @@ def _youngest_first(standing: Standing, runs: GpuRuns, spare: Ints) -> list[Ints
     The latest launch first, then the highest row; without gangs.
     """
     gang = standing.snapshot.jobs.gang.take(standing.jobs) > 0
-    found = np.flatnonzero((runs.job >= 0) & ~runs.stopping)
-    found = found[(spare[runs.job[found]] > 0) & ~gang[runs.job[found]]]
-    order = found[np.lexsort((-runs.task[found], -runs.launched_at[found]))]
+    gpus = np.flatnonzero((runs.job >= 0) & ~runs.stopping)
+    gpus = gpus[(spare[runs.job[gpus]] > 0) & ~gang[runs.job[gpus]]]
+    order = gpus[np.lexsort((-runs.task[gpus], -runs.launched_at[gpus]))]
     return np.split(order, np.flatnonzero(np.diff(runs.task[order])) + 1) if len(order) else []

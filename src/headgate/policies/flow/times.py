@@ -73,11 +73,11 @@ class Times:
 
     def end_at(self, tasks: Ints) -> Floats:
         """Return when runs of tasks are expected to end; `UNKNOWN_AT` if that is unknown."""
-        at = np.searchsorted(self._tasks, tasks)
-        known = self._tasks.take(at, mode="clip") == tasks if len(self._tasks) else at < 0
+        index = np.searchsorted(self._tasks, tasks)
+        known = self._tasks.take(index, mode="clip") == tasks if len(self._tasks) else index < 0
         if not known.all():
             return self._estimated(tasks)
-        return self._ends[at]
+        return self._ends[index]
 
     def surely_ended_at(self, tasks: Ints) -> Floats:
         """Return when runs on GPUs have ended with probability `BACKFILL_P`, or `UNKNOWN_AT`."""

@@ -251,11 +251,11 @@ class UnitReservations:
             return starts, waits
         standing, free = self._standing, self.windows
         cell = cells(standing, placed.node, placed.gpu_class, placed.window)
-        at = np.searchsorted(free.free_cell, cell) + nth_of_equals(cell)
-        known = at < len(free.free_cell)
-        some = np.flatnonzero(known & (free.free_cell.take(at, mode="clip") == cell))
+        index = np.searchsorted(free.free_cell, cell) + nth_of_equals(cell)
+        known = index < len(free.free_cell)
+        some = np.flatnonzero(known & (free.free_cell.take(index, mode="clip") == cell))
         waits[some] = False
-        gpus, rows = free.free_gpu[at[some]], standing.task[placed.task[some]]
+        gpus, rows = free.free_gpu[index[some]], standing.task[placed.task[some]]
         ends_at = self._placing.table.now + self._times.surely_s_of(rows)
         in_time = ends_at <= self._placing.table.reserved_from[gpus] + SAME_INSTANT_S
         first = standing.snapshot.nodes.first_gpu
@@ -318,16 +318,16 @@ class UnitReservations:
         that start besides, the nodes, and the classes of the GPUs.
         """
         standing, before = self._standing, len(self._scratch.starts)
-        found = list[int]()
+        starting = list[int]()
         if self.reservations and self._placing.table.has_kept():
-            self._serving.serve(self._on_kept(tasks, self._queue_room(starts), found))
+            self._serving.serve(self._on_kept(tasks, self._queue_room(starts), starting))
         started = self._scratch.starts[before:]
         node = np.array([start.node for start in started], np.int64)
         gpu = standing.snapshot.nodes.first_gpu.array()[node] + [start.gpus[0] for start in started]
-        return tasks[found], node, standing.hardware.gpu_class[gpu.astype(np.int64)]
+        return tasks[starting], node, standing.hardware.gpu_class[gpu.astype(np.int64)]
 
-    def _on_kept(self, tasks: Ints, room_milli: Ints, found: list[int]) -> Turns:
-        """Yield tasks of the flow that may fit; `found` are those that start, as indices."""
+    def _on_kept(self, tasks: Ints, room_milli: Ints, starting: list[int]) -> Turns:
+        """Yield tasks of the flow that may fit; `starting` are those that start, as indices."""
         standing, too_long = self._standing, dict[int, float]()  # by demand
         rows = standing.task[tasks]
         high_s = self._times.surely_s_of(rows)
@@ -340,7 +340,7 @@ class UnitReservations:
             unit = Unit(job=int(standing.jobs[job]), tasks=(int(rows[n]),), demands=(demand,))
             if (yield Turn(unit, run_s, on_kept=True)) is Answer.STARTED:
                 room_milli[queue] -= WHOLE
-                found.append(n)
+                starting.append(n)
             else:
                 too_long[demand] = run_s
 
@@ -452,10 +452,10 @@ def start_only_unit(
     if len(standing.task) or len(standing.multi_gpu_jobs) != 1:
         return False
     job = int(standing.multi_gpu_jobs[0])
-    found = waiting_units(standing.snapshot, int(standing.jobs[job]), multi_gpu=True)
-    if len(found) != 1 or len(found[0]) != 1:
+    units = waiting_units(standing.snapshot, int(standing.jobs[job]), multi_gpu=True)
+    if len(units) != 1 or len(units[0]) != 1:
         return False
-    (unit,) = found[0]
+    (unit,) = units[0]
     turn = Turn(unit)
     if communicates(standing.snapshot.job(unit.job)):
         high_s, run_s = float(times.surely_s[job]), float(times.run_s[job])

@@ -123,8 +123,8 @@ class Candidates:
     def best(self, accepted: int) -> Candidate | None:
         """Return the least candidate that a job accepts (CHEAPEST, SECOND, ANY), or None."""
         declined: list[tuple[Candidate, int]] = []
-        found = None
-        while found is None and self._heap:
+        chosen = None
+        while chosen is None and self._heap:
             candidate, number = self._heap[0]
             if not self._free_gpus.count[candidate.node, candidate.gpu_class]:
                 heapq.heappop(self._heap)
@@ -132,10 +132,10 @@ class Candidates:
             elif accepted != ANY and candidate.price > self._groups[number].limits[accepted]:
                 declined.append(heapq.heappop(self._heap))
             else:
-                found = candidate
+                chosen = candidate
         for entry in declined:
             heapq.heappush(self._heap, entry)
-        return found
+        return chosen
 
     def least_price(self, candidate: Candidate) -> int:
         """Return the task's least price on any GPU, free or held, of a current candidate."""

@@ -184,9 +184,9 @@ class ClusterPlacer:
         capacity = self._capacity_of(demand, distinct=distinct)
         busy = free.held | free.kept
         if spec.gpus and not distinct and self.placer.stays_on_node and (capacity >= count).any():
-            found = self._on_one_node(demand, count, free, busy, capacity)
-            if found is not None:
-                return found
+            on_node = self._on_one_node(demand, count, free, busy, capacity)
+            if on_node is not None:
+                return on_node
         layouts, nodes = self._layouts, self._layouts.node
         is_busy = np.zeros(len(free.room), bool) if free.busy is None else free.busy.copy()
         is_busy[self._gpu_node[busy]] = True
