@@ -304,7 +304,7 @@ def _start(
     try:
         if joins is not None and cluster is None:
             token = base.token if base.ray_address == joins else None
-            at = {"ray_address": joins, "token": token, "foreign": True}
+            connection = {"ray_address": joins, "token": token, "foreign": True}
             expected: set[str] = set()
         else:
             if cluster is None:
@@ -312,9 +312,9 @@ def _start(
                 cluster = start_nodes(state, planned)
             else:
                 show_progress("the nodes are running; only the controller is started")
-            at = {"ray_address": cluster.address, "token": cluster.token, "foreign": False}
+            connection = {"ray_address": cluster.address, "token": cluster.token, "foreign": False}
             expected = set(alive(cluster)) - {HEAD}
-        save_config(state, replace(base, **{**at, **given}))
+        save_config(state, replace(base, **{**connection, **given}))
         facts = _start_controller(state, expected, show_progress)
         return facts | {"notes": [*facts["notes"], *_open_ports(state)]}
     except BaseException:
