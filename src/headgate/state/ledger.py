@@ -155,11 +155,7 @@ class Ledger:
         each node. UNLIMITED where they need nothing else than GPUs, and these are not given; 0 on
         nodes that are closed, draining, down or not accepted.
         """
-        up = self.nodes.alive.array() > self.nodes.draining.array()
-        up[self.closed] = False
-        if self._names.demands[demand].restricted:
-            up = up & self.accepted_nodes(demand)
-        room: Array = np.where(up, UNLIMITED, 0)
+        room: Array = np.where(self.usable_nodes(demand), UNLIMITED, 0)
         if gpus is not None:
             room = np.minimum(room, runs_in(gpus, self._names.demands[demand].gpus))
         needs, free = self._names.needs[demand], self.nodes.free
@@ -167,6 +163,17 @@ class Ledger:
             needs, lambda kind: np.maximum(free.kind(kind) - beside.get(kind, 0), 0), room
         )
         return runs
+
+    def usable_nodes(self, demand: int) -> Array:
+        """Return which nodes may take runs of a demand, whatever they have free, `[nodes]`.
+
+        Not those that are closed, draining, down or not accepted.
+        """
+        up: Array = self.nodes.alive.array() > self.nodes.draining.array()
+        up[self.closed] = False
+        if self._names.demands[demand].restricted:
+            up = up & self.accepted_nodes(demand)
+        return up
 
     def nodes_with_room(self, demand: int) -> Array:
         """Return which nodes fit a run of a demand, GPUs aside, `[nodes]`; see `room`."""

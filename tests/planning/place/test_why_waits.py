@@ -141,7 +141,7 @@ def test_reason_agrees_with_placement_by_trial(seed: int) -> None:
         [table.reserved_from[g] for g in range(first[n], first[n + 1]) if not table.free_at[g]]
         for n in range(len(sizes))
     ]
-    ahead = Reservation(unit=_unit(state, "next"), at=3.0, gpus=np.zeros(0, np.int64))
+    ahead = Reservation(unit=_unit(state, "next"), at=3.0, gpus=np.zeros(0, np.int64), tasks=())
     run_s = rng.choice((2.0, 4.0, _NEVER))
     reason = WhyWaits(table.scratch, table, [ahead]).reason(_unit(state, "gang"), run_s)
     fit, free = _places(windows, cpus, unit, 0.0), sum(map(len, windows))
@@ -405,7 +405,7 @@ def test_units_of_one_shape_are_explained_by_their_own_run_times() -> None:
     state = _state([_node("n", 1, 1)], jobs)
     table = _timetable(state, {})
     table.reserved_from[:] = (10.0, 20.0)
-    ahead = Reservation(unit=_unit(state, "wide"), at=20.0, gpus=np.array([1]))
+    ahead = Reservation(unit=_unit(state, "wide"), at=20.0, gpus=np.array([1]), tasks=())
     why = WhyWaits(table.scratch, table, [ahead])
     assert why.reason(_unit(state, "a"), 15.0) is None
     assert why.reason(_unit(state, "b"), 30.0) == BackfillTooLong(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.planning.place.timetable import GpuCosts, Timetable
+from headgate.planning.place.timetable import GpuCosts, Look, Timetable
 from headgate.planning.units.unit import Unit
 from headgate.state import Snapshot
 from headgate.state.tables import GPU_GONE
@@ -62,7 +62,7 @@ class CheapestGpus:
         gpus = self._snapshot.names.demands[demand].gpus
         cost = here.cost[:, gpus - 1 :: gpus][:, :most]
         ordinals = here.places(cost.shape[1])
-        flat = self._table.with_room(demand, *ordinals, cost.flatten(), costs)
+        flat = self._table.with_room(demand, *ordinals, cost.flatten(), Look(0.0, math.inf, costs))
         if len(flat) < count:
             return None
         dearest = float(np.partition(flat, count - 1)[count - 1])

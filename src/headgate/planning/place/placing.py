@@ -85,7 +85,7 @@ class Placing:
     def cheapest(self, unit: Unit, costs: GpuCosts) -> Ints | None:
         """Return the GPUs (rows) with which the dearest one of a unit costs least, or None."""
         demands = unit.by_demand(self.table.scratch.snapshot)
-        rows, dearest = self._chooser.gpus_at(
+        chosen, dearest = self._chooser.gpus_at(
             demands, 0.0, 0.0, distinct=unit.distinct_nodes, costs=costs
         )
-        return None if math.isinf(dearest) else rows
+        return None if math.isinf(dearest) else chosen.gpus

@@ -7,8 +7,8 @@ these are the shadow time and the extra GPUs of EASY backfilling (Lifka, The ANL
 system, JSSPP 1995).
 
 Starts are placed on the scratch of the round, whose ledger checks all resources. Reservations are
-of whole GPUs: a part of one is booked ahead as a whole one, and CPUs, memory and custom kinds are
-considered, but not booked.
+of whole GPUs, a part of one is booked ahead as a whole one, and of amounts of their nodes: CPUs,
+memory and custom kinds (`node_book`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,7 +24,9 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.column import Array
 from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
+from headgate.planning.place.node_book import NodeBook
 from headgate.planning.times.reservations import Reservation
+from headgate.protocol import Start
 from headgate.state import Scratch, Snapshot
 from headgate.state.ledger import room_in
 from headgate.state.moves import gpus_of, grants_of_moves
@@ -50,6 +52,24 @@ class GpuCosts:
     gpu: Floats  # [GPU rows]
     of_tasks: EndAt
     """The same of what else tasks (rows) hold of nodes: their CPUs, memory and custom kinds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """What places are looked for: from when on, for how long, or at which costs."""
+
+    at: float
+    run_s: float
+    costs: GpuCosts | None = None
+    taken: dict[int, dict[int, int]] = field(default_factory=dict)
+    """By node and kind, what other tasks of the unit take of nodes."""
+
+    def take(self, node: int, needs: Sequence[tuple[int, int]], count: int) -> None:
+        """Count what so many tasks with these needs take of a node."""
+        if needs:
+            taken = self.taken.setdefault(node, {})
+            for kind, amount in needs:
+                taken[kind] = taken.get(kind, 0) + amount * count
 
 
 def latest_holders(snapshot: Snapshot, of_tasks: EndAt, *, free: float, left: float) -> Floats:
@@ -96,6 +116,7 @@ class Timetable:
         self.reserved_from = np.full(len(gone), math.inf)
         self.has_reservations = False  # whether any GPU is booked ahead
         self._free_again_at = np.full(len(gone), -math.inf)
+        self._spans: dict[int, list[tuple[float, float]]] = {}  # reserved, by GPU (row)
         row = np.flatnonzero(~gone)
         node = snapshot.gpus.node.take(row).astype(np.int64)
         order = np.argsort(node, kind="stable")
@@ -107,6 +128,8 @@ class Timetable:
         self._nth = nth_of_equals(self.node)  # GPU of its node
         self._width = _width(self._nth)
         self._last: dict[tuple[int, int], tuple[Bools, Ints, Ints]] = {}  # of each place
+        self.book = NodeBook(scratch, end_at, self.now + SOONEST_S)
+        self._use_amounts()
         self.among: Bools | None = None  # the only nodes to use, `[nodes]`
 
     @property
@@ -134,6 +157,13 @@ class Timetable:
                     self._free_at[rows], max(end, self.now + SOONEST_S)
                 )
 
+    def _use_amounts(self) -> None:
+        """Count what the tasks that are placed already hold of nodes as free at their end."""
+        for start in self.scratch.starts:
+            if self.scratch.snapshot.names.needs[self.scratch.snapshot.tasks.demand[start.task]]:
+                end = float(self.end_at(np.array([start.task]))[0])
+                self.book.use([start], max(end, self.now + SOONEST_S))
+
     def windows_now(self) -> Floats:
         """Return for how long each of the free GPUs may be used from now on, ascending."""
         free = self.scratch.ledger.gpus.task.array()[self.row] == GPU_FREE
@@ -148,8 +178,14 @@ class Timetable:
         unclaimed: Bools = self._free_at <= self.now
         return unclaimed
 
-    def use(self, rows: Sequence[int] | Ints, until: float) -> None:
-        """Count GPUs (rows) as used by a start of this round until a time."""
+    def use(self, starts: Sequence[Start], until: float) -> None:
+        """Count what starts of this round hold as used until a time."""
+        first = self.scratch.snapshot.nodes.first_gpu
+        self.take([first[node] + gpu for _, node, gpus in starts for gpu in gpus], until)
+        self.book.use(starts, until)
+
+    def take(self, rows: Sequence[int] | Ints, until: float) -> None:
+        """Count GPUs (rows) as used until a time."""
         self._free_at[rows] = np.maximum(self._free_at[rows], until)
 
     @contextmanager
@@ -193,7 +229,8 @@ class Timetable:
         if spec.gpus and not spec.in_part:
             usable = self.usable_now(demand, self.row, run_s)
             gpus = np.bincount(self.node[usable], minlength=len(ledger.nodes.alive))
-        room = np.minimum(ledger.room(demand, gpus=gpus), 1 if distinct else count)
+        kept = self.book.kept_within(self.now, run_s)
+        room = np.minimum(ledger.room(demand, kept, gpus), 1 if distinct else count)
         room[sorted(used)] = 0
         if self.among is not None:
             room[~self.among] = 0
@@ -217,6 +254,10 @@ class Timetable:
         self.has_reservations = True
         self.reserved_from[rows] = np.minimum(self.reserved_from[rows], reservation.at)
         self._free_again_at[rows] = np.maximum(self._free_again_at[rows], reservation.at + run_s)
+        for row in rows.tolist():
+            self._spans.setdefault(row, []).append((reservation.at, reservation.at + run_s))
+        for node, demand, count in reservation.tasks:
+            self.book.keep(node, demand, count, reservation.at, reservation.at + run_s)
 
     def hold(self, rows: Ints, until: float) -> None:
         """Change when GPUs become free."""
@@ -257,11 +298,15 @@ class Timetable:
         self._claimed[rows[early]] = True
         self.free_at[rows[early]] = (at + run_s)[early]
         self._free_again_at[rows[~early]] = (at + run_s)[~early]
+        for n in np.flatnonzero(~early).tolist():
+            self._spans.setdefault(int(rows[n]), []).append((float(at[n]), float((at + run_s)[n])))
 
     def free_soon(self, rows: Ints) -> None:
         """Count GPUs as free as soon as runs that are preempted now have stopped."""
         self.free_at[rows] = self.now + SOONEST_S
         self.reserved_from[rows], self._free_again_at[rows] = math.inf, -math.inf
+        for row in rows.tolist():
+            self._spans.pop(row, None)
 
     def unclaim(self) -> bool:
         """Count all GPUs that are free now as unused again; claims end. Return if any was."""
@@ -274,6 +319,8 @@ class Timetable:
     def release(self) -> None:
         """Keep no GPU free any more; all reservations end."""
         self.reserved_from[:], self._free_again_at[:] = math.inf, -math.inf
+        self.book.release()
+        self._spans.clear()
 
     def is_kept(self, rows: Ints) -> Bools:
         """Return which GPUs (rows) are reserved for units, and not claimed before that."""
@@ -291,15 +338,35 @@ class Timetable:
         in_time = self.in_time(rows, np.maximum(free_at, at), run_s)
         later = np.maximum(free_at, self._free_again_at[rows])
         available: Floats = np.where(in_time, free_at, later)
+        several = [row for row, spans in self._spans.items() if len(spans) > 1]
+        if several:
+            between = self._between(np.array(several), at, run_s)
+            if isinstance(rows, slice):
+                available[several] = between
+            else:
+                place = {row: n for n, row in enumerate(rows.tolist())}
+                which = [n for n, row in enumerate(several) if row in place]
+                available[[place[several[n]] for n in which]] = between[which]
         return available
 
-    def places(
-        self, demand: int, free_at: Floats, most: int, costs: GpuCosts | None = None
-    ) -> tuple[Ints, Floats]:
+    def _between(self, rows: Ints, at: float, run_s: float) -> Floats:
+        """Return the same for GPUs that are reserved several times, between which it may run."""
+        spans = [sorted(self._spans[row]) for row in rows.tolist()]
+        free_at = self.free_at[rows]
+        start_at = np.maximum(free_at, at)
+        for nth in range(max(map(len, spans))):
+            each = [span[nth] if nth < len(span) else (math.inf, -math.inf) for span in spans]
+            begins, ends = np.array(each).T
+            in_the_way = (start_at + run_s > begins + SAME_INSTANT_S) & (start_at < ends)
+            start_at = np.where(in_the_way, ends, start_at)
+        result: Floats = np.where(start_at <= np.maximum(free_at, at), free_at, start_at)
+        return result
+
+    def places(self, demand: int, free_at: Floats, most: int, look: Look) -> tuple[Ints, Floats]:
         """Return places for a task each, at most `most` on a node: their nodes, and when free.
 
         The n-th place of a node is the n-th group of its GPUs in the order in which they are free.
-        With `costs`, these are in place of times.
+        Where `look` has costs, these are in place of times.
         """
         gpus = self.demands[demand].gpus
         if (gpus, most) not in self._last:
@@ -307,7 +374,15 @@ class Timetable:
             self._last[gpus, most] = last, self.node[last], self._nth[last] // gpus
         last, node, ordinal = self._last[gpus, most]
         place = self._by_node(free_at)[last]
-        return node, self.with_room(demand, node, ordinal, free_at[place], costs)
+        return node, self.with_room(demand, node, ordinal, free_at[place], look)
+
+    def places_beside(self, demand: int, most: int, look: Look) -> tuple[Ints, Floats]:
+        """Return the same for tasks without GPUs, on any node."""
+        nodes = np.flatnonzero(self.scratch.ledger.usable_nodes(demand))
+        if self.among is not None:
+            nodes = nodes[self.among[nodes]]
+        node, ordinal = np.repeat(nodes, most), np.tile(np.arange(most), len(nodes))
+        return node, self.with_room(demand, node, ordinal, np.full(len(node), look.at), look)
 
     def _by_node(self, free_at: Floats) -> Ints:
         """Return the indices of the GPUs by node, those of a node in the order they are free."""
@@ -339,50 +414,34 @@ class Timetable:
         return chosen
 
     def with_room(
-        self,
-        demand: int,
-        node: Ints,
-        ordinal: Ints,
-        free_at: Floats,
-        costs: GpuCosts | None = None,
+        self, demand: int, node: Ints, ordinal: Ints, free_at: Floats, look: Look
     ) -> Floats:
         """Delay places to when the node also has CPUs, memory and custom kinds for them.
 
-        With `costs`, places cost at least what it costs that the node has them.
+        With costs, places cost at least what it costs that the node has them.
         """
         needs = self.scratch.snapshot.names.needs[demand]
         if not needs:
             return free_at
         room = room_in(needs, self.scratch.ledger.nodes.free.kind)
-        lacking = ((ordinal >= room[node]) & np.isfinite(free_at)).nonzero()[0]
+        lacks = ordinal >= room[node]
+        if look.costs is None:
+            for row in {*self.book.kept_nodes().tolist(), *look.taken}:
+                lacks |= node == row
+        lacking = (lacks & np.isfinite(free_at)).nonzero()[0]
         for row in np.unique(node[lacking]).tolist():
             here = lacking[node[lacking] == row]
-            room_at = self._room_at(demand, row, ordinal[here], costs)
+            room_at = self._room_at(demand, row, ordinal[here], look)
             free_at[here] = np.maximum(free_at[here], room_at)
         return free_at
 
-    def _room_at(
-        self, demand: int, node: int, ordinal: Ints, costs: GpuCosts | None = None
-    ) -> Floats:
-        """Return when a node has room for its n-th task of a demand, GPUs aside, as runs end."""
-        of_tasks = self.end_at if costs is None else costs.of_tasks
-        soonest = SOONEST_S if costs is not None else self.now + SOONEST_S
-        snapshot = self.scratch.snapshot
-        grants, needs = snapshot.grants, snapshot.names.needs
-        task = grants.task.array().astype(np.int64)
-        here = np.flatnonzero((grants.node.array() == node) & (task >= 0))
-        end_at = np.maximum(of_tasks(task[here]), soonest)
-        end_at[np.isin(here, grants_of_moves(snapshot)[1])] = soonest
-        order = np.argsort(end_at, kind="stable")
-        released = [dict(needs[grants.demand[int(row)]]) for row in here[order]]
-        free = self.scratch.ledger.nodes.free
-        counts = room_in(
-            needs[demand],
-            lambda kind: free.at(node, kind) + np.cumsum([run.get(kind, 0) for run in released]),
-        )
-        times = np.append(end_at[order], math.inf)
-        room_at: Floats = times[np.searchsorted(counts, ordinal, side="right")]
-        return room_at
+    def _room_at(self, demand: int, node: int, ordinal: Ints, look: Look) -> Floats:
+        """Return when a node has room for its n-th task of a demand, or what that costs."""
+        if look.costs is not None:
+            of_tasks = look.costs.of_tasks
+            return self.book.cost_of_room(demand, node, ordinal, of_tasks, SOONEST_S)
+        taken = look.taken.get(node, {})
+        return self.book.room_at(demand, node, ordinal, at=look.at, run_s=look.run_s, taken=taken)
 
 
 def _width(nth: Ints) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headgate.base.arrays import Ints
 from headgate.planning.units.unit import Unit
@@ -19,6 +20,14 @@ It is later than every known end, so that runs of known length may use its GPUs 
 
 RESERVED_AT = "reserved_at"
 """Column of the memo of policies that reserve: the time of the first reservation of each job."""
+
+
+class TasksOnNode(NamedTuple):
+    """So many tasks of a demand (row) on a node (row)."""
+
+    node: int
+    demand: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +46,12 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reservation:
-    """GPUs (rows) that are kept free for a unit from a time on."""
+    """GPUs (rows), and what else its tasks need of nodes, kept free for a unit from a time on."""
 
     unit: Unit
     at: float
     gpus: Ints
+    tasks: tuple[TasksOnNode, ...]
     spread: Spread | None = None
     """What the unit could use now, if it waits for faster links."""
 

@@ -179,7 +179,7 @@ class Preempting:
             self._groups.append(Group(tuple(map(Stop, runs.tasks_of(run))), reason))
             self._stopped[run] = True
             self._cost[runs.gpus_of(run)] = _STOPPING
-        self._table.use(gpus, math.inf)
+        self._table.take(gpus, math.inf)
         return True
 
     def _cheapest(self, unit: Unit) -> Ints | None:

@@ -9,11 +9,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
+from typing import NamedTuple
 
 import numpy as np
 
 from headgate.base.arrays import Floats, Ints
-from headgate.planning.place.timetable import GpuCosts, Timetable
+from headgate.planning.place.timetable import GpuCosts, Look, Timetable
+from headgate.planning.times.reservations import TasksOnNode
 
 Pick = Callable[[Ints, int], list[int]]
 """The nodes of so many tasks, given how many fit each; fewer if too few fit."""
@@ -23,6 +25,17 @@ TaskGpus = Callable[[int, int, float, int], Iterator[tuple[int, ...]]]
 
 Demands = Sequence[tuple[int, list[int]]]
 """Tasks (rows) by demand, as in `Unit.by_demand`."""
+
+
+class Chosen(NamedTuple):
+    """Places for the tasks of a unit."""
+
+    gpus: Ints
+    """Rows."""
+    tasks: tuple[TasksOnNode, ...]
+
+
+NOWHERE = Chosen(np.zeros(0, np.int64), ())
 
 
 def most_room_first(room: Ints, count: int) -> list[int]:
@@ -143,8 +156,8 @@ class Compact:
         *,
         distinct: bool,
         costs: GpuCosts | None = None,
-    ) -> tuple[Ints, float]:
-        """Return GPUs (rows) for tasks by demand, and when all of them are free, inf if never.
+    ) -> tuple[Chosen, float]:
+        """Return places for tasks by demand, and when all of them are free, inf if never.
 
         If that is after `at` and there are reservations, which may then be in the way, there is no
         choice. With `costs`, these are used in place of times, and the cheapest are chosen.
@@ -158,22 +171,74 @@ class Compact:
             available = np.where(table.among[table.node], available, math.inf)
         void = table.has_reservations and costs is None
         chosen, soonest = [np.zeros(0, np.int64)], at
-        on_gpus = [(demand, len(tasks)) for demand, tasks in demands if table.demands[demand].gpus]
-        for left, (demand, count) in zip(range(len(on_gpus))[::-1], on_gpus, strict=True):
+        look, spots = Look(at, run_s, costs), list[TasksOnNode]()
+        for left, (demand, count) in zip(range(len(demands))[::-1], counted(demands), strict=True):
             spec = table.demands[demand]
+            if not spec.gpus:
+                if costs is not None:  # they are no reason to stop a run
+                    continue
+                _, free_at = self._beside(demand, count, look, spots, distinct=distinct)
+                soonest = max(soonest, nth_least(free_at, count))
+                if math.isinf(soonest):
+                    return NOWHERE, math.inf
+                self.beside(demand, count, look, soonest, spots, distinct=distinct)
+                continue
             fits = available
             if not (suits := table.suits(demand)[table.every]).all():
                 fits = np.where(suits, available, math.inf)
             if distinct and len(chosen) > 1:
                 fits = fits.copy()
                 fits[np.isin(table.node, table.node[np.concatenate(chosen)])] = math.inf
-            node, free_at = table.places(demand, fits, 1 if distinct else count, costs)
-            if len(free_at) < count:
-                return chosen[0], math.inf
-            soonest = max(soonest, float(np.partition(free_at, count - 1)[count - 1]))
+            node, free_at = table.places(demand, fits, 1 if distinct else count, look)
+            soonest = max(soonest, nth_least(free_at, count))
             if math.isinf(soonest) or (void and soonest > at and not left):
-                return chosen[0], soonest
+                return NOWHERE, soonest
             nodes = self.pick(np.bincount(node[free_at <= soonest]), count)
+            spots += self.spots(demand, nodes, look)
             chosen.append(table.latest(nodes, fits, soonest, spec.gpus, first=costs is not None))
             available[chosen[-1]] = math.inf
-        return table.row[np.concatenate(chosen)], soonest
+        return Chosen(table.row[np.concatenate(chosen)], tuple(spots)), soonest
+
+    def spots(self, demand: int, nodes: Sequence[int], look: Look) -> list[TasksOnNode]:
+        """Return tasks on nodes, one entry per task, and count in `look` what they take."""
+        spots = [TasksOnNode(node, demand, count) for node, count in Counter(nodes).items()]
+        for node, _, count in spots:
+            look.take(node, self._table.scratch.snapshot.names.needs[demand], count)
+        return spots
+
+    def beside(
+        self,
+        demand: int,
+        count: int,
+        look: Look,
+        by: float,
+        spots: list[TasksOnNode],
+        *,
+        distinct: bool,
+    ) -> bool:
+        """Add places, free by a time, of tasks without GPUs; return whether there are enough."""
+        node, free_at = self._beside(demand, count, look, spots, distinct=distinct)
+        room = np.bincount(node[free_at <= by])
+        if room.sum() < count:
+            return False
+        spots += self.spots(demand, self.pick(room, count), look)
+        return True
+
+    def _beside(
+        self, demand: int, count: int, look: Look, spots: list[TasksOnNode], *, distinct: bool
+    ) -> tuple[Ints, Floats]:
+        """Return places of tasks without GPUs, and when they are free."""
+        node, free_at = self._table.places_beside(demand, 1 if distinct else count, look)
+        if distinct:
+            free_at[np.isin(node, [each.node for each in spots])] = math.inf
+        return node, free_at
+
+
+def nth_least(values: Floats, n: int) -> float:
+    """Return the n-th of the least values, inf if there are fewer."""
+    return float(np.partition(values, n - 1)[n - 1]) if len(values) >= n else math.inf
+
+
+def counted(demands: Demands) -> list[tuple[int, int]]:
+    """Return the number of tasks of each demand."""
+    return [(demand, len(tasks)) for demand, tasks in demands]

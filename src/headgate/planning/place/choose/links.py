@@ -20,11 +20,11 @@ from headgate.base.arrays import Bools, Ints
 from headgate.base.units import SAME_INSTANT_S
 from headgate.planning.links.costs import NO_SLOWER, LinkCost, LinkCosts
 from headgate.planning.place.choose import Placer
-from headgate.planning.place.choose.compact import most_room_first, tightest_gpus
+from headgate.planning.place.choose.compact import Chosen, most_room_first, tightest_gpus
 from headgate.planning.place.choose.on_cluster import ClusterPlacer, Layouts, Usable, layouts_of
 from headgate.planning.place.choose.packed import Packed
 from headgate.planning.place.choose.whole_units import WholeUnits
-from headgate.planning.place.timetable import Timetable
+from headgate.planning.place.timetable import Look, Timetable
 from headgate.planning.times.reservations import Reservation
 from headgate.planning.topology.layout import Request
 from headgate.planning.units.unit import Unit
@@ -39,7 +39,7 @@ class _Choice:
     """GPUs (rows) for a unit on some nodes, and what they cost."""
 
     nodes: Bools
-    gpus: Ints
+    places: Chosen
     leaves: Ints
     cost: LinkCost
 
@@ -96,7 +96,8 @@ class LinkWeigher:
             self._found = unit, best
             return None
         spread = self._links.spread(best.leaves, later.leaves, best.cost.rate)
-        return Reservation(unit=unit, at=later.cost.at, gpus=later.gpus, spread=spread)
+        gpus, tasks = later.places
+        return Reservation(unit=unit, at=later.cost.at, gpus=gpus, tasks=tasks, spread=spread)
 
     def run_s_on(self, reservation: Reservation, run_s: float) -> float:
         """Return how long a run of `run_s` seconds at slowdown 1 takes as reserved."""
@@ -122,7 +123,8 @@ class LinkWeigher:
         later = self._best_later(unit, run_s, before)
         if later is None or (later.cost.rate >= cost.rate and not work_s):
             return first
-        return replace(first, at=later.cost.at, gpus=later.gpus)
+        gpus, tasks = later.places
+        return replace(first, at=later.cost.at, gpus=gpus, tasks=tasks)
 
     # --- sets ----------------------------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class LinkWeigher:
         return best
 
     def _ends_in_time(self, choice: _Choice, run_s: float) -> bool:
-        return bool(self._table.in_time(choice.gpus, self._table.now, run_s).all())
+        return bool(self._table.in_time(choice.places.gpus, self._table.now, run_s).all())
 
     def _tried(self, unit: Unit, run_s: float, work_s: float, nodes: Bools) -> _Choice | None:
         """Return the choice of a unit that starts now on some nodes, if it fits."""
@@ -161,7 +163,8 @@ class LinkWeigher:
         if rows is None:
             return None
         cost = self._links.cost(unit, leaves, self._table.now, work_s)
-        return _Choice(nodes=nodes, gpus=np.array(rows, np.int64), leaves=leaves, cost=cost)
+        places = Chosen(np.array(rows, np.int64), ())
+        return _Choice(nodes=nodes, places=places, leaves=leaves, cost=cost)
 
     def _best_later(self, unit: Unit, run_s: float, before: float) -> _Choice | None:
         """Return the set, free later, on which a unit ends soonest, if it ends `before` a time."""
@@ -187,7 +190,8 @@ class LinkWeigher:
                 cost = self._links.cost(unit, leaves, reservation.at, work_s)
                 if cost.paid_at < before:
                     before = cost.paid_at
-                    best = _Choice(nodes=nodes, gpus=reservation.gpus, leaves=leaves, cost=cost)
+                    places = Chosen(reservation.gpus, reservation.tasks)
+                    best = _Choice(nodes=nodes, places=places, leaves=leaves, cost=cost)
         return best
 
     def _earliest_on(self, unit: Unit, run_s: float, nodes: Bools) -> Reservation | None:
@@ -202,7 +206,8 @@ class LinkWeigher:
         table = self._table
         available = table.available(table.every, table.now, run_s)
         available = np.where(table.suits(demand)[table.every], available, math.inf)
-        node, free_at = table.places(demand, available, 1 if unit.distinct_nodes else count)
+        look = Look(table.now, run_s)
+        node, free_at = table.places(demand, available, 1 if unit.distinct_nodes else count, look)
         times = np.unique(free_at)
         times = times[(times > self._table.now) & (times < before)]
         if len(times) > _TIMES:  # what is free at a time left out is found from a later one

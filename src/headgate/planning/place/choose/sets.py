@@ -16,10 +16,10 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.place.choose import Placer
-from headgate.planning.place.choose.compact import Compact, Demands, soonest_first
+from headgate.planning.place.choose.compact import Chosen, Compact, Demands, counted, soonest_first
 from headgate.planning.place.choose.on_cluster import ClusterPlacer, Usable
-from headgate.planning.place.timetable import GpuCosts, Timetable
-from headgate.planning.times.reservations import UNKNOWN_AT
+from headgate.planning.place.timetable import GpuCosts, Look, Timetable
+from headgate.planning.times.reservations import UNKNOWN_AT, TasksOnNode
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
 
@@ -115,9 +115,9 @@ class Sets:
         *,
         distinct: bool,
         costs: GpuCosts | None = None,
-    ) -> tuple[Ints, float]:
-        """Return GPUs for tasks by demand, and when all of them are free, inf if they never are."""
-        table = self._table
+    ) -> tuple[Chosen, float]:
+        """Return places for tasks by demand, and when all are free, inf if they never are."""
+        table, look = self._table, Look(at, run_s, costs)
         chosen, soonest = self._compact.gpus_at(demands, at, run_s, distinct=distinct, costs=costs)
         if math.isinf(soonest):
             return chosen, soonest
@@ -125,24 +125,24 @@ class Sets:
             available = table.available(table.every, at, run_s)
         else:
             available = costs.gpu[table.row]
-        on_gpus = [(demand, len(tasks)) for demand, tasks in demands if table.demands[demand].gpus]
+        counts = counted(demands)
 
-        def found_at(time: float) -> Ints | None:
-            return self._found(on_gpus, available, time, costs, distinct=distinct)
+        def found_at(time: float) -> Chosen | None:
+            return self._found(counts, available, time, look, distinct=distinct)
 
         best = found_at(soonest)
         if best is not None:
             return best, soonest
-        times = self._times(on_gpus, available, soonest, costs)
+        times = self._times(counts, available, soonest, look)
         low, high = -1, len(times) - 1
         best = None if high < 0 else found_at(float(times[high]))
         if best is None:
             return chosen, math.inf
         while high - low > 1:
             middle = (low + high) // 2
-            gpus = found_at(float(times[middle]))
-            low, high = (middle, high) if gpus is None else (low, middle)
-            best = best if gpus is None else gpus
+            places = found_at(float(times[middle]))
+            low, high = (middle, high) if places is None else (low, middle)
+            best = best if places is None else places
         return best, float(times[high])
 
     def _times(
@@ -150,11 +150,13 @@ class Sets:
         demands: Sequence[tuple[int, int]],
         available: Floats,
         after: float,
-        costs: GpuCosts | None,
+        look: Look,
     ) -> Floats:
         """Return the times after one at which more becomes available, ascending."""
         places = [
-            self._table.places(demand, available.copy(), count, costs)[1]
+            self._table.places(demand, available.copy(), count, look)[1]
+            if self._table.demands[demand].gpus
+            else self._table.places_beside(demand, count, look)[1]
             for demand, count in demands
         ]
         times: Floats = np.unique(np.concatenate([available, *places]))
@@ -165,34 +167,41 @@ class Sets:
         demands: Sequence[tuple[int, int]],
         available: Floats,
         at: float,
-        costs: GpuCosts | None,
+        look: Look,
         *,
         distinct: bool,
-    ) -> Ints | None:
-        """Return the GPUs (rows) that the placer chooses of those available by a time, or None."""
+    ) -> Chosen | None:
+        """Return the places that the placer chooses of those available by a time, or None."""
         available, chosen, anchors = available.copy(), list[int](), list[int]()
-        table = self._table
+        table, look, places = self._table, replace(look, taken={}), list[TasksOnNode]()
         held = np.ones(len(table.reserved_from), bool)
         held[table.row] = available > at
         latest = np.zeros(len(held))
         latest[table.row] = np.where(available < UNKNOWN_AT, -available, -UNKNOWN_AT)
         for demand, count in demands:
+            if not table.demands[demand].gpus:
+                if look.costs is None and not self._compact.beside(
+                    demand, count, look, at, places, distinct=distinct
+                ):
+                    return None
+                continue
             fits = np.where(table.suits(demand)[table.row], available, math.inf)
             if distinct and anchors:
                 fits[np.isin(table.node, anchors)] = math.inf
-            node, free_at = table.places(demand, fits, 1 if distinct else count, costs)
+            node, free_at = table.places(demand, fits, 1 if distinct else count, look)
             nodes = len(self._scratch.snapshot.nodes.alive)
             usable = np.zeros(len(held), bool)
             usable[table.row] = fits <= at
             room = np.bincount(node[free_at <= at], minlength=nodes)
-            kept = self._kept_until(at, costs) > at
+            kept = self._kept_until(at, look.costs) > at
             now = self._room(room, usable, held, kept, latest)
             near = np.array(anchors, np.int64)
             spots = self._placer.spots(demand, count, now, distinct=distinct, anchors=near)
             if spots is None:
                 return None
             anchors += [node for node, _ in spots]
+            places += self._compact.spots(demand, [node for node, _ in spots], look)
             rows = [gpu for _, gpus in spots for gpu in gpus]
             chosen += rows
             available[np.isin(table.row, rows)] = math.inf
-        return np.array(chosen, np.int64)
+        return Chosen(np.array(chosen, np.int64), tuple(places))

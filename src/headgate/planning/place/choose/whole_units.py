@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from headgate.base.arrays import Floats, Ints
-from headgate.planning.place.choose.compact import Demands
+from headgate.planning.place.choose.compact import Chosen, Demands
 from headgate.planning.place.timetable import GpuCosts, Timetable
 from headgate.planning.times.reservations import Reservation
 from headgate.planning.units.unit import FirstFit, Unit
@@ -36,8 +36,8 @@ class Chooser(Protocol):
         *,
         distinct: bool,
         costs: GpuCosts | None = None,
-    ) -> tuple[Ints, float]:
-        """Return GPUs (rows) for tasks by demand, and when they are free; see `Compact`."""
+    ) -> tuple[Chosen, float]:
+        """Return places for tasks by demand, and when they are free; see `Compact`."""
         ...
 
     def claim_order(self, rows: Ints, at: Floats, /) -> Ints:
@@ -56,10 +56,10 @@ class WholeUnits:
         table = self._table
         for place in (self.place, self._place_by_first_fit):
             with table.scratch.trial() as trial:
-                rows = place(unit, run_s)
-                if rows is not None:
+                before = len(table.scratch.starts)
+                if place(unit, run_s) is not None:
                     trial.keep()
-                    table.use(rows, table.now + run_s)
+                    table.use(table.scratch.starts[before:], table.now + run_s)
                     return True
             if len(set(unit.demands)) == 1:
                 break
@@ -101,9 +101,12 @@ class WholeUnits:
         """Return the reservation with which a unit starts earliest, None if it never fits."""
         at, demands = self._table.now, unit.by_demand(self._table.scratch.snapshot)
         while True:
-            rows, soonest = self._chooser.gpus_at(demands, at, run_s, distinct=unit.distinct_nodes)
+            chosen, soonest = self._chooser.gpus_at(
+                demands, at, run_s, distinct=unit.distinct_nodes
+            )
             if math.isinf(soonest):
                 return None
             if soonest <= at or not self._table.has_reservations:
-                return Reservation(unit=unit, at=max(at, soonest), gpus=rows)
+                at = max(at, soonest)
+                return Reservation(unit=unit, at=at, gpus=chosen.gpus, tasks=chosen.tasks)
             at = soonest
