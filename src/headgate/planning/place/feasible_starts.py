@@ -9,6 +9,7 @@ those that wait are not left idle: as many other tasks start, in order of arriva
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 
@@ -18,13 +19,31 @@ from headgate.protocol import NO_STEPS, Reason, Refusal, Steps
 from headgate.state import Scratch
 
 
+class KeptRoom(Protocol):
+    """What is kept free for units with reservations."""
+
+    def leaves_room(self, task: int, node: int) -> bool:
+        """Return whether a task leaves a node what is kept of it, GPUs aside."""
+        ...
+
+    def start(self, task: int) -> bool:
+        """Place a task on GPUs, and beside amounts, that nothing needs while it runs."""
+        ...
+
+
 def feasible_starts(
-    scratch: Scratch, steps: Steps, others: Iterable[int], *, place: bool = False
+    scratch: Scratch,
+    steps: Steps,
+    others: Iterable[int],
+    *,
+    place: bool = False,
+    kept: KeptRoom | None = None,
 ) -> tuple[Steps, list[Refusal]]:
     """Return the starts whose demands fit their nodes, and the refusals of tasks that fit nowhere.
 
     Each start is a group of its own. If a task on GPUs demands anything else, or with `place`, all
-    are placed in the scratch, and none is returned. `others` are tasks that were not chosen.
+    are placed in the scratch, and none is returned. `others` are tasks that were not chosen. With
+    `kept`, all leave free what units with reservations need.
     O(starts); O(demands) if no task on GPUs demands anything else.
     """
     names = scratch.snapshot.names
@@ -32,11 +51,18 @@ def feasible_starts(
         demand.gpus and needs for demand, needs in zip(names.demands, names.needs, strict=False)
     ):
         return steps, []
-    lacking = [task for task, node, gpus in steps.starts if not scratch.place(task, node, gpus)]
-    return NO_STEPS, place_elsewhere(scratch, lacking, others)
+    lacking = [
+        task
+        for task, node, gpus in steps.starts
+        if (kept is not None and not kept.leaves_room(task, node))
+        or not scratch.place(task, node, gpus)
+    ]
+    return NO_STEPS, place_elsewhere(scratch, lacking, others, kept)
 
 
-def place_elsewhere(scratch: Scratch, tasks: Iterable[int], others: Iterable[int]) -> list[Refusal]:
+def place_elsewhere(
+    scratch: Scratch, tasks: Iterable[int], others: Iterable[int], kept: KeptRoom | None = None
+) -> list[Refusal]:
     """Place each task on the node with room where it reads fastest; return why some of them wait.
 
     For each that waits, one of the `others` is placed so, in their order, within ceilings. There is
@@ -48,7 +74,7 @@ def place_elsewhere(scratch: Scratch, tasks: Iterable[int], others: Iterable[int
     for task in tasks:
         demand = scratch.snapshot.tasks.demand[task]
         if demand not in reasons:
-            if _place(scratch, task, demand):
+            if kept.start(task) if kept is not None else _place(scratch, task, demand):
                 continue
             reasons[demand] = no_room(scratch, task)
         jobs.setdefault(demand, {})[scratch.snapshot.tasks.job[task]] = None

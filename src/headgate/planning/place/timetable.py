@@ -236,6 +236,17 @@ class Timetable:
             room[~self.among] = 0
         return room
 
+    def leaves_room(self, demand: int, node: int, run_s: float) -> bool:
+        """Return whether a run of a demand leaves a node what reservations need within its time.
+
+        GPUs aside.
+        """
+        if not self.book.is_kept(node):
+            return True
+        kept, free = self.book.kept_within(self.now, run_s), self.scratch.ledger.nodes.free
+        needs = self.scratch.snapshot.names.needs[demand]
+        return all(free.at(node, kind) - kept[kind][node] >= n for kind, n in needs if kind in kept)
+
     def are_usable(self, rows: Ints, holder: Array, run_s: float) -> bool:
         """Return whether no reservation or claim needs these GPUs within `run_s` seconds."""
         unclaimed = (holder[rows] == GPU_IN_PART) | (self._free_at[rows] <= self.now)

@@ -79,7 +79,9 @@ def plan(
     before = len(scratch.starts)
     others = _others(round_, choice) if fill else ()
     steps = _steps(round_.standing, choice.starts)
-    starts, no_room = feasible_starts(scratch, steps, others, place=bool(units))
+    starts, no_room = feasible_starts(
+        scratch, steps, others, place=bool(units), kept=round_.reserving
+    )
     started = np.array([start.task for start in scratch.starts[before:]], np.int64)
     units.place_rest()
     # A task that moves must not be one that is stopped for another.

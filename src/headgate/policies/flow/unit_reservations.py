@@ -64,6 +64,7 @@ class UnitReservations:
         self._most, self._placer, self._migrates = reservations, placer, migrate
         self._serving = Serving(scratch, times.end_at, placer)
         self._order: Ints = standing.multi_gpu_jobs
+        self._was_claimed = False
         self._won_milli = np.zeros(len(standing.jobs), np.int64)
         self.preempted: UnitPreemptions | None = None
         self.windows: Windows | None = None
@@ -261,10 +262,29 @@ class UnitReservations:
         first = standing.snapshot.nodes.first_gpu
         for n in np.flatnonzero(in_time).tolist():
             node, gpu = int(placed.node[some[n]]), int(gpus[n])
+            if not self.leaves_room(int(rows[n]), node):
+                continue
             if self._scratch.place(int(rows[n]), node, (gpu - first[node],)):
                 starts[some[n]] = True
                 self._placing.table.hold(gpus[n : n + 1], float(ends_at[n]))
         return starts, waits
+
+    def leaves_room(self, task: int, node: int) -> bool:
+        """Return whether a task of the flow leaves a node what is reserved of it, GPUs aside."""
+        table = self._placing.table
+        if not self.reservations or not table.book.is_kept(node):
+            return True
+        (run_s,) = self._times.surely_s_of(np.array([task])).tolist()
+        demand = self._scratch.snapshot.tasks.demand[task]
+        return table.leaves_room(demand, node, run_s)
+
+    def start(self, task: int) -> bool:
+        """Start a task of the flow on what no reservation needs while it runs."""
+        self._end_claims()
+        (run_s,) = self._times.surely_s_of(np.array([task])).tolist()
+        tasks = self._scratch.snapshot.tasks
+        unit = Unit(job=tasks.job[task], tasks=(task,), demands=(tasks.demand[task],))
+        return self._serving.answer(Turn(unit, run_s)) is Answer.STARTED
 
     # --- backfill ------------------------------------------------------------------------------
 
@@ -294,10 +314,15 @@ class UnitReservations:
     def place_rest(self) -> None:
         """Start units on what the flow has left, in the order of jobs, beyond entitlements."""
         if len(self._order) and free_milli(self._scratch):
-            self._serving.open_again()
-            if self._placing.table.unclaim():
+            self._end_claims()
+            if self._was_claimed:
                 self._start_reserved()
             self._serving.serve(self._filling(None))
+
+    def _end_claims(self) -> None:
+        """Open what the flow was expected to use, and has not."""
+        self._was_claimed |= self._placing.table.unclaim()
+        self._serving.open_again()
 
     def _start_reserved(self) -> None:
         """Start reserved units that only claims delayed.
