@@ -34,6 +34,7 @@ from typing import Any
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
+from headgate.journal.codec import encode
 from headgate.model import Gpu, Node, RunId
 from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import PLACE_NAMES, PLACES, Policy, make_policy, read_policy
@@ -273,8 +274,9 @@ class LateStops(RecordedWorld):
 
 
 def digest(*parts: object) -> str:
-    """Return a digest of the texts of parts."""
-    return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:32]
+    """Return a digest of parts: of events as journals have them, of the texts of others."""
+    texts = (encode(part) if isinstance(part, Event) else repr(part) for part in parts)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
 
 
 # ------------------------------------------------------------------------------------- storms

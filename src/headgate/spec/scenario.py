@@ -102,8 +102,7 @@ def load_scenario(
     is looked for beside the file. `policy` and `seed` replace the file's where given; the policy
     then has `parameters`, without any those of the file where it is the file's, else its defaults.
     `parts` gives, by name, the parts of each policy that the file may describe by its parts,
-    `places` all values of its part `place`, which is a parameter of the policy, too, and former
-    names of these, each with its name now.
+    `places` what the values of its part `place`, a parameter of the policy, too, are named now.
     """
     path = Path(path)
     document = read_document(path)

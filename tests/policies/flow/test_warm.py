@@ -177,9 +177,9 @@ def test_the_round_after_compaction_starts_cold_and_the_next_ones_follow_it(
     before, rounds = flow_of(policy), []
     for _ in range(8):
         bench.finish("one", bench.running("one")[0])  # proven, and worth as much as when cold
-        now = kept(policy).now
-        assert now is not None
-        rounds.append((now.snapshot.names is names, flow_of(policy) is before))
+        standing = kept(policy).standing
+        assert standing is not None
+        rounds.append((standing.snapshot.names is names, flow_of(policy) is before))
     assert bench.engine.state.names is not names
     assert len(bench.engine.state.tasks.state) == rows - 30
     assert (False, True) not in rounds

@@ -72,11 +72,9 @@ def worth_preempting(
     `units` are preempted before, and the tasks must fit what these leave, `room_freed`.
     """
     runs, target, share = ahead.runs, claims.target, claims.share
-    budget = (
-        units.budget
-        if units
-        else PreemptionBudget.of(standing, ahead, target, claims.owed, slack=slack)
-    )
+    budget = units.budget if units else None
+    if budget is None:
+        budget = PreemptionBudget.of(standing, ahead, target, claims.owed, slack=slack)
     preempted, next_s, done = list(units.groups) if units else [], math.inf, set[int]()
     short, owed, spare = target - claims.held, budget.owed, budget.spare
     so_far = Preemptions(stops=Steps.of(preempted), paid=claims.owed - owed, next_s=next_s)
