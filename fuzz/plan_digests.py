@@ -275,7 +275,13 @@ class LateStops(RecordedWorld):
 
 def digest(*parts: object) -> str:
     """Return a digest of parts: of events as journals have them, of the texts of others."""
-    texts = (encode(part) if isinstance(part, Event) else repr(part) for part in parts)
+
+    def text(part: object) -> str:
+        if isinstance(part, Event):  # the order of keys is no part of it
+            return json.dumps(json.loads(encode(part)), sort_keys=True)
+        return repr(part)
+
+    texts = map(text, parts)
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
 
 
