@@ -22,7 +22,7 @@ from headgate.base.lists import FrozenLists, Lists
 from headgate.base.vectors import FrozenVectors, Vectors
 from headgate.model import BASE_KINDS, Bandwidth, Dataset, Demand, Job, Node, Queue
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import KeptRun, RunStop, StopCause, StopKind, Timer
+from headgate.protocol import Hardened, KeptRun, RunStop, StopCause, StopKind, Timer
 from headgate.state import Snapshot
 from headgate.state.fleet import NO_FLEET, Fleet
 from headgate.state.tables import TABLES, empty, freeze, memo, thaw_table
@@ -72,6 +72,7 @@ class _Rest:
     topology: ClusterTopology | None = None
     fleet: Fleet = NO_FLEET
     node_memos: dict[str, dict[int, float]] = field(default_factory=dict)
+    hardened: Hardened | None = None
     models: list[str] = field(default_factory=lambda: [""])
     preempted: dict[int, str] = field(default_factory=dict)
     """Of earlier releases, in place of `stops`: why the last run of a task was preempted."""
@@ -149,6 +150,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         timers=dict(snapshot.timers),
         policy_failures=snapshot.policy_failures,
         node_memos={name: dict(values) for name, values in snapshot.node_memos.items()},
+        hardened=snapshot.hardened,
         jobs=names.jobs[: len(snapshot.jobs.state)],
         racks=names.racks[:],
         users=names.users[:],
@@ -216,6 +218,7 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         datasets=rest.datasets,
         memos={name: column.freeze() for name, column in memos.items()},
         node_memos=rest.node_memos,
+        hardened=rest.hardened,
         waiting_tasks=rest.waiting_tasks,
         first_waiting_job=rest.first_waiting_job,
         next_job=rest.next_job,

@@ -39,6 +39,7 @@ from headgate.protocol.plan import Starts
 from headgate.protocol.reasons import MovedFor, OutrankedBy, PreemptedFor
 from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.grants import ManyGrants
+from headgate.state.hardened import kept
 from headgate.state.ledger import Ledger
 from headgate.state.moves import stays, unit_of
 from headgate.state.view import View
@@ -91,6 +92,7 @@ def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Pla
         dropped=len(wanted) - len(steps),
         orders=orders_of(state, plan),
         drains=drains_of(state, plan, steps),
+        hardened=kept(state, plan.hardened),
     )
 
 

@@ -74,6 +74,7 @@ from headgate.protocol import (
 from headgate.protocol.plan import policy_broke
 from headgate.state import JobState, State, TaskState, moves, node_memo
 from headgate.state.actual_book import record_report
+from headgate.state.hardened import kept
 from headgate.state.life import ENDED, PENDING, RUNS
 from headgate.state.stops import is_cancelled
 from headgate.state.usage import record_usage
@@ -112,6 +113,8 @@ def apply(state: State, event: Event) -> Effects:
     state.version += 1
     transition = _Transition(state)
     handler(transition, event)
+    if state.hardened is not None:
+        state.hardened = kept(state, state.hardened)
     return transition.effects
 
 
@@ -484,6 +487,7 @@ class _Transition:
         state.write_memo(event.memo)
         node_memo.write(state, event.node_memo)
         self.effects.commands += fleet.order(state, event)
+        state.hardened = event.hardened
         self._set_timer(Timer.ASK_AGAIN, event.again_at)
         state.policy_failures = 0
         if event.dropped:

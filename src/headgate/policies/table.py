@@ -6,6 +6,7 @@ when it is made. `where` of a policy is that module and what makes it there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -72,6 +73,17 @@ _RESERVATIONS = Parameter(
     meaning="most tasks and gangs that have a reservation at a time, the first in order",
     least=1,
 )
+ANY, BELOW_SHARE = "any", "below share"
+"""Which units harden once they have lost patience (`planning.rounds.patience`)."""
+PATIENCE = Parameter(
+    name="patience",
+    default=3600.0,
+    unit="s",
+    meaning="for how long later jobs may overtake a task or gang, at most, before places are kept "
+    "for it, whatever estimates say; shorter ones have as much patience as they are expected to "
+    "run, at least a minute",
+    least=0.0,
+)
 
 
 def _policy(
@@ -82,28 +94,38 @@ def _policy(
     *parameters: Parameter,
     place: str = "first-fit",
     fixed: Mapping[str, str] | None = None,
+    hardens: str = "",
     **more: Any,
 ) -> PolicyInfo:
-    """Return a description; `fixed` are arguments of what makes it that are no parameters."""
+    """Return a description; `fixed` are arguments of what makes it that are no parameters.
+
+    Units harden that wait `below share`, or in `any` case; with "", none does.
+    """
+    patience = (PATIENCE,) if hardens else ()
     return PolicyInfo(
         name=name,
         idea=idea,
         source=source,
-        parameters=(*parameters, replace(PLACE[0], default=place), *PLACE[1:]),
-        make=partial(_made, where, place, fixed or {}),
+        parameters=(*parameters, *patience, replace(PLACE[0], default=place), *PLACE[1:]),
+        make=partial(_made, where, place, fixed or {}, hardens),
         **more,
     )
 
 
-def _made(where: str, place: str, fixed: Mapping[str, str], /, **parameters: float | str) -> Policy:
-    """Return a policy with its placer; other processes can receive this function."""
+def _made(
+    where: str, place: str, fixed: Mapping[str, str], hardens: str, /, **parameters: Any
+) -> Policy:
+    """Return a policy with its placer and patience; other processes can receive this function."""
     from headgate.planning.place.choose.setting import (
         with_place,  # slow, as is the policy's own module
     )
 
     module, _, make = where.partition(":")
     makes = getattr(import_module(f"{__package__}.{module}"), make)
-    return with_place(partial(makes, **fixed), place=place)(**parameters)
+    patience_s = float(parameters.pop("patience", PATIENCE.default)) if hardens else math.inf
+    policy = with_place(partial(makes, **fixed), place=place)(**parameters)
+    policy.patience_s, policy.by_share = patience_s, hardens == BELOW_SHARE
+    return policy
 
 
 def _ordered(
@@ -165,6 +187,7 @@ _ALL = (
         ),
         _MIGRATE,
         place="links",
+        hardens=BELOW_SHARE,
     ),
     _policy(
         "ordered.fifo:FirstInFirstOut",
@@ -181,6 +204,7 @@ _ALL = (
         "not fit; later ones start where they do not delay it",
         "Lifka, The ANL/IBM SP scheduling system, JSSPP 1995",
         backfill="easy",
+        hardens=ANY,
     ),
     _ordered(
         "conservative-backfill",
@@ -189,6 +213,7 @@ _ALL = (
         "one, later ones start where they delay none",
         _MU_ALEM,
         backfill="conservative",
+        hardens=ANY,
     ),
     _ordered(
         "least-attained-service",
@@ -203,6 +228,7 @@ _ALL = (
             meaning="attained service from which on a job is in the second queue",
             above=0.0,
         ),
+        hardens=ANY,
     ),
     _ordered(
         "srtf",
@@ -220,6 +246,7 @@ _ALL = (
         "later ones",
         _FAIR_SOJOURN,
         backfill="none",
+        hardens=BELOW_SHARE,
     ),
     _ordered(
         "fair-easy-backfill",
@@ -227,6 +254,7 @@ _ALL = (
         "as fair-order, backfill behind one reservation; that of the first job that does not fit",
         _FAIR_SOJOURN,
         backfill="easy",
+        hardens=BELOW_SHARE,
     ),
     _ordered(
         "fair-conservative-backfill",
@@ -234,6 +262,7 @@ _ALL = (
         "as fair-order, backfill behind all reservations; all jobs that do not fit have one",
         _FAIR_SOJOURN,
         backfill="conservative",
+        hardens=BELOW_SHARE,
     ),
     _policy(
         "flow:FlowSharing",
@@ -249,6 +278,7 @@ _ALL = (
             "reading across racks; small values hold tasks back until a nearer GPU is free",
             above=1.0,
         ),
+        hardens=BELOW_SHARE,
     ),
     _policy(
         "flow:PreemptiveFlowSharing",
@@ -257,6 +287,7 @@ _ALL = (
         _FLOW_PAPER,
         *_DISTANCE,
         _SLACK,
+        hardens=BELOW_SHARE,
     ),
     _policy(
         "flow:UnfairFlow",

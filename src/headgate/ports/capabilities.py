@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # slow, as in `ports.policy`
     from headgate.model import Job
@@ -80,6 +81,12 @@ class Capabilities:
     """What the checks of its certificates have found."""
     prices: RoundPrices | None
     """The prices of its rounds."""
+    patience_s: float
+    """For how long later jobs overtake a unit, at most, before it hardens; inf for ever."""
+    by_share: bool
+    """Whether only units of owners below their share harden; else each that waits."""
+    placer: Any
+    """What chooses nodes for its units."""
 
 
 def capabilities(policy: Policy) -> Capabilities:
@@ -91,6 +98,9 @@ def capabilities(policy: Policy) -> Capabilities:
         warm_copy=getattr(policy, "warm_copy", None),
         certified=getattr(policy, "certified", None),
         prices=getattr(policy, "prices", None),
+        patience_s=getattr(policy, "patience_s", math.inf),
+        by_share=getattr(policy, "by_share", True),
+        placer=getattr(policy, "placer", None),
     )
 
 

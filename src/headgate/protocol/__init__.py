@@ -56,6 +56,7 @@ from headgate.protocol.events import (
     TopologyChanged,
     Usage,
 )
+from headgate.protocol.hardened import Hardened, KeptPlace
 from headgate.protocol.plan import (
     NO_STEPS,
     Group,
@@ -90,11 +91,13 @@ __all__ = [
     "GpuUse",
     "GpusWithheld",
     "Group",
+    "Hardened",
     "JobCancelled",
     "JobSubmitted",
     "JobsArchived",
     "JournalGap",
     "KeptFiles",
+    "KeptPlace",
     "KeptRun",
     "LaunchGang",
     "LaunchTask",

@@ -10,6 +10,7 @@ from headgate.model import Bandwidth, Dataset, Job, Node, Queue, RunId, Shard
 from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
 from headgate.protocol.commands import Timer
+from headgate.protocol.hardened import Hardened
 from headgate.protocol.plan import Plan
 
 
@@ -391,7 +392,8 @@ class PlanAdmitted(Event):
     -> job -> number; `node_memo` likewise by the ids of nodes. At `again_at`, in seconds of the
     world's clock, the policy decides again, even without an event. `dropped` counts the steps of
     groups that have become infeasible since the snapshot. `orders` are nodes to be made, `drains`
-    idle nodes (ids) to be removed, each of which was made for an order.
+    idle nodes (ids) to be removed, each of which was made for an order. `hardened` is the unit
+    whose places are kept from now on, if any.
     """
 
     starts: tuple[Admitted, ...] = ()
@@ -403,6 +405,7 @@ class PlanAdmitted(Event):
     node_memo: dict[str, dict[str, float]] = field(default_factory=dict)
     orders: tuple[Ordered, ...] = ()
     drains: tuple[str, ...] = ()
+    hardened: Hardened | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar, overload
 import numpy as np
 
 from headgate.base.arrays import Bools, Ints
+from headgate.protocol.hardened import Hardened
 from headgate.protocol.reasons import PolicyBroke, Reason
 from headgate.protocol.resize import Resize
 
@@ -431,7 +432,8 @@ class Plan:
     node (`Snapshot.node_memo`), dropped if they are 0 or the node is lost. At `again_at`, in
     seconds of the world's clock, the policy decides again even without an event. `orders` are
     names of shapes, of each of which a node is ordered; `drains` are idle nodes (rows), each made
-    for an order, that are removed. Refusals and
+    for an order, that are removed. `hardened` is the unit whose places are kept from now on, None
+    for no such unit any more. Refusals and
     reservations explain, they change no state; so they are not part of equality, nor journaled, and
     may be computed on first access (`OnDemand`, `Lazy`).
     """
@@ -445,6 +447,7 @@ class Plan:
     drains: tuple[int, ...] = ()
     refusals: Sequence[Refusal] = field(default=(), compare=False)
     reservations: Sequence[Reserved] = field(default=(), compare=False)
+    hardened: Hardened | None = None
 
     @property
     def starts(self) -> Starts:

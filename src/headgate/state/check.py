@@ -10,6 +10,7 @@ import numpy as np
 from headgate.base.column import Array
 from headgate.base.errors import InvariantBroken
 from headgate.model import UNLIMITED, WHOLE
+from headgate.state.hardened import faults_of
 from headgate.state.life import ENDED, HOLDING, JobState, TaskState
 from headgate.state.moves import unit_of
 from headgate.state.state import State
@@ -27,6 +28,13 @@ def check(state: State) -> None:
     _check_jobs_in_flight(state)
     _check_data(state)
     _check_reports(state)
+    _check_hardened(state)
+
+
+def _check_hardened(state: State) -> None:
+    if state.hardened is not None:
+        faults = list(faults_of(state, state.hardened))
+        _require("places are kept for what waits, where it can start", not faults, why=faults)
 
 
 def _require(law: str, holds: Array | bool, **shown: Any) -> None:

@@ -10,7 +10,7 @@ from headgate.base.lists import FrozenLists
 from headgate.base.vectors import FrozenVectors
 from headgate.model import Bandwidth, Dataset
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import NodeMemo, Refusal, RunStop, Timer
+from headgate.protocol import Hardened, NodeMemo, Refusal, RunStop, Timer
 from headgate.state.changes import Changes
 from headgate.state.fleet import NO_FLEET, Fleet
 from headgate.state.tables import (
@@ -55,6 +55,7 @@ class Snapshot(View):
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, FrozenColumn]
     node_memos: NodeMemo
+    hardened: Hardened | None = None
     waiting_tasks: int
     first_waiting_job: int
     next_job: int

@@ -29,7 +29,7 @@ from headgate.model import (
     result_ids,
 )
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import NodeMemo, Refusal, RunStop, StopCause, Timer
+from headgate.protocol import Hardened, NodeMemo, Refusal, RunStop, StopCause, Timer
 from headgate.state.fleet import NO_FLEET
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
@@ -59,8 +59,8 @@ from headgate.state.view import Names, View
 
 _HISTORY_LENGTH = 4096
 _IN_SNAPSHOTS = (
-    "bandwidth", "datasets", "fleet", "names", "next_job", "node_memos", "now", "origin",
-    "policy_failures", "refusals", "timers", "topology", "version", "waiting_tasks",
+    "bandwidth", "datasets", "fleet", "hardened", "names", "next_job", "node_memos", "now",
+    "origin", "policy_failures", "refusals", "timers", "topology", "version", "waiting_tasks",
 )  # fmt: skip
 _Place = TaskState | JobState | str  # of a task, job or node
 LogEntry = tuple[float, str, int, _Place, _Place]
@@ -80,8 +80,8 @@ class State(View):
 
     __slots__ = (
         "archived_rows", "bandwidth", "datasets", "dependents", "first_waiting_job", "fleet",
-        "followers", "gpus", "grants", "inputs", "jobs", "learns", "ledger", "log", "memos",
-        "names", "next_job", "node_memos", "nodes", "now", "origin", "policy_failures",
+        "followers", "gpus", "grants", "hardened", "inputs", "jobs", "learns", "ledger", "log",
+        "memos", "names", "next_job", "node_memos", "nodes", "now", "origin", "policy_failures",
         "queued_jobs", "queues", "refusals", "result_of", "results", "runtime_classes", "shards",
         "stops", "tasks", "timers", "topology", "user_rows", "version", "waiting_tasks",
     )  # fmt: skip
@@ -119,6 +119,7 @@ class State(View):
         self.queued_jobs: list[QueuedJobs] = []  # of QUEUED jobs, by row of their queue
         self.followers: dict[int, list[int]] = {}  # job -> later jobs that wait for it
         self.memos: dict[str, Column] = {}  # memo of the policy, one row per job
+        self.hardened: Hardened | None = None  # whose places are kept
         self.node_memos: NodeMemo = {}  # likewise by row of a node; never changed in place
         self.stops: StopLog = StopLog({})  # task -> why its last runs were stopped
         self.timers: Mapping[Timer, float] = {}  # timer -> its time; never changed in place

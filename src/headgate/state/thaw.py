@@ -41,6 +41,7 @@ def thaw(snapshot: Snapshot, *, hypothetical: bool = True) -> State:
     state.timers, state.policy_failures = snapshot.timers, snapshot.policy_failures
     state.memos = {name: column.thaw() for name, column in snapshot.memos.items()}
     state.node_memos = snapshot.node_memos
+    state.hardened = snapshot.hardened
     archived = np.flatnonzero(snapshot.jobs.archived.array())
     state.archived_rows = len(archived) + int(snapshot.jobs.task_count.take(archived).sum())
     rebuild_indexes(state)

@@ -28,7 +28,7 @@ from headgate.model import (
     result_id,
 )
 from headgate.model.topology import ClusterTopology
-from headgate.protocol import NodeMemo, Refusal, RunStop
+from headgate.protocol import Hardened, NodeMemo, Refusal, RunStop
 from headgate.state.fleet import Fleet
 from headgate.state.life import HOLDING, JobState, TaskState
 from headgate.state.tables import (
@@ -147,6 +147,7 @@ class View:
     bandwidth: Bandwidth
     topology: ClusterTopology | None
     fleet: Fleet
+    hardened: Hardened | None
     refusals: Sequence[Refusal]
     datasets: Mapping[str, Dataset]
     memos: Mapping[str, Any]

@@ -41,7 +41,7 @@ def _column(column: Column | FrozenColumn | Lists | FrozenLists | Vectors | Froz
 def _names(view: View) -> str:
     names = view.names
     values: list[object] = [
-        view.version, view.now, view.bandwidth, view.topology, view.fleet,
+        view.version, view.now, view.bandwidth, view.topology, view.fleet, view.hardened,
         sorted(view.datasets.items()),
         names.jobs[: len(view.jobs.state)],
         names.shards[: len(view.shards.size_bytes)],

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from headgate.base.arrays import Floats, Ints
+from headgate.planning.place.choose.compact import Chosen
 from headgate.planning.place.choose.links import LinkWeigher
 from headgate.planning.place.choose.whole_units import Chooser, WholeUnits
 from headgate.planning.place.timetable import GpuCosts, Timetable
@@ -84,8 +85,13 @@ class Placing:
 
     def cheapest(self, unit: Unit, costs: GpuCosts) -> Ints | None:
         """Return the GPUs (rows) with which the dearest one of a unit costs least, or None."""
+        places = self.cheapest_places(unit, costs)
+        return None if places is None else places.gpus
+
+    def cheapest_places(self, unit: Unit, costs: GpuCosts) -> Chosen | None:
+        """Return the same with the nodes of all tasks on GPUs."""
         demands = unit.by_demand(self.table.scratch.snapshot)
         chosen, dearest = self._chooser.gpus_at(
             demands, 0.0, 0.0, distinct=unit.distinct_nodes, costs=costs
         )
-        return None if math.isinf(dearest) else chosen.gpus
+        return None if math.isinf(dearest) else chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.base.rng import Random, stream
+from headgate.planning.rounds.patience import with_patience
 from headgate.planning.rounds.reclaim import with_reclaimed
 from headgate.planning.scaling.scaler import with_scaling
 from headgate.ports import Policy, capabilities
@@ -27,6 +28,6 @@ def decided(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
     Those on GPUs are not where the policy itself stops runs: in this round, or whenever its order
     requires (`preempts_by_order`).
     """
-    plan = policy.decide(snapshot, rng)
+    plan = with_patience(policy, snapshot, rng)
     by_order = capabilities(policy).preempts_by_order
     return with_reclaimed(snapshot, plan, gpus=not by_order)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -52,6 +53,9 @@ class PlacingPolicy(Policy):
     placer: Placer | None = None
     migrates: bool = False
     """Whether runs move to make room for others."""
+    patience_s: float = math.inf
+    by_share: bool = True
+    """Which units harden, and when; see `ports.Capabilities`."""
 
     def refuses(self, job: Job) -> Reason | None:
         """Return why the placer never places a job, or None."""
@@ -84,7 +88,7 @@ def size_warnings(policy: Policy, job: Job) -> tuple[Problem, ...]:
 
 def with_place(
     make: Callable[..., PlacingPolicy], *, place: str = "first-fit"
-) -> Callable[..., Policy]:
+) -> Callable[..., PlacingPolicy]:
     """Return a function that also takes the parameters `PLACE`; `place` is the default.
 
     Other processes can receive it.
@@ -92,7 +96,9 @@ def with_place(
     return partial(_made, make, place)
 
 
-def _made(make: Callable[..., PlacingPolicy], place: str, /, **parameters: float | str) -> Policy:
+def _made(
+    make: Callable[..., PlacingPolicy], place: str, /, **parameters: float | str
+) -> PlacingPolicy:
     names = [parameter.name for parameter in PLACE]
     settings = {name: parameters.pop(name) for name in names if name in parameters}
     settings.setdefault("place", place)

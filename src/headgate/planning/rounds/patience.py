@@ -1,0 +1,302 @@
+"""Patience: a unit that later jobs overtake for too long hardens, and comes before all else.
+
+Reservations follow estimates: where runs overstay, a reservation moves with them, and what is
+backfilled meanwhile overstays as well. So no unit waits by estimates alone. A unit whose owner is
+below its share (under orders without shares, each that waits) and that a later job overtakes, on
+GPUs that would suit it, has patience: as many seconds as it is expected to run, at least
+`SHORTEST_S`, at most the policy's `patience_s`. Then it hardens. The places of the first hardened
+unit are fixed: those whose runs are expected to leave them first. Nothing else starts there,
+whatever estimates say, so it starts at the latest when the runs that are there now have ended; or
+sooner, elsewhere. The next one follows, in the order in which they hardened.
+
+The policy decides as before, but sees places that are kept, as far as they are free, as GPUs that
+other programs use, and what the unit needs of nodes beside as held.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from headgate.base.arrays import Bools, Floats, Ints
+from headgate.base.rng import Random
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.placement import fit, never, placing
+from headgate.planning.place.timetable import SOONEST_S, GpuCosts, latest_holders
+from headgate.planning.shares.owners import GPU_KIND, Owners
+from headgate.planning.times.estimates import Estimates
+from headgate.planning.units.unit import Unit, waiting_units
+from headgate.ports import Policy, capabilities
+from headgate.protocol import Hardened, KeptPlace, Plan
+from headgate.state import Scratch, Snapshot
+from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+
+OVERTAKEN_SINCE = "overtaken_since"
+"""Column of the memo by job: since when later jobs overtake its unit, -1 once it has started."""
+
+HARDENED_AT = "hardened_at"
+"""Column of the memo by job: when its unit hardened, -1 once it has started."""
+
+SHORTEST_S = 60.0
+_UNKNOWN_S = 1e9  # the rest of a run of unknown length: longer than any that is known
+
+
+def with_patience(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
+    """Return the plan of a policy that leaves hardened units what they need.
+
+    If the first of them fits now, the plan starts it alone, and the policy decides next.
+    O(waiting jobs) beside the policy's round, and O(GPUs x log) while a unit is hardened.
+    """
+    able = capabilities(policy)
+    if math.isinf(able.patience_s):
+        return policy.decide(snapshot, rng)
+    seen = snapshot
+    if snapshot.hardened is not None:
+        start = _start(snapshot, snapshot.hardened, able.placer)
+        if start is not None:
+            return start
+        seen = without_kept(snapshot, snapshot.hardened)
+    plan = policy.decide(seen, rng)
+    return _Patience(snapshot, plan, able.patience_s, able.placer, by_share=able.by_share).plan()
+
+
+# --- the places ---------------------------------------------------------------------------------
+
+
+def without_kept(snapshot: Snapshot, hardened: Hardened) -> Snapshot:
+    """Return a snapshot in which what is kept for a unit, and is free, cannot be used."""
+    job = snapshot.names.job_rows[hardened.job]
+    holder, milli = snapshot.gpus.task.thaw(), snapshot.gpus.free_milli.thaw()
+    free_bytes, free_gpus = snapshot.gpus.free_bytes.thaw(), snapshot.nodes.free_gpus.thaw()
+    free = snapshot.nodes.free.thaw()
+    kept: dict[int, dict[int, int]] = {}
+    for ordinal, name, gpus in hardened.places:
+        node = snapshot.names.node_rows[name]
+        for row in (snapshot.nodes.first_gpu[node] + gpu for gpu in gpus):
+            if holder[row] in (GPU_FREE, GPU_IN_PART):
+                free_gpus[node] -= holder[row] == GPU_FREE
+                holder[row] = GPU_GONE if holder[row] == GPU_FREE else GPU_IN_PART
+                milli[row] = free_bytes[row] = 0
+        demand = snapshot.tasks.demand[snapshot.tasks_of(job)[ordinal]]
+        amounts = kept.setdefault(node, {})
+        for kind, amount in snapshot.names.needs[demand]:
+            amounts[kind] = amounts.get(kind, 0) + amount
+    for node, amounts in kept.items():
+        held = [(kind, min(amount, free.at(node, kind))) for kind, amount in amounts.items()]
+        free.add(node, held, -1)
+    return replace(
+        snapshot,
+        gpus=replace(
+            snapshot.gpus,
+            task=holder.freeze(),
+            free_milli=milli.freeze(),
+            free_bytes=free_bytes.freeze(),
+        ),
+        nodes=replace(snapshot.nodes, free_gpus=free_gpus.freeze(), free=free.freeze()),
+    )
+
+
+def _start(snapshot: Snapshot, hardened: Hardened, placer: Placer | None) -> Plan | None:
+    """Return the plan that starts a hardened unit, on its places or elsewhere, if it fits now."""
+    job = snapshot.names.job_rows[hardened.job]
+    first, scratch = snapshot.tasks_of(job)[hardened.places[0].ordinal], Scratch(snapshot)
+    unit = next(
+        (unit for units in waiting_units(snapshot, job) for unit in units if first in unit.tasks),
+        None,
+    )
+    queue = snapshot.jobs.queue[job]
+    if unit is None or not scratch.has_room(queue, unit.gpus_milli(snapshot)):
+        return None
+    if not _on_places(scratch, unit, hardened) and not fit(scratch, placer).place(unit):
+        return None
+    ended = {job: -1.0}
+    return Plan(
+        steps=scratch.steps(),
+        memo={OVERTAKEN_SINCE: ended, HARDENED_AT: ended},
+        node_memo=scratch.node_memos(),
+        again_at=snapshot.now,
+        refusals=snapshot.refusals,
+    )
+
+
+def _on_places(scratch: Scratch, unit: Unit, hardened: Hardened) -> bool:
+    """Place the tasks of a unit where they are kept places, the others where they fit."""
+    snapshot = scratch.snapshot
+    places = {
+        snapshot.tasks_of(unit.job)[ordinal]: (snapshot.names.node_rows[node], gpus)
+        for ordinal, node, gpus in hardened.places
+    }
+    with scratch.trial() as trial:
+        for task in sorted(unit.tasks, key=lambda task: task not in places):
+            if task in places:
+                placed = scratch.place(task, *places[task])
+            else:
+                room = scratch.ledger.nodes_with_room(snapshot.tasks.demand[task])
+                placed = any(scratch.place(task, node) for node in np.flatnonzero(room).tolist())
+            if not placed:
+                return False
+        trial.keep()
+    return True
+
+
+# --- who hardens --------------------------------------------------------------------------------
+
+
+class _Patience:
+    """What a plan of a policy means for those that it leaves waiting."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        patience_s: float,
+        placer: Placer | None,
+        *,
+        by_share: bool,
+    ) -> None:
+        self._snapshot, self._plan, self._placer = snapshot, plan, placer
+        self._patience_s, self._by_share = patience_s, by_share
+        tasks = plan.starts.task
+        self._started = tasks[snapshot.tasks.gpus.take(tasks) > 0]
+        self._started_jobs = np.unique(snapshot.tasks.job.take(self._started)).astype(np.int64)
+        self._since, self._hardened_at = (
+            np.where(np.isnan(column), -1.0, column)
+            for column in (snapshot.memo(OVERTAKEN_SINCE), snapshot.memo(HARDENED_AT))
+        )
+        self._before = self._since.copy(), self._hardened_at.copy()
+
+    def plan(self) -> Plan:
+        """Return the plan with the unit whose places are kept, and when the next one hardens."""
+        self._since[self._started_jobs] = self._hardened_at[self._started_jobs] = -1.0
+        waiting = np.flatnonzero(self._snapshot.jobs.waiting.array())
+        gone = np.ones(len(self._since), bool)
+        gone[waiting] = False
+        self._since[gone] = self._hardened_at[gone] = -1.0
+        waiting = waiting[~np.isin(waiting, self._started_jobs)]
+        self._overtake(waiting)
+        next_at = self._harden(waiting)
+        first = self._first(waiting)
+        again_at = min(
+            (at for at in (self._plan.again_at, next_at) if at is not None), default=None
+        )
+        memo = {**self._plan.memo, **self._changes()}
+        return replace(self._plan, memo=memo, again_at=again_at, hardened=first)
+
+    def _changes(self) -> Mapping[str, Mapping[int, float]]:
+        names, now = (OVERTAKEN_SINCE, HARDENED_AT), (self._since, self._hardened_at)
+        changes: dict[str, dict[int, float]] = {}
+        for name, before, after in zip(names, self._before, now, strict=True):
+            rows = np.flatnonzero(before != after)
+            if len(rows):
+                changes[name] = dict(zip(rows.tolist(), after[rows].tolist(), strict=True))
+        return changes
+
+    def _overtake(self, waiting: Ints) -> None:
+        """Note which jobs a later one overtakes, on a GPU that suits their first waiting task."""
+        if not len(self._started_jobs):
+            return
+        snapshot = self._snapshot
+        some = waiting[(waiting < self._started_jobs[-1]) & (self._since[waiting] < 0)]
+        if not len(some):
+            return
+        starts = [
+            (snapshot.tasks.job[task], snapshot.nodes.first_gpu[node] + gpus[0])
+            for task, node, gpus in self._plan.starts
+            if gpus
+        ]
+        by, gpu = (np.array(column, np.int64) for column in zip(*starts, strict=True))
+        suits: dict[int, Bools] = {}
+        ledger = Scratch(snapshot).ledger
+        for job in some.tolist():
+            unit = self._unit(job)
+            if unit is None:
+                continue
+            demand = unit.demands[0]
+            if demand not in suits:
+                suits[demand] = ledger.suits(demand)[gpu]
+            if (suits[demand] & (by > job)).any():
+                self._since[job] = snapshot.now
+
+    def _harden(self, waiting: Ints) -> float | None:
+        """Harden the units that have lost patience; return when the next one may, if any does."""
+        now, jobs = self._snapshot.now, waiting[self._since[waiting] >= 0]
+        jobs = jobs[self._hardened_at[jobs] < 0]
+        if not len(jobs):
+            return None
+        due_at = self._since[jobs] + self._patience_of(jobs)
+        due = jobs[due_at <= now].tolist()
+        owners = Owners(self._snapshot, self._started) if due and self._by_share else None
+        for job in due:
+            unit = self._unit(job)
+            if unit is None:
+                continue
+            milli = unit.gpus_milli(self._snapshot)
+            entitled = owners is None or owners.spare(job, GPU_KIND) < 0
+            scratch = Scratch(self._snapshot)
+            if entitled and scratch.has_room(self._snapshot.jobs.queue[job], milli):
+                self._hardened_at[job] = now
+            else:
+                self._since[job] = now
+        later = due_at[due_at > now]
+        return float(later.min()) if len(later) else None
+
+    def _patience_of(self, jobs: Ints) -> Floats:
+        """Return how long each job is overtaken before its unit hardens, in seconds."""
+        lead = np.array([self._snapshot.waiting_of(int(job))[0] for job in jobs], np.int64)
+        run_s = self._snapshot.jobs.estimated_s.take(jobs)  # learnt times may follow others' errors
+        learnt = np.flatnonzero(np.isnan(run_s))
+        if len(learnt):
+            run_s[learnt] = Estimates(self._snapshot).run_s(lead[learnt])
+        run_s = np.where(np.isnan(run_s), self._patience_s, run_s)
+        return np.minimum(np.maximum(run_s, SHORTEST_S), self._patience_s)
+
+    def _unit(self, job: int) -> Unit | None:
+        """Return the first unit of a job that waits and does not start."""
+        units = waiting_units(self._snapshot, job)
+        return next((unit for each in units for unit in each), None)
+
+    def _first(self, waiting: Ints) -> Hardened | None:
+        """Return the first hardened unit, with its places."""
+        known, snapshot = self._snapshot.hardened, self._snapshot
+        if known is not None and snapshot.names.job_rows[known.job] in waiting:
+            return known
+        jobs = waiting[self._hardened_at[waiting] >= 0]
+        for job in jobs[np.argsort(self._hardened_at[jobs], kind="stable")].tolist():
+            unit = self._unit(job)
+            places = None if unit is None else self._places(unit)
+            if places:
+                since = float(self._hardened_at[job])
+                return Hardened(job=snapshot.job(job).id, since=since, places=places)
+        return None
+
+    def _places(self, unit: Unit) -> tuple[KeptPlace, ...] | None:
+        """Return the places that runs are expected to leave first, None if there never are any."""
+        snapshot, scratch = self._snapshot, Scratch(self._snapshot)
+        estimates = Estimates(snapshot)
+
+        def left_s(tasks: Ints) -> Floats:
+            return np.minimum(estimates.end_at(tasks) - snapshot.now, _UNKNOWN_S)
+
+        cost = latest_holders(snapshot, left_s, free=0.0, left=SOONEST_S)
+        for _, node, gpus in self._plan.starts:
+            for gpu in gpus:
+                cost[snapshot.nodes.first_gpu[node] + gpu] = _UNKNOWN_S
+        found = placing(scratch, never, self._placer).cheapest_places(unit, GpuCosts(cost, left_s))
+        if found is None:
+            return None
+        first, rows = snapshot.tasks_of(unit.job).start, found.gpus.tolist()
+        by_demand = {demand: iter(tasks) for demand, tasks in unit.by_demand(snapshot)}
+        left: dict[int, list[int]] = {}
+        for row in rows:
+            left.setdefault(snapshot.gpus.node[row], []).append(row)
+        places = []
+        for node, demand, number in found.tasks:
+            count, begin = snapshot.names.demands[demand].gpus, snapshot.nodes.first_gpu[node]
+            for task in (next(by_demand[demand]) for _ in range(number)):
+                gpus = tuple(sorted(row - begin for row in left[node][:count]))
+                del left[node][:count]
+                places.append(KeptPlace(task - first, snapshot.node(node).id, gpus))
+        return tuple(places)

@@ -1,0 +1,38 @@
+"""When the places of a hardened unit are kept: while it waits, and they exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headgate.protocol import Hardened
+from headgate.state.life import JobState, TaskState
+from headgate.state.tables import GPU_GONE
+from headgate.state.view import View
+
+
+def kept(view: View, hardened: Hardened | None) -> Hardened | None:
+    """Return a hardened unit of a plan, None if it no longer waits or its places are lost."""
+    lost = hardened is None or next(faults_of(view, hardened), None) is not None
+    return None if lost else hardened
+
+
+def faults_of(view: View, hardened: Hardened) -> Iterator[str]:
+    """Yield why the places of a unit can be kept no longer."""
+    job = view.names.job_rows.get(hardened.job)
+    if job is None or view.jobs.state[job] != JobState.ACTIVE:
+        yield f"{hardened.job} is not in flight"
+        return
+    tasks = view.tasks_of(job)
+    for ordinal, name, gpus in hardened.places:
+        if ordinal >= len(tasks) or view.tasks.state[tasks[ordinal]] != TaskState.WAITING:
+            yield f"{hardened.job}/{ordinal} does not wait"
+            continue
+        node = view.names.node_rows.get(name)
+        if node is None or not view.nodes.alive[node] or view.nodes.draining[node]:
+            yield f"{name} takes no runs"
+            continue
+        first = view.nodes.first_gpu[node]
+        if any(gpu >= view.nodes.gpu_count[node] for gpu in gpus):
+            yield f"{name} has no such GPU"
+        elif any(view.gpus.task[first + gpu] == GPU_GONE for gpu in gpus):
+            yield f"a GPU of {name} takes no runs"
