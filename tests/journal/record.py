@@ -86,6 +86,7 @@ def _of_runs(view: View) -> dict[str, Any]:
     return {
         "places": {names[task]: view.node(view.tasks.node[task]).id for task in view.holding()},
         "stops": {names[t]: [s.cause.kind for s in stops] for t, stops in view.stops.items()},
+        "hardened": view.hardened and view.hardened.job,
         "memos": {
             name: {view.job(j).id: number for j, number in enumerate(column.array()) if number}
             for name, column in view.memos.items()

@@ -47,11 +47,13 @@ from headgate.protocol import (
     GpusWithheld,
     GpuUse,
     Group,
+    Hardened,
     JobCancelled,
     JobsArchived,
     JobSubmitted,
     JournalGap,
     KeptFiles,
+    KeptPlace,
     Move,
     Moved,
     MoveRequested,
@@ -419,3 +421,6 @@ def _faults(t: _Script) -> None:
     t.give(TimerFired(at=t.at, timer=Timer.RETRY))
     t.give(TimerFired(at=t.at + 2000, timer=Timer.ASK_AGAIN))
     t.give(JournalGap(at=t.at, events=3))
+    t.job("patient", Task())
+    places = (KeptPlace(0, "m0", (0,)),)
+    t.plan(hardened=Hardened(job="patient", since=t.at, places=places))
