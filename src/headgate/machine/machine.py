@@ -72,9 +72,8 @@ from headgate.protocol import (
     WakeAt,
 )
 from headgate.protocol.plan import policy_broke
-from headgate.state import JobState, State, TaskState, moves, node_memo
+from headgate.state import JobState, State, TaskState, hardened, moves, node_memo
 from headgate.state.actual_book import record_report
-from headgate.state.hardened import kept
 from headgate.state.life import ENDED, PENDING, RUNS
 from headgate.state.stops import is_cancelled
 from headgate.state.usage import record_usage
@@ -111,10 +110,8 @@ def apply(state: State, event: Event) -> Effects:
         raise TypeError(f"no such event: {event!r}")
     state.now = max(state.now, event.at)
     state.version += 1
-    transition = _Transition(state)
-    handler(transition, event)
-    if state.hardened is not None:
-        state.hardened = kept(state, state.hardened)
+    handler(transition := _Transition(state), event)
+    state.hardened = hardened.kept(state, state.hardened)
     return transition.effects
 
 

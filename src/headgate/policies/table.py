@@ -80,8 +80,8 @@ PATIENCE = Parameter(
     default=3600.0,
     unit="s",
     meaning="for how long later jobs may overtake a task or gang, at most, before places are kept "
-    "for it, whatever estimates say; shorter ones have as much patience as they are expected to "
-    "run, at least a minute",
+    "for it, whatever estimates say; others have patience for their expected run time, at "
+    "least a minute",
     least=0.0,
 )
 

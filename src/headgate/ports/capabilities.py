@@ -82,7 +82,7 @@ class Capabilities:
     prices: RoundPrices | None
     """The prices of its rounds."""
     patience_s: float
-    """For how long later jobs overtake a unit, at most, before it hardens; inf for ever."""
+    """For how long later jobs overtake a unit, at most, before it hardens; inf without limit."""
     by_share: bool
     """Whether only units of owners below their share harden; else each that waits."""
     placer: Any

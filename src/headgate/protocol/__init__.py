@@ -56,7 +56,7 @@ from headgate.protocol.events import (
     TopologyChanged,
     Usage,
 )
-from headgate.protocol.hardened import Hardened, KeptPlace
+from headgate.protocol.hardened import Hardened, KeptPlace, PlacesKept
 from headgate.protocol.plan import (
     NO_STEPS,
     Group,
@@ -116,6 +116,7 @@ __all__ = [
     "OnDemand",
     "OrderFailed",
     "Ordered",
+    "PlacesKept",
     "Plan",
     "PlanAdmitted",
     "PlanFailed",

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
+
+from headgate.base.text import enumerated
+from headgate.base.units import format_seconds
+from headgate.protocol.reasons import Reason
 
 
 class KeptPlace(NamedTuple):
@@ -25,3 +30,31 @@ class Hardened:
     job: str
     since: float
     places: tuple[KeptPlace, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacesKept(Reason):
+    """The unit has lost patience: GPUs are kept for it, some of which runs of `jobs` hold yet.
+
+    The last of these reaches its time limit after `limit_s` seconds, inf if one of them has none.
+    """
+
+    gpus: int
+    free_gpus: int
+    jobs: tuple[str, ...]
+    limit_s: float
+
+    def cause(self) -> str:
+        free = "is" if self.free_gpus == 1 else "are"
+        kept = f"{self.free_gpus} of the {self.gpus} GPUs kept for it {free} free"
+        return f"others overtook it for too long, so {kept}"
+
+    def way_out(self) -> str:
+        if not self.jobs:
+            return "starts when running tasks leave the CPUs and memory that it needs"
+        first, more = self.jobs[:3], len(self.jobs) - 3
+        names = enumerated([*first, f"{more} more"] if more > 0 else first)
+        ends = f"starts at the latest when {names} end{'s' * (len(self.jobs) == 1)}"
+        if math.isinf(self.limit_s):
+            return f"{ends}, without a time limit: an administrator may cancel or move that"
+        return f"{ends}, at their time limits in {format_seconds(self.limit_s)}"

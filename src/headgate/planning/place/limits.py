@@ -5,7 +5,13 @@ The reasons of what is short on the nodes are those of `planning.place.why`.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from headgate.model import WHOLE
+from headgate.planning.times.estimates import Estimates
+from headgate.protocol import Hardened, PlacesKept
 from headgate.protocol.reasons import (
     BehindHead,
     BelowShare,
@@ -15,6 +21,7 @@ from headgate.protocol.reasons import (
     ShareLimit,
 )
 from headgate.state import Scratch, Snapshot
+from headgate.state.tables import GPU_FREE
 
 
 def queue_limit(scratch: Scratch, queue: int) -> QueueLimit:
@@ -49,6 +56,26 @@ def share_reason(
 def behind_head(head: str) -> BehindHead:
     """Return that a job comes after `head` (its id), which cannot start yet."""
     return BehindHead(head=head)
+
+
+def places_kept(snapshot: Snapshot, hardened: Hardened) -> PlacesKept:
+    """Return that places are kept for a unit, and who holds some of them yet."""
+    rows = [
+        snapshot.nodes.first_gpu[snapshot.names.node_rows[node]] + gpu
+        for _, node, gpus in hardened.places
+        for gpu in gpus
+    ]
+    holder = snapshot.gpus.task.take(np.array(rows, np.int64)).astype(np.int64)
+    tasks = np.unique(holder[holder >= 0])
+    left_s = snapshot.tasks.launched_at.take(tasks) + Estimates(snapshot).limit_s(tasks)
+    last_s = float(np.where(np.isnan(left_s), math.inf, left_s - snapshot.now).max(initial=0.0))
+    jobs = dict.fromkeys(snapshot.tasks.job.take(tasks).tolist())
+    return PlacesKept(
+        gpus=len(rows),
+        free_gpus=int(np.count_nonzero(holder == GPU_FREE)),
+        jobs=tuple(snapshot.job(job).id for job in jobs),
+        limit_s=max(last_s, 0.0),
+    )
 
 
 def preempted_for(snapshot: Snapshot, job: int | None) -> PreemptedFor:

@@ -77,7 +77,7 @@ class NodeBook:
         beside: dict[int, Ints] = {}
         end = now + run_s - SAME_INSTANT_S
         for node, kept in self._kept.items():
-            for at in {max(each.at, now) for each in kept if each.at < end}:
+            for at in sorted({max(each.at, now) for each in kept if each.at < end}):
                 for kind, amount in self._net(node, kept, at).items():
                     if kind not in beside:
                         beside[kind] = np.zeros(len(self._scratch.ledger.nodes.alive), np.int64)

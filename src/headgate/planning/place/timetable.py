@@ -437,7 +437,7 @@ class Timetable:
         room = room_in(needs, self.scratch.ledger.nodes.free.kind)
         lacks = ordinal >= room[node]
         if look.costs is None:
-            for row in {*self.book.kept_nodes().tolist(), *look.taken}:
+            for row in dict.fromkeys((*self.book.kept_nodes().tolist(), *look.taken)):
                 lacks |= node == row
         lacking = (lacks & np.isfinite(free_at)).nonzero()[0]
         for row in np.unique(node[lacking]).tolist():

@@ -3,20 +3,20 @@
 Reservations follow estimates: where runs overstay, a reservation moves with them, and what is
 backfilled meanwhile overstays as well. So no unit waits by estimates alone. A unit whose owner is
 below its share (under orders without shares, each that waits) and that a later job overtakes, on
-GPUs that would suit it, has patience: as many seconds as it is expected to run, at least
+GPUs that would suit it, has patience: for its expected run time, at least
 `SHORTEST_S`, at most the policy's `patience_s`. Then it hardens. The places of the first hardened
 unit are fixed: those whose runs are expected to leave them first. Nothing else starts there,
 whatever estimates say, so it starts at the latest when the runs that are there now have ended; or
 sooner, elsewhere. The next one follows, in the order in which they hardened.
 
-The policy decides as before, but sees places that are kept, as far as they are free, as GPUs that
+The policy decides as before, but sees what is free of the places that are kept as GPUs that
 other programs use, and what the unit needs of nodes beside as held.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -24,13 +24,14 @@ import numpy as np
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.rng import Random
 from headgate.planning.place.choose import Placer
+from headgate.planning.place.limits import places_kept
 from headgate.planning.place.placement import fit, never, placing
 from headgate.planning.place.timetable import SOONEST_S, GpuCosts, latest_holders
 from headgate.planning.shares.owners import GPU_KIND, Owners
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.ports import Policy, capabilities
-from headgate.protocol import Hardened, KeptPlace, Plan
+from headgate.protocol import Hardened, KeptPlace, OnDemand, Plan, Refusal
 from headgate.state import Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
@@ -183,7 +184,19 @@ class _Patience:
             (at for at in (self._plan.again_at, next_at) if at is not None), default=None
         )
         memo = {**self._plan.memo, **self._changes()}
-        return replace(self._plan, memo=memo, again_at=again_at, hardened=first)
+        plan = replace(self._plan, memo=memo, again_at=again_at, hardened=first)
+        if first is None:
+            return plan
+        return replace(plan, refusals=OnDemand(lambda: self._refusals(first)))
+
+    def _refusals(self, first: Hardened) -> Iterator[Refusal]:
+        """Yield why the others wait as the policy says, and for what the hardened unit does."""
+        job = self._snapshot.names.job_rows[first.job]
+        yield Refusal(reason=places_kept(self._snapshot, first), jobs=(job,))
+        for refusal in self._plan.refusals:
+            jobs = tuple(row for row in refusal.jobs if row != job)
+            if jobs or not refusal.jobs:
+                yield replace(refusal, jobs=jobs)
 
     def _changes(self) -> Mapping[str, Mapping[int, float]]:
         names, now = (OVERTAKEN_SINCE, HARDENED_AT), (self._since, self._hardened_at)
@@ -226,10 +239,10 @@ class _Patience:
         jobs = jobs[self._hardened_at[jobs] < 0]
         if not len(jobs):
             return None
-        due_at = self._since[jobs] + self._patience_of(jobs)
-        due = jobs[due_at <= now].tolist()
-        owners = Owners(self._snapshot, self._started) if due and self._by_share else None
-        for job in due:
+        hardens_at = self._since[jobs] + self._patience_of(jobs)
+        impatient = jobs[hardens_at <= now].tolist()
+        owners = Owners(self._snapshot, self._started) if impatient and self._by_share else None
+        for job in impatient:
             unit = self._unit(job)
             if unit is None:
                 continue
@@ -240,7 +253,7 @@ class _Patience:
                 self._hardened_at[job] = now
             else:
                 self._since[job] = now
-        later = due_at[due_at > now]
+        later = hardens_at[hardens_at > now]
         return float(later.min()) if len(later) else None
 
     def _patience_of(self, jobs: Ints) -> Floats:
