@@ -77,11 +77,10 @@ ANY, BELOW_SHARE = "any", "below share"
 """Which units harden once they have lost patience (`planning.rounds.patience`)."""
 PATIENCE = Parameter(
     name="patience",
-    default=3600.0,
+    default=259200.0,
     unit="s",
     meaning="for how long later jobs may overtake a task or gang, at most, before places are kept "
-    "for it, whatever estimates say; others have patience for their expected run time, at "
-    "least a minute",
+    "for it; less where runs are expected to leave them soon",
     least=0.0,
 )
 

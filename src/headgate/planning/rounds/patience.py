@@ -3,11 +3,16 @@
 Reservations follow estimates: where runs overstay, a reservation moves with them, and what is
 backfilled meanwhile overstays as well. So no unit waits by estimates alone. A unit whose owner is
 below its share (under orders without shares, each that waits) and that a later job overtakes, on
-GPUs that would suit it, has patience: for its expected run time, at least
-`SHORTEST_S`, at most the policy's `patience_s`. Then it hardens. The places of the first hardened
-unit are fixed: those whose runs are expected to leave them first. Nothing else starts there,
-whatever estimates say, so it starts at the latest when the runs that are there now have ended; or
-sooner, elsewhere. The next one follows, in the order in which they hardened.
+GPUs that would suit it, loses patience, and hardens: its places are fixed, those that runs are
+expected to leave first, and nothing else starts there, whatever estimates say. So it starts at the
+latest when the runs that are there have ended; or sooner, elsewhere. One unit is hardened at a
+time; of those without patience the one that was overtaken for longest is next.
+
+GPUs that are kept for a unit are idle until the last of them is free. As with a purchase that ends
+a rent, a unit waits about as long as that costs: it has patience for the time that its GPUs are
+expected to be idle, in the mean, and for its own run time, with high probability both; for
+`SHORTEST_S` at least, and for the policy's `patience_s` at most. Where nobody knows when runs end,
+that is all it has.
 
 The policy decides as before, but sees what is free of the places that are kept as GPUs that
 other programs use, and what the unit needs of nodes beside as held.
@@ -16,7 +21,7 @@ other programs use, and what the unit needs of nodes beside as held.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +29,7 @@ import numpy as np
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.rng import Random
 from headgate.planning.place.choose import Placer
+from headgate.planning.place.choose.compact import Chosen
 from headgate.planning.place.limits import places_kept
 from headgate.planning.place.placement import fit, never, placing
 from headgate.planning.place.timetable import SOONEST_S, GpuCosts, latest_holders
@@ -38,11 +44,10 @@ from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 OVERTAKEN_SINCE = "overtaken_since"
 """Column of the memo by job: since when later jobs overtake its unit, -1 once it has started."""
 
-HARDENED_AT = "hardened_at"
-"""Column of the memo by job: when its unit hardened, -1 once it has started."""
-
 SHORTEST_S = 60.0
 _UNKNOWN_S = 1e9  # the rest of a run of unknown length: longer than any that is known
+_SURE = 0.95  # the probability with which runs take no longer than is assumed
+_TRIED = 8  # units for which places are looked for in a round, those overtaken for longest
 
 
 def with_patience(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
@@ -113,10 +118,9 @@ def _start(snapshot: Snapshot, hardened: Hardened, placer: Placer | None) -> Pla
         return None
     if not _on_places(scratch, unit, hardened) and not fit(scratch, placer).place(unit):
         return None
-    ended = {job: -1.0}
     return Plan(
         steps=scratch.steps(),
-        memo={OVERTAKEN_SINCE: ended, HARDENED_AT: ended},
+        memo={OVERTAKEN_SINCE: {job: -1.0}},
         node_memo=scratch.node_memos(),
         again_at=snapshot.now,
         refusals=snapshot.refusals,
@@ -163,27 +167,29 @@ class _Patience:
         tasks = plan.starts.task
         self._started = tasks[snapshot.tasks.gpus.take(tasks) > 0]
         self._started_jobs = np.unique(snapshot.tasks.job.take(self._started)).astype(np.int64)
-        self._since, self._hardened_at = (
-            np.where(np.isnan(column), -1.0, column)
-            for column in (snapshot.memo(OVERTAKEN_SINCE), snapshot.memo(HARDENED_AT))
-        )
-        self._before = self._since.copy(), self._hardened_at.copy()
+        known = snapshot.memo(OVERTAKEN_SINCE)
+        self._before = np.where(np.isnan(known), -1.0, known)
+        self._since = self._before.copy()
 
     def plan(self) -> Plan:
-        """Return the plan with the unit whose places are kept, and when the next one hardens."""
-        self._since[self._started_jobs] = self._hardened_at[self._started_jobs] = -1.0
+        """Return the plan with the unit whose places are kept, and when the next one may harden."""
         waiting = np.flatnonzero(self._snapshot.jobs.waiting.array())
-        gone = np.ones(len(self._since), bool)
-        gone[waiting] = False
-        self._since[gone] = self._hardened_at[gone] = -1.0
         waiting = waiting[~np.isin(waiting, self._started_jobs)]
+        others = np.ones(len(self._since), bool)
+        others[waiting] = False
+        self._since[others] = -1.0
         self._overtake(waiting)
-        next_at = self._harden(waiting)
-        first = self._first(waiting)
+        first, next_at = self._kept(waiting), None
+        if first is None:
+            first, next_at = self._harden(waiting)
         again_at = min(
             (at for at in (self._plan.again_at, next_at) if at is not None), default=None
         )
-        memo = {**self._plan.memo, **self._changes()}
+        memo = self._plan.memo
+        changed = np.flatnonzero(self._since != self._before)
+        if len(changed):
+            since = self._since[changed].tolist()
+            memo = {**memo, OVERTAKEN_SINCE: dict(zip(changed.tolist(), since, strict=True))}
         plan = replace(self._plan, memo=memo, again_at=again_at, hardened=first)
         if first is None:
             return plan
@@ -197,15 +203,6 @@ class _Patience:
             jobs = tuple(row for row in refusal.jobs if row != job)
             if jobs or not refusal.jobs:
                 yield replace(refusal, jobs=jobs)
-
-    def _changes(self) -> Mapping[str, Mapping[int, float]]:
-        names, now = (OVERTAKEN_SINCE, HARDENED_AT), (self._since, self._hardened_at)
-        changes: dict[str, dict[int, float]] = {}
-        for name, before, after in zip(names, self._before, now, strict=True):
-            rows = np.flatnonzero(before != after)
-            if len(rows):
-                changes[name] = dict(zip(rows.tolist(), after[rows].tolist(), strict=True))
-        return changes
 
     def _overtake(self, waiting: Ints) -> None:
         """Note which jobs a later one overtakes, on a GPU that suits their first waiting task."""
@@ -233,73 +230,80 @@ class _Patience:
             if (suits[demand] & (by > job)).any():
                 self._since[job] = snapshot.now
 
-    def _harden(self, waiting: Ints) -> float | None:
-        """Harden the units that have lost patience; return when the next one may, if any does."""
-        now, jobs = self._snapshot.now, waiting[self._since[waiting] >= 0]
-        jobs = jobs[self._hardened_at[jobs] < 0]
-        if not len(jobs):
+    def _kept(self, waiting: Ints) -> Hardened | None:
+        """Return the unit that is hardened already, if it waits yet."""
+        known = self._snapshot.hardened
+        if known is None or self._snapshot.names.job_rows[known.job] not in waiting:
             return None
-        hardens_at = self._since[jobs] + self._patience_of(jobs)
+        return known
+
+    def _harden(self, waiting: Ints) -> tuple[Hardened | None, float | None]:
+        """Return the unit that hardens now, else None and when the next one may."""
+        snapshot, now = self._snapshot, self._snapshot.now
+        jobs = waiting[self._since[waiting] >= 0]
+        jobs = jobs[np.argsort(self._since[jobs], kind="stable")]
+        if not len(jobs):
+            return None, None
+        hardens_at = self._since[jobs] + self._least_patience_s(jobs)
         impatient = jobs[hardens_at <= now].tolist()
-        owners = Owners(self._snapshot, self._started) if impatient and self._by_share else None
-        for job in impatient:
+        next_at = hardens_at[hardens_at > now].min(initial=math.inf)
+        owners = Owners(snapshot, self._started) if impatient and self._by_share else None
+        for job in impatient[:_TRIED]:
             unit = self._unit(job)
             if unit is None:
                 continue
-            milli = unit.gpus_milli(self._snapshot)
-            entitled = owners is None or owners.spare(job, GPU_KIND) < 0
-            scratch = Scratch(self._snapshot)
-            if entitled and scratch.has_room(self._snapshot.jobs.queue[job], milli):
-                self._hardened_at[job] = now
-            else:
+            below_share = owners is None or owners.spare(job, GPU_KIND) < 0
+            milli, queue = unit.gpus_milli(snapshot), snapshot.jobs.queue[job]
+            if not below_share or not Scratch(snapshot).has_room(queue, milli):
                 self._since[job] = now
-        later = hardens_at[hardens_at > now]
-        return float(later.min()) if len(later) else None
+                continue
+            places, idle_s = self._places(unit)
+            hardens_at = self._since[job] + min(self._patience_s, idle_s)
+            if places and hardens_at <= now:
+                return Hardened(job=snapshot.job(job).id, since=now, places=places), None
+            next_at = min(next_at, hardens_at) if hardens_at > now else next_at
+        return None, float(next_at) if next_at < math.inf else None
 
-    def _patience_of(self, jobs: Ints) -> Floats:
-        """Return how long each job is overtaken before its unit hardens, in seconds."""
+    def _least_patience_s(self, jobs: Ints) -> Floats:
+        """Return how long each job is overtaken at least before its unit hardens, in seconds."""
         lead = np.array([self._snapshot.waiting_of(int(job))[0] for job in jobs], np.int64)
         run_s = self._snapshot.jobs.estimated_s.take(jobs)  # learnt times may follow others' errors
         learnt = np.flatnonzero(np.isnan(run_s))
         if len(learnt):
-            run_s[learnt] = Estimates(self._snapshot).run_s(lead[learnt])
-        run_s = np.where(np.isnan(run_s), self._patience_s, run_s)
-        return np.minimum(np.maximum(run_s, SHORTEST_S), self._patience_s)
+            run_s[learnt] = Estimates(self._snapshot).run_s(lead[learnt], _SURE)
+        return np.minimum(np.fmax(run_s, SHORTEST_S), self._patience_s)
 
     def _unit(self, job: int) -> Unit | None:
         """Return the first unit of a job that waits and does not start."""
         units = waiting_units(self._snapshot, job)
         return next((unit for each in units for unit in each), None)
 
-    def _first(self, waiting: Ints) -> Hardened | None:
-        """Return the first hardened unit, with its places."""
-        known, snapshot = self._snapshot.hardened, self._snapshot
-        if known is not None and snapshot.names.job_rows[known.job] in waiting:
-            return known
-        jobs = waiting[self._hardened_at[waiting] >= 0]
-        for job in jobs[np.argsort(self._hardened_at[jobs], kind="stable")].tolist():
-            unit = self._unit(job)
-            places = None if unit is None else self._places(unit)
-            if places:
-                since = float(self._hardened_at[job])
-                return Hardened(job=snapshot.job(job).id, since=since, places=places)
-        return None
+    def _places(self, unit: Unit) -> tuple[tuple[KeptPlace, ...], float]:
+        """Return the places that runs are expected to leave first, none if there never are any.
 
-    def _places(self, unit: Unit) -> tuple[KeptPlace, ...] | None:
-        """Return the places that runs are expected to leave first, None if there never are any."""
+        And for how many seconds their GPUs are expected to be kept idle for it, in the mean.
+        """
         snapshot, scratch = self._snapshot, Scratch(self._snapshot)
         estimates = Estimates(snapshot)
 
         def left_s(tasks: Ints) -> Floats:
-            return np.minimum(estimates.end_at(tasks) - snapshot.now, _UNKNOWN_S)
+            return np.minimum(estimates.end_at(tasks, _SURE) - snapshot.now, _UNKNOWN_S)
 
         cost = latest_holders(snapshot, left_s, free=0.0, left=SOONEST_S)
-        for _, node, gpus in self._plan.starts:
-            for gpu in gpus:
-                cost[snapshot.nodes.first_gpu[node] + gpu] = _UNKNOWN_S
+        tasks = self._plan.starts.task
+        run_s = np.fmin(estimates.run_s(tasks, _SURE), _UNKNOWN_S)
+        for (_, node, gpus), lasts_s in zip(self._plan.starts, run_s.tolist(), strict=True):
+            cost[[snapshot.nodes.first_gpu[node] + gpu for gpu in gpus]] = lasts_s
         found = placing(scratch, never, self._placer).cheapest_places(unit, GpuCosts(cost, left_s))
         if found is None:
-            return None
+            return (), math.inf
+        left = cost[found.gpus]
+        idle_s = float((left.max() - left).mean()) if left.max() < _UNKNOWN_S else math.inf
+        return self._assigned(unit, found), idle_s
+
+    def _assigned(self, unit: Unit, found: Chosen) -> tuple[KeptPlace, ...]:
+        """Return the places of the tasks of a unit."""
+        snapshot = self._snapshot
         first, rows = snapshot.tasks_of(unit.job).start, found.gpus.tolist()
         by_demand = {demand: iter(tasks) for demand, tasks in unit.by_demand(snapshot)}
         left: dict[int, list[int]] = {}
