@@ -32,7 +32,7 @@ EACH = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
 
 @EACH
 def test_every_job_finishes_under_contention(make: Callable[[], Policy]) -> None:
-    for seed in range(15):
+    for seed in range(6):
         watch = run_storm(contention(seed), make())
         assert set(watch.engine.state.jobs.state.array().tolist()) == {JobState.FINISHED}, seed
         tasks = len(watch.engine.state.tasks.state)

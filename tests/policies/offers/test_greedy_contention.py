@@ -116,7 +116,7 @@ def contention(seed: int) -> Storm:
 @EACH
 def test_every_job_finishes_under_contention(make: Callable[[], Policy]) -> None:
     stops = skips = 0
-    for seed in range(40):
+    for seed in range(12):
         watch = run_storm(contention(seed), make())
         states = watch.engine.state.jobs.state.array().tolist()
         assert set(states) == {JobState.FINISHED}, seed
