@@ -1,9 +1,8 @@
 """Check random cases, on all cores, until one fails or all pass.
 
-    python fuzz/run.py [networks|laminar|storms|why ...] [--seed 1] [--cases 100000] [--first 0]
+    python fuzz/run.py [networks|laminar|storms ...] [--seed 1] [--cases 100000] [--first 0]
 
-Small flow problems are compared with OR-tools; storms of jobs and faults pass under the policies;
-all tasks of random states are explained under each policy.
+Small flow problems are compared with OR-tools; storms of jobs and faults pass under the policies.
 Case n of a seed is always the same. A failure (a wrong solution, a crash, a case that does not end)
 is shrunk by dropping parts, and printed with the command that repeats it. The certificate of every
 solution is checked as well.
@@ -26,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the oracles are the tests'
 
 from random_numbers import RandomNumbers
 
-KINDS = {"networks": 100_000, "laminar": 100_000, "storms": 10_000, "why": 5_000}
+KINDS = {"networks": 100_000, "laminar": 100_000, "storms": 10_000}
 """The kinds of cases, and how many of each are checked by default."""
 STALL_S = 60.0
 SHRINKING_S = 120.0

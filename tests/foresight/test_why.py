@@ -1,6 +1,6 @@
 """On any state and under any policy, `why` and `outlook` return values that are valid JSON.
 
-Some states are explained here, any number of others by `python fuzz/run.py why`.
+Some states are explained here, any number of others by `make fuzz`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from headgate.api.explanations import _outlook_view, _why_view
 from headgate.app import POLICIES
@@ -58,7 +59,7 @@ def explained(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=6)
+@settings(max_examples=cases(6))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_task_has_an_explanation_in_json(name: str, seed: int) -> None:
     explained(name, seed)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.policies.flow.bench import GB, Bench, priced, submitted
 
 from headgate.base.errors import SpecError
@@ -283,7 +284,7 @@ def could_help(stage: Bench) -> list[tuple[int, int]]:
 def test_shares_are_reached_and_jobs_end_in_any_order_of_ends_and_stops(slack: float) -> None:
     """Jobs come one by one; without slack, after all stops no run could help another job."""
     stopped = 0
-    for seed in range(16):
+    for seed in range(cases(16)):
         rng = stream(seed, "fsp")
         stage = bench(slack)
         arrivals = small_world(stage, rng)
