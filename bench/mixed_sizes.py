@@ -9,7 +9,7 @@ tasks ask for is drawn from recorded pods. Run times are lognormal, declared, an
 per policy and choice of nodes, means of the seeds, on stdout as JSON: waits in seconds, of jobs by
 GPUs; GPUs in use from the first arrival to the last one.
 
-`first-fit` is `place=first-fit`, `headgate` is `place=headgate`; `best-fit` is the latter with the
+`first-fit` is `place=first-fit`, `links` is `place=links`; `best-fit` is the latter with the
 node and the GPU where least of the GPUs and CPUs is left, in place of what others miss.
 """
 
@@ -40,7 +40,7 @@ from headgate.spec import Links
 NODES, GPUS, CPUS, GIB = 16, 8, 96, 1 << 30
 RUN_S, SPREAD = 1800.0, 1.0  # mean, and deviation of the logarithm
 SHARES = ((250, 2), (300, 4), (470, 6), (500, 4), (650, 8), (810, 8))  # thousandths, CPUs
-CHOICES = ("first-fit", "best-fit", "headgate")
+CHOICES = ("first-fit", "best-fit", "links")
 FAST = 1 << 40
 BY_GPUS = (("share", 0, 1), ("1", 1, 2), ("2-4", 2, 8), ("8", 8, 16), ("16", 16, 99))
 
@@ -137,7 +137,7 @@ def choice(name: str) -> Iterator[None]:
 def measure(policy: str, name: str, args: argparse.Namespace, pods: list[Any]) -> dict[str, Any]:
     """Return the row of a policy and a choice."""
     rows, began = list[dict[str, float]](), time.process_time()
-    place = "first-fit" if name == "first-fit" else "headgate"
+    place = "first-fit" if name == "first-fit" else "links"
     for seed in range(args.seeds):
         simulation = stream(seed, args.jobs, args.load, pods)
         made = make_policy(POLICIES, policy, {"place": place})

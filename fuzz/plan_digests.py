@@ -34,9 +34,10 @@ from typing import Any
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
+from headgate.journal.codec import encode
 from headgate.model import Gpu, Node, RunId
 from headgate.planning.links.fluid_network import FluidNetwork
-from headgate.ports import PLACES, Policy, make_policy, read_policy
+from headgate.ports import PLACE_NAMES, PLACES, Policy, make_policy, read_policy
 from headgate.protocol import (
     Command,
     Event,
@@ -101,7 +102,7 @@ MOVED = "moved-"
 """Before the name of a policy: its runs also move at random."""
 OTHERS = (
     *MIGRATING,
-    *(f"{text},place={place}" for text in MIGRATING for place in ("headgate", "best-fit-subtree")),
+    *(f"{text},place={place}" for text in MIGRATING for place in ("links", "best-fit-subtree")),
     *(MOVED + name for name in ("fifo", "headgate", "fsp", "gsp", "conservative-backfill", "srtf")),
 )
 
@@ -273,8 +274,9 @@ class LateStops(RecordedWorld):
 
 
 def digest(*parts: object) -> str:
-    """Return a digest of the texts of parts."""
-    return hashlib.sha256("\n".join(map(repr, parts)).encode()).hexdigest()[:32]
+    """Return a digest of parts: of events as journals have them, of the texts of others."""
+    texts = (encode(part) if isinstance(part, Event) else repr(part) for part in parts)
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
 
 
 # ------------------------------------------------------------------------------------- storms
@@ -415,7 +417,7 @@ def _scenario(policy: Policy, text: str, name: str) -> sim.Simulation:
         policy=named,
         parameters=parameters,
         parts=parts,
-        places=PLACES,
+        places=PLACE_NAMES,
     )
     return sim.from_scenario(scenario, policy)
 

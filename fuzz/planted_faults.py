@@ -167,8 +167,8 @@ FAULTS = (
     ),
     Fault(
         "planning/place/timetable.py",
-        "np.maximum(self._free_again_at[rows], found.at + run_s)",
-        "np.maximum(self._free_again_at[rows], found.at)",
+        "np.maximum(self._free_again_at[rows], reservation.at + run_s)",
+        "np.maximum(self._free_again_at[rows], reservation.at)",
         "reserved GPUs are free again when their reservation begins",
     ),
     Fault(

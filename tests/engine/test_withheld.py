@@ -10,7 +10,7 @@ from headgate.base.errors import InvariantBroken
 from headgate.foresight.explain import explain
 from headgate.journal import decode_snapshot, encode_snapshot
 from headgate.model import Demand, Task
-from headgate.planning.shares.standing import standing
+from headgate.planning.shares.standing import standing_of
 from headgate.protocol import Decide, GpusWithheld
 from headgate.protocol.reasons import UsedElsewhere
 from headgate.state import check, thaw
@@ -27,10 +27,10 @@ def withhold(bench: Bench, node: str, *gpus: int, incarnation: str = "") -> list
 
 def capacity(bench: Bench) -> tuple[int, list[int]]:
     """Return how many GPUs shares count, and how many of each node are free."""
-    now = standing(bench.engine.snapshot())
-    assert int(now.gpus.sum()) == bench.engine.state.gpu_count()
-    assert now.free.sum(axis=1).tolist() == bench.engine.state.nodes.free_gpus.array().tolist()
-    return int(now.gpus.sum()), now.free.sum(axis=1).tolist()
+    standing = standing_of(bench.engine.snapshot())
+    assert int(standing.gpus.sum()) == bench.engine.state.gpu_count()
+    assert standing.free.sum(axis=1).tolist() == bench.engine.state.nodes.free_gpus.array().tolist()
+    return int(standing.gpus.sum()), standing.free.sum(axis=1).tolist()
 
 
 def test_withheld_gpu_is_no_capacity_until_it_is_free(bench: Bench) -> None:

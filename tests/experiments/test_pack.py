@@ -17,7 +17,7 @@ from headgate.experiments.packing import report
 from headgate.experiments.packing.reading import read
 from headgate.experiments.packing.runs import POLICIES, PackingRun, pack
 from headgate.experiments.packing.workload import Nodes, Workload
-from headgate.planning.packing import Demand
+from headgate.planning.packing import PodDemand
 
 GIB = 1 << 30
 PODS: dict[str, list[Any]] = {
@@ -47,7 +47,7 @@ def files(**changed: list[Any]) -> list[str]:
     return ["--pods", str(write("pods", PODS, **changed)), "--nodes", str(write("nodes", NODES))]
 
 
-def workload(demands: list[Demand], pods: list[int], *gpus: int, cpus: int = 64) -> Workload:
+def workload(demands: list[PodDemand], pods: list[int], *gpus: int, cpus: int = 64) -> Workload:
     count = len(gpus)
     return Workload(
         demands=demands,
@@ -65,7 +65,7 @@ def workload(demands: list[Demand], pods: list[int], *gpus: int, cpus: int = 64)
 # --- rules ----------------------------------------------------------------------------------------
 
 MIXED = workload(
-    [Demand(gpus=1, milli=1000), Demand(gpus=1, milli=300), Demand(cpu_milli=1000)],
+    [PodDemand(gpus=1, milli=1000), PodDemand(gpus=1, milli=300), PodDemand(cpu_milli=1000)],
     [0] * 20 + [1] * 30 + [2] * 10,
     *(8, 4, 8, 10),
 )
@@ -89,14 +89,16 @@ def test_order_of_arrival_depends_on_the_seed_alone() -> None:
 def test_pod_that_fits_nowhere_counts_as_arrived_and_is_dropped() -> None:
     # Two whole GPUs on each of two nodes; a pod of three never fits, and is half of the load.
     found = pack(
-        workload([Demand(gpus=3, milli=1000), Demand(gpus=1, milli=1000)], [0, 1, 1, 1], 2, 2, 2),
+        workload(
+            [PodDemand(gpus=3, milli=1000), PodDemand(gpus=1, milli=1000)], [0, 1, 1, 1], 2, 2, 2
+        ),
         PackingRun("best-fit", 0),
     )
     assert found.gpu_allocated_ratio == pytest.approx(3 / 6)
 
 
 def test_pods_never_leave_and_figures_are_read_at_a_load_of_one() -> None:
-    whole = workload([Demand(gpus=1, milli=1000)], [0] * 10, 10)
+    whole = workload([PodDemand(gpus=1, milli=1000)], [0] * 10, 10)
     found = pack(whole, PackingRun("headgate", 0))
     assert found.gpu_allocated_ratio == 1.0
     assert found.fragmentation_ratio == 0.0
@@ -107,7 +109,7 @@ def test_pods_never_leave_and_figures_are_read_at_a_load_of_one() -> None:
 
 def test_fragments_are_read_relative_to_all_gpus() -> None:
     # 600 of each of ten GPUs: of 1,000 thousandths 400 are left that no pod of the mix can use.
-    found = pack(workload([Demand(gpus=1, milli=600)], [0] * 20, 10), PackingRun("fgd", 0))
+    found = pack(workload([PodDemand(gpus=1, milli=600)], [0] * 20, 10), PackingRun("fgd", 0))
     assert (found.gpu_allocated_ratio, found.fragmentation_ratio) == (0.6, pytest.approx(0.4))
 
 
@@ -124,8 +126,8 @@ def test_policy_never_allocates_more_than_arrived_nor_than_there_is(policy: str)
 def test_headgate_depends_on_no_pod_that_has_not_arrived() -> None:
     """Later pods differ, the curve until then does not."""
 
-    def until_half(other: Demand) -> list[tuple[float, float]]:
-        demands = [Demand(gpus=1, milli=700), Demand(gpus=1, milli=300), other]
+    def until_half(other: PodDemand) -> list[tuple[float, float]]:
+        demands = [PodDemand(gpus=1, milli=700), PodDemand(gpus=1, milli=300), other]
         later = _Fixed(
             demands=demands,
             pods=[0, 1, 2],
@@ -134,7 +136,7 @@ def test_headgate_depends_on_no_pod_that_has_not_arrived() -> None:
         )
         return [point for point in pack(later, PackingRun("headgate", 0)).curve if point[0] <= 0.5]
 
-    assert until_half(Demand(gpus=1, milli=1000)) == until_half(Demand(gpus=8, milli=1000))
+    assert until_half(PodDemand(gpus=1, milli=1000)) == until_half(PodDemand(gpus=8, milli=1000))
 
 
 class _Fixed(Workload):

@@ -50,7 +50,7 @@ class Case:
             "region": self.region,
             "unit_type": [unit.type for unit in self.units],
             "shortest": [unit.shortest for unit in self.units],
-            "at": self.at,
+            "places": self.at,
         }
         width = len(self.units[0].own) if self.units else 0
         own = np.array([unit.own for unit in self.units], np.int64)
@@ -162,7 +162,7 @@ FINE = Case(
         ("copies", [0, 0, -1], "no leaf"),
         ("region", [0, -1], "no region"),
         ("region", [0, 1], "no region"),
-        ("at", [[0]] * 2, "not a row for each"),
+        ("places", [[0]] * 2, "not a row for each"),
         ("unit_type", [0, 0], "type for each"),
         ("unit_type", [-1], "no row"),
         ("unit_type", [1], "no row"),

@@ -59,7 +59,7 @@ def test_each_reason_is_constructed_in_one_module() -> None:
 # -------------------------------------------------------------------------------- names
 
 # Names of two classes, which only become fewer: of all of the source, and, private, of one package.
-CLASSES_THAT_SHARE_A_NAME = {"Demand", "policies/ordered/_Round"}
+CLASSES_THAT_SHARE_A_NAME = {"policies/ordered/_Round"}
 
 
 def test_class_names_are_unique() -> None:

@@ -1,4 +1,4 @@
-"""The line of wide units: under a stream of small tasks, each kind of them starts in bounded time.
+"""The line of multi-GPU units: under a stream of small tasks, each kind starts in bounded time.
 
 And the nodes that are kept for gangs whose tasks have different demands.
 """
@@ -37,7 +37,7 @@ UNITS: dict[str, tuple[tuple[int, ...], bool]] = {  # GPUs by task, and whether 
         ("another user", {}),
         ("the same user", {}),
         ("another user", {"place": "closed-minimum", "otherwise": "wait"}),
-        ("another user", {"place": "headgate"}),
+        ("another user", {"place": "links"}),
     ],
     ids=["another user", "the same user", "closed-minimum", "headgate"],
 )

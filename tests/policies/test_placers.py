@@ -28,7 +28,7 @@ from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.testing.policy_laws import PolicyLaws
 
 SETTINGS = [
-    {"place": "headgate"},
+    {"place": "links"},
     {"place": "best-fit-subtree"},
     {"place": "closed-minimum", "otherwise": "wait"},
     {"place": "closed-minimum", "otherwise": "enlarge", "reserve": "needed"},
@@ -240,7 +240,7 @@ def test_sizes_other_than_powers_of_two_are_refused_or_rounded_up() -> None:
 @pytest.mark.parametrize("order", ["headgate", "easy-backfill", "fifo", "least-attained-service"])
 def test_every_job_ends_in_a_storm_on_links(order: str) -> None:
     for seed in range(cases(3)):
-        policy = make_policy(POLICIES, order, {"place": "headgate"})
+        policy = make_policy(POLICIES, order, {"place": "links"})
         with named(f"storm({seed}) under {order} on links"):
             watch = ride(seed, policy, calm=seed % 3 == 2, limits=seed % 2 == 1, links=True)
             assert ends_all(watch.engine, held_back=order in HELD_BACK)

@@ -73,10 +73,10 @@ def _holders(snapshot: Snapshot, fabric: Fabric) -> dict[int, list[str]]:
         job, node = snapshot.job(snapshot.tasks.job[task]).id, snapshot.tasks.node[task]
         gpus = snapshot.grants.gpus[snapshot.tasks.grant[task]]
         first = snapshot.nodes.first_gpu[node]
-        at = {int(fabric.gpu_leaf[first + gpu]) for gpu in gpus}
+        leaves = {int(fabric.gpu_leaf[first + gpu]) for gpu in gpus}
         if not gpus and fabric.end_leaf[node] == fabric.first_leaf[node] + 1:
-            at = {int(fabric.first_leaf[node])}  # a host; where there are GPUs, those are shown
-        for leaf in sorted(at - {-1}):
+            leaves = {int(fabric.first_leaf[node])}  # a host; where there are GPUs, those are shown
+        for leaf in sorted(leaves - {-1}):
             found.setdefault(leaf, {})[job] = None
     return {leaf: list(jobs) for leaf, jobs in found.items()}
 

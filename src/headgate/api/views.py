@@ -338,8 +338,8 @@ def move_views(snapshot: Snapshot, move: Moved) -> list[View]:
     found = []
     for run, node, gpus in move.runs:
         row = task_row(snapshot, job_row(snapshot, run.job), run.ordinal)
-        at = snapshot.node(snapshot.tasks.node[row]).id
-        found.append({"task": run.ordinal, "from": at, "to": node, "gpus": list(gpus)})
+        source = snapshot.node(snapshot.tasks.node[row]).id
+        found.append({"task": run.ordinal, "from": source, "to": node, "gpus": list(gpus)})
     return found
 
 

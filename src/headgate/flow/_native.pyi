@@ -18,7 +18,7 @@ def fetch_options(
     accepts: Bools,
     shortest: Ints,
     windows: int,
-    at: Ints,
+    places: Ints,
     dearer: int,
     own_place: Ints,
     own_cost: Ints,
@@ -31,9 +31,9 @@ def fetch_options(
     the leaves `copies[copy_first[i]:copy_first[i + 1]]`, none twice; `region[leaf]` is the region
     of a leaf.
 
-    `at` (`[leaves + regions + 1, classes x windows]`) gives the place of each window of each class
-    on leaves, in regions and anywhere, negative for none. A unit accepts the classes of its type,
-    `accepts[unit_type[u]]` (`[types, classes]`), each for `dearer` more than the accepted one
+    `places` (`[leaves + regions + 1, classes x windows]`) gives the place of each window of each
+    class on leaves, in regions and anywhere, negative for none. A unit accepts the classes of its
+    type, `accepts[unit_type[u]]` (`[types, classes]`), each for `dearer` more than the accepted one
     below, and its window `shortest[u]` and those above, each for `dearer` more than the last one,
     which is unlimited; all its items together cost at most `most`. In addition, it has the options
     `own_place[u]` for `own_cost[u]`, both `[units, own options]`.

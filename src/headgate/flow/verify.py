@@ -246,14 +246,14 @@ class _Plan:
         """
         inside, used = self.leaf < 0, np.zeros(len(self.parent), bool)
         unit = np.flatnonzero(~inside)
-        at = self.leaf[unit]
+        place = self.leaf[unit]
         while len(unit):
-            there = at == self.chosen_place[unit]
+            there = place == self.chosen_place[unit]
             inside[unit[there]] = True
-            unit, at = unit[~there], at[~there]
-            used[at] = True
-            at = self.parent[at]
-            unit, at = unit[at >= 0], at[at >= 0]
+            unit, place = unit[~there], place[~there]
+            used[place] = True
+            place = self.parent[place]
+            unit, place = unit[place >= 0], place[place >= 0]
         return inside, used
 
     def _paid(self) -> Ints:

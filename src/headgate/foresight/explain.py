@@ -174,10 +174,12 @@ def _reason(
     if view.jobs.state[job] == JobState.QUEUED:
         awaited = view.awaited_jobs(job)
         return _awaited(view, awaited, context, now) if awaited else _held_back(view, job, context)
-    at = None if task is None else view.tasks.state[task]
-    if task is not None and at == TaskState.BLOCKED:
+    task_state = None if task is None else view.tasks.state[task]
+    if task is not None and task_state == TaskState.BLOCKED:
         return WaitsForTasks(unfinished=view.tasks.blockers[task])
-    if at == TaskState.HELD or (TaskState.WAITING not in states and TaskState.HELD in states):
+    if task_state == TaskState.HELD or (
+        TaskState.WAITING not in states and TaskState.HELD in states
+    ):
         return held_by_limit(view, job)
     if TaskState.WAITING not in states:
         before = sum(s in (TaskState.STARTING, TaskState.RUNNING) for s in states)
@@ -186,10 +188,10 @@ def _reason(
     if task is not None:  # one without a GPU waits for other reasons than one with
         on_cpus = not view.tasks.gpus[task]
         named = sorted(named, key=lambda reason: isinstance(reason, _OTHER) != on_cpus)
-    found = next(itertools.chain(named, others), UNDECIDED)
-    if isinstance(found, _NODES) or view.fleet.drains:
-        found = node_reason(view, job, now, task) or found
-    return _used_elsewhere(view, job, context.unavailable()) or found
+    chosen = next(itertools.chain(named, others), UNDECIDED)
+    if isinstance(chosen, _NODES) or view.fleet.drains:
+        chosen = node_reason(view, job, now, task) or chosen
+    return _used_elsewhere(view, job, context.unavailable()) or chosen
 
 
 def _used_elsewhere(

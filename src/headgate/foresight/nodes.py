@@ -81,13 +81,13 @@ def _infeasible(
     fleet = view.fleet
     if fleet.scaling is None:
         return Infeasible(need=need, largest=largest)
-    found = []
+    coming = []
     for order in fleet.orders.values():
         shape = fleet.shape(order.shape)
         if shape is not None and holds(shape, demand):
-            found.append((order.at + shape.ready_after_s - now, shape, order))
-    if found:
-        ready_s, shape, order = min(found, key=lambda each: each[0])
+            coming.append((order.at + shape.ready_after_s - now, shape, order))
+    if coming:
+        ready_s, shape, order = min(coming, key=lambda each: each[0])
         return Infeasible(
             need=need,
             largest=largest,

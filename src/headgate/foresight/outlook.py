@@ -276,7 +276,7 @@ def _jobs(
     ends: dict[str, list[PreemptedRun]] = {}
     for cut in cuts:
         ends.setdefault(cut.job, []).append(cut)
-    found = []
+    outlooks = []
     held, holds = snapshot.gpus_of_jobs().tolist(), state.gpus_of_jobs().tolist()
     rows = np.flatnonzero(~np.isin(snapshot.jobs.state.array(), ENDED)).tolist()
     context = ExplanationContext(state, rows)
@@ -284,7 +284,7 @@ def _jobs(
         job = snapshot.job(row)
         begun, ended = begins.get(job.id, []), ends.get(job.id, [])
         node, rack, cluster = (sum(s.read_bytes[where] for s in begun) for where in Locality)
-        found.append(
+        outlooks.append(
             JobOutlook(
                 job=job.id,
                 user=job.user,
@@ -299,4 +299,4 @@ def _jobs(
                 reason=explain(state, row, state.now, context=context).reason,
             )
         )
-    return found
+    return outlooks

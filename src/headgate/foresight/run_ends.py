@@ -88,9 +88,9 @@ class RunEnds:
         held = held[(states != TaskState.STOPPING) & (states != TaskState.MOVING)]
         rows = np.concatenate([past, held])
         runs = self._expected(rows)
-        for at in np.lexsort((rows, tasks.launched_at.take(rows))).tolist():
-            run = runs[at]
-            run.past = at < len(past)
+        for index in np.lexsort((rows, tasks.launched_at.take(rows))).tolist():
+            run = runs[index]
+            run.past = index < len(past)
             self._read_until(run.launched_at)
             self._begin(run)
         self._read_until(self._now)

@@ -97,7 +97,7 @@ def _nth_ends(ahead: Sequence[RunAhead], takes_s: Floats, ends: int) -> list[flo
     for n in np.flatnonzero(known).tolist():
         if ahead[n].ends_before:
             later.setdefault(ahead[n].ends_before, []).append(n)
-    found = []
+    nth_ends = []
     for draw in takes_s.tolist():
         heap = [ahead[n].run.origin + draw[n] for n in first]
         heapq.heapify(heap)
@@ -109,8 +109,8 @@ def _nth_ends(ahead: Sequence[RunAhead], takes_s: Floats, ends: int) -> list[flo
             at = heapq.heappop(heap)
             for n in later.get(ended, ()):
                 heapq.heappush(heap, at + ahead[n].lag_s + draw[n])
-        found.append(at)
-    return found
+        nth_ends.append(at)
+    return nth_ends
 
 
 def _takes_s(snapshot: Snapshot, runs: Sequence[ExpectedRun]) -> Floats:
@@ -119,10 +119,10 @@ def _takes_s(snapshot: Snapshot, runs: Sequence[ExpectedRun]) -> Floats:
     Runs of one class err together, the more the fewer samples the class has.
     """
     classes = snapshot.tasks.estimate_class.take(np.array([run.task for run in runs]))
-    found, of_class = np.unique(classes, return_inverse=True)
-    count = snapshot.runtime_classes.count.take(found)
+    distinct, of_class = np.unique(classes, return_inverse=True)
+    count = snapshot.runtime_classes.count.take(distinct)
     together = np.sqrt(_PRIOR_SAMPLES / (_PRIOR_SAMPLES + count))
-    shared = (together * _normal("classes", len(found)))[:, of_class]
+    shared = (together * _normal("classes", len(distinct)))[:, of_class]
     errors = shared + np.sqrt(1 - together**2)[of_class] * _normal("runs", len(runs))
     slower = np.exp(_READING * _normal("reading", len(runs)))
     return remaining_s(runs, _probability(errors), slower)

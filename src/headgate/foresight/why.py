@@ -140,16 +140,16 @@ class _Explainer:
     def explain(self) -> Why:
         """Return the explanation."""
         snapshot, task = self._snapshot, self._task
-        at = None if task is None else TaskState(snapshot.tasks.state[task])
+        task_state = None if task is None else TaskState(snapshot.tasks.state[task])
         accounts, room = self._accounts(), self._room_by_moves()
-        places = self._places(task) if task is not None and at is TaskState.WAITING else []
+        places = self._places(task) if task is not None and task_state is TaskState.WAITING else []
         cheapest = min(places, key=_Candidate.order, default=None)
         now = min((p for p in places if p.free), key=_Candidate.order, default=None)
         return Why(
             explanation=_with_moves(self._explanation, room),
             task=None if task is None else snapshot.ordinal(task),
-            task_state=None if at is None else at.name.lower(),
-            run=self._run(task) if task is not None and at in RUNS else None,
+            task_state=None if task_state is None else task_state.name.lower(),
+            run=self._run(task) if task is not None and task_state in RUNS else None,
             preempted=None if task is None else preemption(snapshot, task),
             stopped=None if task is None else next(iter(snapshot.stops.get(task, ())[-1:]), None),
             unfinished=() if task is None else self._unfinished(task),
@@ -245,7 +245,7 @@ class _Explainer:
 
     def _places(self, task: int) -> list[_Candidate]:
         """Return the nodes on which a task fits when idle, each with its price."""
-        snapshot, found = self._snapshot, []
+        snapshot, candidates = self._snapshot, []
         need, demand = snapshot.tasks.gpus[task], snapshot.tasks.demand[task]
         ledger = Ledger.tentative(snapshot)
         price = self._price()
@@ -260,8 +260,8 @@ class _Explainer:
             else:
                 gpu = next((g for g in gpus if g.index in best[:1]), None)
             free = best is not None
-            found.append(_Candidate(node=node, cost_s=price(task, node), free=free, gpu=gpu))
-        return found
+            candidates.append(_Candidate(node=node, cost_s=price(task, node), free=free, gpu=gpu))
+        return candidates
 
     def _price(self) -> Callable[[int, int], float]:
         prices = self._offers.prices
@@ -274,13 +274,13 @@ class _Explainer:
         snapshot = self._snapshot
         first = snapshot.nodes.first_gpu[node]
         suits = ledger.suits(demand, first, first + snapshot.nodes.gpu_count[node])
-        found = []
+        gpus = []
         for index, size in enumerate(snapshot.gpu_memory_bytes_of(node).tolist()):
             holder = snapshot.gpus.task[first + index]
             if suits[index] and holder != GPU_GONE:
                 until = self._ends(holder) if holder >= 0 else None
-                found.append(_Gpu(index=index, memory_bytes=size, holder=holder, until=until))
-        return found
+                gpus.append(_Gpu(index=index, memory_bytes=size, holder=holder, until=until))
+        return gpus
 
     def _place(self, option: _Candidate) -> CandidateNode:
         snapshot, gpu, task = self._snapshot, option.gpu, self._task

@@ -96,12 +96,12 @@ def order(state: State, event: PlanAdmitted) -> Iterator[Command]:
 def order_failed(state: State, event: OrderFailed) -> bool:
     """Record a failure of an order; return whether there is such an order."""
     fleet = state.fleet
-    found = fleet.orders.get(event.order)
-    if found is None:
+    known = fleet.orders.get(event.order)
+    if known is None:
         return False
     orders = without(fleet.orders, event.order)
     if not event.given_up:
-        failed = replace(found, failures=found.failures + 1, message=event.message)
+        failed = replace(known, failures=known.failures + 1, message=event.message)
         orders = {**fleet.orders, event.order: failed}
     state.fleet = replace(fleet, orders=orders)
     return True
@@ -114,9 +114,9 @@ def joined(state: State, event: NodeJoined) -> Iterator[Command]:
         _set_draining(state, node)
     if not key:
         return
-    found = fleet.orders.get(key)
-    if found is not None:
-        shape, orders = found.shape, without(fleet.orders, key)
+    known = fleet.orders.get(key)
+    if known is not None:
+        shape, orders = known.shape, without(fleet.orders, key)
         state.fleet = replace(fleet, orders=orders, made={**fleet.made, node: (key, shape)})
     elif key in fleet.removing:  # it joins while the provider removes it
         drain(state, NodeDraining(at=event.at, node=node, by="", reason="not needed"))

@@ -39,8 +39,8 @@ def requeue_lost(state: State, shards: Iterable[int]) -> list[int]:
     """
     requeued: dict[int, None] = {}
     reads = cache(lambda task: frozenset(state.reads(task)))
-    found = (state.result_of[shard] for shard in shards if shard in state.result_of)
-    suspects = list(dict.fromkeys(found))
+    makers = (state.result_of[shard] for shard in shards if shard in state.result_of)
+    suspects = list(dict.fromkeys(makers))
     while suspects:
         task = suspects.pop()
         if task in requeued or not _lost(state, task) or not _needed(state, task, requeued, reads):

@@ -187,10 +187,10 @@ class _Transition:
             moves.give_up(state, task)
         state.move_job(row, JobState.STOPPING, message)
         for task in state.tasks_of(row):
-            at = state.tasks.state[task]
-            if at in PENDING:
+            task_state = state.tasks.state[task]
+            if task_state in PENDING:
                 state.move_task(task, TaskState.CANCELLED)
-            elif at in (TaskState.STARTING, TaskState.RUNNING):
+            elif task_state in (TaskState.STARTING, TaskState.RUNNING):
                 self._stop(task, cause, now=now)
         self._settle(row)
 
@@ -374,10 +374,10 @@ class _Transition:
         if not state.job(job).gang or state.jobs.state[job] != JobState.ACTIVE:
             return
         for task in state.tasks_of(job):
-            at = state.tasks.state[task]
-            if at == TaskState.FINISHED:
+            task_state = state.tasks.state[task]
+            if task_state == TaskState.FINISHED:
                 state.move_task(task, TaskState.WAITING)
-            elif at in (TaskState.STARTING, TaskState.RUNNING):
+            elif task_state in (TaskState.STARTING, TaskState.RUNNING):
                 self._stop(task, cause)
 
     def _stop(self, task: int, cause: StopCause, *, now: bool = False) -> None:

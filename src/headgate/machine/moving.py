@@ -9,14 +9,14 @@ from headgate.state.moves import hold_target, stays
 
 def hold_targets(state: State, move: Moved) -> list[tuple[int, StopCause]]:
     """Hold the targets of an admitted move; return the tasks whose runs are to stop, and why."""
-    found = []
+    stops = []
     for member in move.runs:
         task, node = state.run_row(member.run), state.names.node_rows[member.node]
         assert task is not None, "admission has checked the run"
         text = _text(state, task, member, move.reason)
-        found.append((task, StopCause(StopKind.MOVED, text, job=move.job)))
+        stops.append((task, StopCause(StopKind.MOVED, text, job=move.job)))
         hold_target(state, task, node, member.gpus)
-    return found
+    return stops
 
 
 def _text(state: State, task: int, to: Admitted, reason: str) -> str:

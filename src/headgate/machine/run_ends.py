@@ -33,8 +33,8 @@ def end_of_job(state: State, job: int) -> JobState | None:
 
     O(1) while one waits for a placement or runs; else O(its tasks).
     """
-    jobs, at = state.jobs, JobState(state.jobs.state[job])
-    if at in ENDED or jobs.running[job] or jobs.running_cpu[job]:
+    jobs, job_state = state.jobs, JobState(state.jobs.state[job])
+    if job_state in ENDED or jobs.running[job] or jobs.running_cpu[job]:
         return None
     if not jobs.unfinished[job]:
         return JobState.FINISHED
@@ -42,7 +42,7 @@ def end_of_job(state: State, job: int) -> JobState | None:
         return None
     rows = state.tasks_of(job)
     states = state.tasks.state.span(rows.start, rows.stop)
-    if at is JobState.STOPPING:
+    if job_state is JobState.STOPPING:
         return JobState.FAILED if (states == TaskState.FAILED).any() else JobState.CANCELLED
     ended = np.isin(states, DONE).all()
     return JobState.CANCELLED if ended else None

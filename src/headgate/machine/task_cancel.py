@@ -37,14 +37,14 @@ def fault_of(view: View, job: int, ordinal: int, *, now: bool) -> CancelFault | 
     rows, spec = view.tasks_of(job), view.job(job)
     if not 0 <= ordinal < len(rows):
         return CancelFault.UNKNOWN
-    task, at = rows[ordinal], view.jobs.state[job]
-    if at in ENDED or view.tasks.state[task] in _OVER:
+    task, job_state = rows[ordinal], view.jobs.state[job]
+    if job_state in ENDED or view.tasks.state[task] in _OVER:
         return CancelFault.OVER
     if spec.gang:
         return CancelFault.GANG
     if spec.items is not None:
         return CancelFault.SLOT
-    if at == JobState.STOPPING or (is_cancelled(view, task) and not now):
+    if job_state == JobState.STOPPING or (is_cancelled(view, task) and not now):
         return CancelFault.STOPPING
     return CancelFault.AWAITED if awaiting(view, job, ordinal) else None
 

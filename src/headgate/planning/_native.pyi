@@ -40,7 +40,7 @@ def recount(
     state: Bytes,
     before: Bytes,
     gpus_milli: Ints,
-    wide: Bools,
+    multi_gpu: Bools,
     types: Ints,
     job: Int32s,
     *,
@@ -48,7 +48,7 @@ def recount(
     index: Ints,
     table: Ints,
 ) -> tuple[Ints, Ints, Ints, Ints]:
-    """Update the table of a `Census`, in place, for tasks that changed from `before` to `state`.
+    """Update a table of task counts in place, for tasks that changed from `before` to `state`.
 
     Of each task: its row, ascending, the thousandths of GPUs that it needs, whether it is wide, its
     type (`GpuKinds`), and the row of its job. `flags`, by state, are 1 for unfinished plus 2 for

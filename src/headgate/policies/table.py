@@ -160,11 +160,11 @@ _ALL = (
             name="reservations",
             default=16.0,
             unit="units",
-            meaning="gangs and other wide units that keep GPUs reserved while they wait, at most",
+            meaning="gangs and other multi-GPU units with reservations while they wait, at most",
             least=0.0,
         ),
         _MIGRATE,
-        place="headgate",
+        place="links",
     ),
     _policy(
         "ordered.fifo:FirstInFirstOut",

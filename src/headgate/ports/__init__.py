@@ -1,7 +1,7 @@
 """The interfaces of the core: the protocols `Policy` and `World`, and how policies are made."""
 
 from headgate.ports.capabilities import capabilities
-from headgate.ports.placing import PLACE, PLACES
+from headgate.ports.placing import PLACE, PLACE_NAMES, PLACES
 from headgate.ports.policy import (
     Parameter,
     Policy,
@@ -12,12 +12,14 @@ from headgate.ports.policy import (
     read_live_policy,
     read_policy,
     value_text,
+    with_current_names,
 )
 from headgate.ports.world import World
 
 __all__ = [
     "PLACE",
     "PLACES",
+    "PLACE_NAMES",
     "Parameter",
     "Policy",
     "PolicyInfo",
@@ -29,4 +31,5 @@ __all__ = [
     "read_live_policy",
     "read_policy",
     "value_text",
+    "with_current_names",
 ]

@@ -6,7 +6,7 @@ from headgate.ports.policy import Parameter
 
 PLACES = (
     "first-fit",
-    "headgate",
+    "links",
     "best-fit-subtree",
     "closed-minimum",
     "sequential",
@@ -22,15 +22,19 @@ PLACES = (
 )
 """The placers: the policy's own choice, without regard to a topology; by links; and others."""
 
+PLACE_NAMES = {**dict(zip(PLACES, PLACES, strict=True)), "headgate": "links"}
+"""Names of placers that files may have, former ones too, and the names that they have now."""
+
 PLACE = (
     Parameter(
         name="place",
         default="first-fit",
         unit="1",
         meaning="where gangs and tasks of several GPUs are placed; first-fit is without regard to "
-        "the topology, headgate where they end soonest, else as tightly as possible; balancers "
+        "the topology, links where they end soonest, else as tightly as possible; balancers "
         "(random to least-cost) place single tasks, too",
         choices=PLACES,
+        formerly=PLACE_NAMES,
     ),
     Parameter(
         name="reserve",

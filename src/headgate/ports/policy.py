@@ -57,6 +57,8 @@ class Parameter:
     above: float = -math.inf
     least: float = -math.inf
     choices: tuple[str, ...] = ()
+    formerly: Mapping[str, str] = field(default_factory=dict)
+    """Names of choices that files may have, former ones too, and the names that they have now."""
 
     @property
     def default_text(self) -> str:
@@ -93,7 +95,7 @@ def make_policy(
             path="policy", problem=f"there is no policy '{name}'", hint=nearest(name, known)
         )
         raise SpecError([problem], code="unknown_policy")
-    given = dict(parameters or {})
+    given = with_current_names(info, parameters or {})
     problems = [p for key, value in given.items() for p in _check(info, key, value)]
     if not problems and info.check is not None:
         problems = info.check({p.name: p.default for p in info.parameters} | given)
@@ -120,7 +122,7 @@ def read_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[s
     if problems and name in known:
         raise SpecError(problems, code="bad_parameter")
     make_policy(known, name, given)
-    return name, given
+    return name, with_current_names(known[name], given)
 
 
 def read_live_policy(known: Mapping[str, PolicyInfo], text: str) -> tuple[str, dict[str, Value]]:
@@ -149,6 +151,15 @@ def choose_policy(
         name, parameters = read_policy(known, text)
     _check_live(known, name)
     return make_policy(known, name, parameters)
+
+
+def with_current_names(info: PolicyInfo, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters with the names that their choices have now."""
+    names = {p.name: p.formerly for p in info.parameters}
+    return {
+        key: names.get(key, {}).get(value, value) if isinstance(value, str) else value
+        for key, value in given.items()
+    }
 
 
 def _number(text: str) -> Any:

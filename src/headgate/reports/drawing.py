@@ -119,7 +119,7 @@ class GpuSpan:
 class _Lanes:
     """The rows of a chart: a row per GPU, from the left margin on."""
 
-    at: Mapping[tuple[str, int], float]
+    y_of: Mapping[tuple[str, int], float]
     height: float
     left: float
     scale: float
@@ -127,7 +127,7 @@ class _Lanes:
     def bounds(self, span: GpuSpan) -> tuple[float, float, float]:
         """Return the left edge, the top and the width of an interval."""
         width = max(0.4, (span.end_s - span.start_s) * self.scale)
-        return self.left + span.start_s * self.scale, self.at[span.node, span.gpu], width
+        return self.left + span.start_s * self.scale, self.y_of[span.node, span.gpu], width
 
 
 def gpus_over_time(
@@ -146,17 +146,17 @@ def gpus_over_time(
     """
     row, gap, top = (17.0 if named else 7.0), 3.0, 6.0
     left = margin_for((node for node, _ in nodes))
-    at: dict[tuple[str, int], float] = {}
+    y_of: dict[tuple[str, int], float] = {}
     parts, y = [], top
     for node, gpus in nodes:
         words = shortened(node, left - 12)
         parts.append(text(left - 6, y + gpus * row / 2 + 3.5, words, "end small"))
         for gpu in range(gpus):
-            at[node, gpu] = y
+            y_of[node, gpu] = y
             parts.append(bar(left, y, WIDTH - left - RIGHT, row - 1, "idle", f"{node}, idle"))
             y += row
         y += gap
-    lanes = _Lanes(at, row, left, (WIDTH - left - RIGHT) / span_s)
+    lanes = _Lanes(y_of, row, left, (WIDTH - left - RIGHT) / span_s)
     labels = {at_s: f"{at_s:g} s" for at_s in ticks(span_s)} if times is None else times
     parts += time_axis(labels, top, y, lanes.scale, left)
     parts += _drawn(spans, lanes)

@@ -197,8 +197,8 @@ def _draw_uses(mesh: Mesh, load: Floats, drawn: NDArray[np.str_]) -> float:
     a, b = (np.array(np.unravel_index(each, shape)) for each in (mesh.tail, mesh.head))
     near = (a[0] == b[0]) & (np.abs(a - b).sum(axis=0) == 1)
     uses = np.zeros(drawn.shape)
-    at = (a[0][near], (a + b)[1][near], (a + b)[2][near])
-    np.maximum.at(uses, at, load[near])
+    cells = (a[0][near], (a + b)[1][near], (a + b)[2][near])
+    np.maximum.at(uses, cells, load[near])
     tenths = np.minimum(uses * 10, 9).astype(np.int64).astype(str)
     drawn[uses > 0] = tenths[uses > 0]
     return float(load[~near].max(initial=0.0))

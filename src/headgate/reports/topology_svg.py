@@ -159,8 +159,8 @@ def _mesh(mesh: Mesh, occupancy: Occupancy, load: Floats | None) -> tuple[float,
     side, parts = step * 0.6, list[str]()
     for leaf in range(mesh.leaves):
         title = f"{visible(mesh.label(leaf))}: {occupancy.words(leaf)}"
-        at, name = (x[leaf], y[leaf], side, side), visible(mesh.label(leaf))
-        parts += _leaf(*at, occupancy, leaf, name, title)
+        square, name = (x[leaf], y[leaf], side, side), visible(mesh.label(leaf))
+        parts += _leaf(*square, occupancy, leaf, name, title)
     for link, (a, b) in enumerate(zip(mesh.tail.tolist(), mesh.head.tolist(), strict=True)):
         near = abs(x[a] - x[b]) + abs(y[a] - y[b]) < 1.5 * step and plane[a] == plane[b]
         if not near or (load is None and a > b):
@@ -267,7 +267,7 @@ def _scale(y: float) -> list[str]:
         (x + boxes * step + 8, "100 %: red is a full link, on which jobs slow each other down"),
     )
     return [
-        *(f'<text x="{at:.1f}" y="{y + 11:.1f}">{escape(text)}</text>' for at, text in words),
+        *(f'<text x="{left:.1f}" y="{y + 11:.1f}">{escape(text)}</text>' for left, text in words),
         *(
             _box(x + n * step, y, step, 13, colours.heat(n / (boxes - 1)), f"{n * 10} %")
             for n in range(boxes)

@@ -98,14 +98,14 @@ def build_cluster(document: Document, raw: Any) -> Cluster | None:
     found: list[tuple[Place, Node]] = []
     racks: set[str] = set()
     for number, rack_raw in enumerate(shape.racks):
-        at = (*place, "racks", number)
-        rack = parse(document, RackShape, rack_raw, at)
+        rack_place = (*place, "racks", number)
+        rack = parse(document, RackShape, rack_raw, rack_place)
         if rack is None:
             continue
         if rack.name in racks:
-            document.add((*at, "name"), f"the rack '{rack.name}' exists already")
+            document.add((*rack_place, "name"), f"the rack '{rack.name}' exists already")
         racks.add(rack.name)
-        found += _nodes(document, rack, at)
+        found += _nodes(document, rack, rack_place)
     _refuse_twins(document, found)
     nodes = [node for _, node in found]
     links = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
@@ -137,30 +137,30 @@ def expected(links: Links, nodes: Sequence[Node]) -> Bandwidth:
     )
 
 
-def build_template(document: Document, raw: Any, at: Place) -> Node | None:
+def build_template(document: Document, raw: Any, place: Place) -> Node | None:
     """Return what a node without a name is like, adding problems; None for no mapping."""
-    shape = parse(document, ClusterNodeShape, raw, at)
+    shape = parse(document, ClusterNodeShape, raw, place)
     if shape is None:
         return None
     if shape.name is not None:
-        document.add((*at, "name"), "must not be given here", "each node gets its own name")
-    gpus = _gpus(document, shape, at)
-    check_custom(document, shape.custom, at)
+        document.add((*place, "name"), "must not be given here", "each node gets its own name")
+    gpus = _gpus(document, shape, place)
+    check_custom(document, shape.custom, place)
     return _node(shape, "?", "?", gpus)
 
 
-def _nodes(document: Document, rack: RackShape, at: Place) -> list[tuple[Place, Node]]:
+def _nodes(document: Document, rack: RackShape, rack_place: Place) -> list[tuple[Place, Node]]:
     """Return the nodes of a rack, each with its place."""
-    place = (*at, "nodes")
+    place = (*rack_place, "nodes")
     if isinstance(rack.nodes, int) and not isinstance(rack.nodes, bool):
-        return _alike(document, rack, rack.nodes, at)
+        return _alike(document, rack, rack.nodes, rack_place)
     if not isinstance(rack.nodes, list):
         if document.is_clean(place):  # it may be missing
             problem = f"must be a list of nodes or how many, not {shown(rack.nodes)}"
             document.add(place, problem)
         return []
     if rack.node is not None:
-        document.add((*at, "node"), "is for racks that say only how many nodes they have")
+        document.add((*rack_place, "node"), "is for racks that say only how many nodes they have")
     nodes: list[tuple[Place, Node]] = []
     for number, raw in enumerate(rack.nodes):
         shape = parse(document, ClusterNodeShape, raw, (*place, number))
@@ -177,24 +177,26 @@ def _nodes(document: Document, rack: RackShape, at: Place) -> list[tuple[Place, 
     return nodes
 
 
-def _alike(document: Document, rack: RackShape, count: int, at: Place) -> list[tuple[Place, Node]]:
+def _alike(
+    document: Document, rack: RackShape, count: int, place: Place
+) -> list[tuple[Place, Node]]:
     if not 1 <= count <= _MOST_NODES:
-        document.add((*at, "nodes"), f"must be from 1 to {_MOST_NODES}, not {shown(count)}")
+        document.add((*place, "nodes"), f"must be from 1 to {_MOST_NODES}, not {shown(count)}")
         return []
     if rack.node is None:
-        document.add((*at, "node"), "is missing", "it says what each of the nodes is like")
+        document.add((*place, "node"), "is missing", "it says what each of the nodes is like")
         return []
-    shape = parse(document, ClusterNodeShape, rack.node, (*at, "node"))
+    shape = parse(document, ClusterNodeShape, rack.node, (*place, "node"))
     if shape is None:
         return []
     if shape.name is not None:
         problem = "must not be given for a number of nodes"
         hint = f"the nodes are called {rack.name}-n1, {rack.name}-n2, ..."
-        document.add((*at, "node", "name"), problem, hint)
-    gpus = _gpus(document, shape, (*at, "node"))
-    check_custom(document, shape.custom, (*at, "node"))
+        document.add((*place, "node", "name"), problem, hint)
+    gpus = _gpus(document, shape, (*place, "node"))
+    check_custom(document, shape.custom, (*place, "node"))
     names = (f"{rack.name}-n{number}" for number in range(1, count + 1))
-    return [((*at, "nodes"), _node(shape, name, rack.name, gpus)) for name in names]
+    return [((*place, "nodes"), _node(shape, name, rack.name, gpus)) for name in names]
 
 
 def _node(shape: ClusterNodeShape, name: str, rack: str, gpus: tuple[Gpu, ...]) -> Node:
@@ -210,13 +212,15 @@ def _node(shape: ClusterNodeShape, name: str, rack: str, gpus: tuple[Gpu, ...]) 
     )
 
 
-def _gpus(document: Document, shape: ClusterNodeShape, at: Place) -> tuple[Gpu, ...]:
+def _gpus(document: Document, shape: ClusterNodeShape, node_place: Place) -> tuple[Gpu, ...]:
     """Return the GPUs of a node: a number of equal ones, or each with its memory."""
-    place = (*at, "gpus")
+    place = (*node_place, "gpus")
     if isinstance(shape.gpus, list):
         for key, given in (("gpu_memory", shape.gpu_memory), ("gpu_model", shape.gpu_model)):
             if given:
-                document.add((*at, key), "the list of GPUs gives it for each GPU", "leave it out")
+                document.add(
+                    (*node_place, key), "the list of GPUs gives it for each GPU", "leave it out"
+                )
         listed = [parse(document, GpuShape, g, (*place, i)) for i, g in enumerate(shape.gpus)]
         return tuple(Gpu(memory_bytes=g.memory, model=g.model) for g in listed if g)
     if isinstance(shape.gpus, bool) or not isinstance(shape.gpus, int):
@@ -225,8 +229,10 @@ def _gpus(document: Document, shape: ClusterNodeShape, at: Place) -> tuple[Gpu, 
     if not 0 <= shape.gpus <= _MOST_GPUS:
         document.add(place, f"must be from 0 to {_MOST_GPUS}, not {shown(shape.gpus)}")
         return ()
-    if shape.gpus and shape.gpu_memory is None and document.is_clean((*at, "gpu_memory")):
-        document.add((*at, "gpu_memory"), "is missing", "such as 16GiB: what a task can use")
+    if shape.gpus and shape.gpu_memory is None and document.is_clean((*node_place, "gpu_memory")):
+        document.add(
+            (*node_place, "gpu_memory"), "is missing", "such as 16GiB: what a task can use"
+        )
     return (Gpu(memory_bytes=shape.gpu_memory or 0, model=shape.gpu_model),) * shape.gpus
 
 

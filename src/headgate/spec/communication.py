@@ -142,12 +142,12 @@ def check_communication(
 
 def _check_form(document: Document, raw: dict[str, Any], form: str, place: Place) -> None:
     """Check which keys go with a pattern, a kernel or a model."""
-    at = (*place, "bytes_per_step")
+    volume_place = (*place, "bytes_per_step")
     if form != "pattern" and "bytes_per_step" in raw:
         hint = "remove it, or give a pattern instead"
-        document.add(at, f"the volume of a {form} is known", hint)
+        document.add(volume_place, f"the volume of a {form} is known", hint)
     elif raw[form] in _PATTERNS[1:] and not raw.get("bytes_per_step"):
-        document.add(at, "is missing, or 0", "the volume of one step, such as 100MB")
+        document.add(volume_place, "is missing, or 0", "the volume of one step, such as 100MB")
     if form == "kernel":
         _check_kernel(document, raw, place)
     elif "class" in raw and "kernel" not in raw:

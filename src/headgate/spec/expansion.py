@@ -275,8 +275,10 @@ def _columns(
             if file in file_sizes:
                 shards.append(Shard(id=FILE_PREFIX + file, size_bytes=file_sizes[file]))
             else:
-                at = f"{path}.files[{number}]"
-                problems.append(Problem(path=at, problem=f"there is no file '{clipped(file)}'"))
+                file_path = f"{path}.files[{number}]"
+                problems.append(
+                    Problem(path=file_path, problem=f"there is no file '{clipped(file)}'")
+                )
         if data.from_ is not None and data.from_ not in datasets:
             named = nearest(data.from_, datasets) if len(problems) < MOST_PROBLEMS else ""
             hint = named or "put it first: headgate data put"

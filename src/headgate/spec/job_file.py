@@ -424,14 +424,14 @@ def _check_pattern(document: Document, job: JobFile, tasks: Tasks) -> None:
 
 
 def _check_parts(document: Document, tasks: Tasks, reduce: Reduce) -> None:
-    at = ("reduce", "partitioned")
+    place = ("reduce", "partitioned")
     for key, pattern in (("wavefront", tasks.wavefront), ("iterations", tasks.iterations)):
         if pattern is not None:
             problem = f"results in parts do not go with tasks.{key}, whose tasks read whole results"
-            document.add(at, problem)
+            document.add(place, problem)
     if reduce.tasks == 1 and document.is_clean(("reduce", "tasks")):
         problem = "one reduce task reads whole results"
-        document.add(at, problem, "give the number of parts as reduce.tasks")
+        document.add(place, problem, "give the number of parts as reduce.tasks")
 
 
 def _check_gang(document: Document, job: JobFile, place: Place) -> None:
@@ -499,9 +499,9 @@ def _check_data(document: Document, job: JobFile) -> None:
     for number, name in enumerate(named):
         if name not in job.data and document.is_clean(("data",)):
             single = isinstance(document.data["tasks"]["for_each"], str)
-            at: Place = ("tasks", "for_each") if single else ("tasks", "for_each", number)
+            name_place: Place = ("tasks", "for_each") if single else ("tasks", "for_each", number)
             hint = partial(_nearest_data, name, job)
-            document.add(at, f"unknown data '{clipped(name)}'", hint)
+            document.add(name_place, f"unknown data '{clipped(name)}'", hint)
     for name, data in job.data.items():
         place = ("data", name)
         if (data.from_ is None) == (data.files is None):

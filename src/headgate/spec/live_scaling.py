@@ -65,19 +65,19 @@ def load_live_scaling(
 
 
 def _provider(document: Document, raw: Any) -> LocalRayProvider | CommandProvider | None:
-    at = ("provider",)
+    place = ("provider",)
     kind = raw.get("kind") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or "kind" not in raw:
-        document.add(at, "must have a kind", f"one of {', '.join(_KINDS)}")
+        document.add(place, "must have a kind", f"one of {', '.join(_KINDS)}")
         return None
     if kind not in _KINDS:
         text = f"unknown kind {shown(kind)}; one of {', '.join(_KINDS)}"
-        document.add((*at, "kind"), text, nearest(str(kind), _KINDS))
+        document.add((*place, "kind"), text, nearest(str(kind), _KINDS))
         return None
-    given = parse(document, _KINDS[kind], raw, at)
+    given = parse(document, _KINDS[kind], raw, place)
     if isinstance(given, CommandShape):
         if given.command and shutil.which(given.command[0]) is None:
             text = f"there is no program {shown(given.command[0])}"
-            document.add((*at, "command"), text, "give the path of one that can be executed")
+            document.add((*place, "command"), text, "give the path of one that can be executed")
         return CommandProvider(argv=tuple(given.command), timeout_s=given.timeout)
     return LocalRayProvider(rack=given.rack) if isinstance(given, LocalRayShape) else None

@@ -67,16 +67,16 @@ def build_scaling(document: Document, raw: Any, place: Place) -> Scaling | None:
         document.add((*place, "shapes"), "must not be empty")
     shapes: list[Shape] = []
     for number, entry in enumerate(given.shapes):
-        at = (*place, "shapes", number)
-        shape = _shape(document, entry, at)
+        shape_place = (*place, "shapes", number)
+        shape = _shape(document, entry, shape_place)
         if shape is None:
             continue
         if any(shape.name == other.name != "?" for other in shapes):
-            document.add((*at, "name"), f"the shape '{shape.name}' exists already")
+            document.add((*shape_place, "name"), f"the shape '{shape.name}' exists already")
         ceiling = given.max_cost_per_h
         if ceiling is not None and shape.cost_per_h > ceiling:
             problem = f"must be at most max_cost_per_h, {ceiling:g}, not {shape.cost_per_h:g}"
-            document.add((*at, "cost_per_h"), problem, "no node of it could be ordered")
+            document.add((*shape_place, "cost_per_h"), problem, "no node of it could be ordered")
         shapes.append(shape)
     if given.max_nodes is not None and given.floor > given.max_nodes:
         problem = f"must be at most max_nodes, {given.max_nodes}, not {given.floor}"
@@ -91,15 +91,15 @@ def build_scaling(document: Document, raw: Any, place: Place) -> Scaling | None:
     )
 
 
-def _shape(document: Document, raw: Any, at: Place) -> Shape | None:
-    given = parse(document, ShapeEntry, raw, at)
+def _shape(document: Document, raw: Any, place: Place) -> Shape | None:
+    given = parse(document, ShapeEntry, raw, place)
     if given is None or "resources" not in raw:
         return None
-    node = build_template(document, given.resources, (*at, "resources"))
+    node = build_template(document, given.resources, (*place, "resources"))
     if node is None:
         return None
-    if not node.gpus and not node.cpus and document.is_clean((*at, "resources")):
-        document.add((*at, "resources"), "has no CPU and no GPU: no task could run on it")
+    if not node.gpus and not node.cpus and document.is_clean((*place, "resources")):
+        document.add((*place, "resources"), "has no CPU and no GPU: no task could run on it")
     return Shape(
         name=given.name,
         gpus=node.gpus,

@@ -94,7 +94,7 @@ def load_scenario(
     parameters: Mapping[str, Parameter] | None = None,
     seed: int | None = None,
     parts: Mapping[str, Mapping[str, str]] | None = None,
-    places: Iterable[str] = (),
+    places: Mapping[str, str] | None = None,
 ) -> Scenario:
     """Return the scenario of a file; raise SpecError with every problem of it.
 
@@ -102,7 +102,7 @@ def load_scenario(
     is looked for beside the file. `policy` and `seed` replace the file's where given; the policy
     then has `parameters`, without any those of the file where it is the file's, else its defaults.
     `parts` gives, by name, the parts of each policy that the file may describe by its parts,
-    `places` all values of its part `place`, which is a parameter of the policy, too.
+    `places` what the values of its part `place`, a parameter of the policy, too, are named now.
     """
     path = Path(path)
     document = read_document(path)
@@ -112,7 +112,7 @@ def load_scenario(
         document.raise_problems()
         raise AssertionError("unreachable: every top-level key has a default")
     cluster = build_cluster(document, shape.cluster) if "cluster" in raw else None
-    chosen, set_there = _policy(document, shape.policy, known_policies, parts or {}, tuple(places))
+    chosen, set_there = _policy(document, shape.policy, known_policies, parts or {}, places or {})
     if policy is not None and (parameters or policy != chosen):
         chosen, set_there = policy, dict(parameters or {})
     seed = shape.seed if seed is None else seed
@@ -153,25 +153,25 @@ def _policy(
     raw: Any,
     known: Mapping[str, Iterable[str]],
     parts: Mapping[str, Mapping[str, str]],
-    places: tuple[str, ...],
+    places: Mapping[str, str],
 ) -> tuple[str, dict[str, Parameter]]:
     """Return a policy's name and parameters.
 
     From `fs`, `{name: fs, alpha1: 2.0}` or `{order: fair, place: first-fit, backfill: easy}`.
     """
-    at: tuple[str, ...] = ("policy",)
+    place: tuple[str, ...] = ("policy",)
     given: dict[str, Any] = {}
     raw = _named(document, raw, parts, places)
     if isinstance(raw, dict):
-        at, given = ("policy", "name"), {k: v for k, v in raw.items() if k != "name"}
+        place, given = ("policy", "name"), {k: v for k, v in raw.items() if k != "name"}
         raw = raw.get("name")
     if not document.is_clean(("policy",)):  # it is missing, no YAML value, or of wrong parts
         return "", {}
     if not isinstance(raw, str):
-        document.add(at, f"must be the name of a policy, not {shown(raw)}", nearest("", known))
+        document.add(place, f"must be the name of a policy, not {shown(raw)}", nearest("", known))
         return "", {}
     if raw not in known:
-        document.add(at, f"unknown policy {shown(raw)}", nearest(raw, known))
+        document.add(place, f"unknown policy {shown(raw)}", nearest(raw, known))
         return raw, {}
     takes = list(known[raw])
     for key, value in given.items():
@@ -193,7 +193,7 @@ def _named(
     document: Document,
     raw: Any,
     parts: Mapping[str, Mapping[str, str]],
-    places: tuple[str, ...],
+    places: Mapping[str, str],
 ) -> Any:
     """Return the same with the name of the policy in place of its parts, if it is given by parts.
 
@@ -202,11 +202,13 @@ def _named(
     if not isinstance(raw, dict) or "name" in raw or raw.keys().isdisjoint(_PARTS):
         return raw
     wanted = {key: raw.get(key, default) for key, default in _PARTS.items()}
+    if isinstance(wanted["place"], str):
+        wanted["place"] = places.get(wanted["place"], wanted["place"])
     faults = 0
     for key, value in wanted.items():
         known = dict.fromkeys(each[key] for each in parts.values())
         if key == "place":
-            known |= dict.fromkeys(places)
+            known |= dict.fromkeys(places.values())
         if value not in known:
             text = f"unknown {key} {shown(value)}; one of {', '.join(known)}"
             document.add(("policy", key), text, nearest(str(value), known))

@@ -179,7 +179,7 @@ def _check_each(document: Document, shape: ForEachShape, raw: Any, place: Place)
 def _check_parts(
     document: Document, shape: ForEachShape | WavefrontShape, reduce: ReduceShape, place: Place
 ) -> None:
-    at = (*place, "reduce", "partitioned")
+    partitioned_place = (*place, "reduce", "partitioned")
     form = ""
     if isinstance(shape, WavefrontShape):
         form = "a wavefront"
@@ -187,7 +187,7 @@ def _check_parts(
         form = "iterations"
     if form:
         problem = f"results in parts do not go with {form}, whose tasks read whole results"
-        document.add(at, problem)
+        document.add(partitioned_place, problem)
     if reduce.tasks == 1 and document.is_clean((*place, "reduce", "tasks")):
         problem = "one reduce task reads whole results"
-        document.add(at, problem, "give the number of parts as reduce.tasks")
+        document.add(partitioned_place, problem, "give the number of parts as reduce.tasks")

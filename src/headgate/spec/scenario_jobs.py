@@ -187,16 +187,16 @@ class JobsBuilder:
         number = {job.id: n for n, (_, job) in enumerate(self.submissions)}
         for place, job, submit_s in self._ordered:
             for position, name in enumerate(job.after):
-                at = (*place, position)
+                after_place = (*place, position)
                 if name == job.id:
-                    self.document.add(at, "a job cannot come after itself")
+                    self.document.add(after_place, "a job cannot come after itself")
                 elif name not in number:
                     named = partial(nearest, name, number)
-                    self.document.add(at, f"unknown job '{clipped(name)}'", named)
+                    self.document.add(after_place, f"unknown job '{clipped(name)}'", named)
                 elif (self.submissions[number[name]][0], number[name]) > (submit_s, number[job.id]):
                     problem = f"'{name}' is submitted later: nothing is known of it yet"
                     hint = "submit it earlier; of jobs submitted together, list it first"
-                    self.document.add(at, problem, hint)
+                    self.document.add(after_place, problem, hint)
 
     # Tasks.
 
@@ -219,26 +219,28 @@ class JobsBuilder:
                 return self._formed(shape, key, (*place, key))
         return *self._listed(shape, (*place, "tasks")), 0
 
-    def _listed(self, shape: JobShape, at: Place) -> tuple[tuple[str, ...], tuple[Task, ...]]:
+    def _listed(self, shape: JobShape, place: Place) -> tuple[tuple[str, ...], tuple[Task, ...]]:
         """Return the names and tasks of a job that lists its tasks."""
         if not shape.tasks:
-            if self.document.is_clean(at):
-                self.document.add(at, "must not be empty")
+            if self.document.is_clean(place):
+                self.document.add(place, "must not be empty")
             return (), ()
-        taken = [parse(self.document, TaskShape, r, (*at, i)) for i, r in enumerate(shape.tasks)]
-        names = self._names(shape.name, taken, at)
-        after = self._after(taken, names, at)
+        taken = [parse(self.document, TaskShape, r, (*place, i)) for i, r in enumerate(shape.tasks)]
+        names = self._names(shape.name, taken, place)
+        after = self._after(taken, names, place)
         tasks = []
         for number, task in enumerate(taken):
             if task is None:
                 continue
-            reads = self._reads(task, (shape.name, number), (*at, number))
+            reads = self._reads(task, (shape.name, number), (*place, number))
             if task.reads_results and not task.after:
                 problem = "there is nothing to read: the task comes after no other"
-                self.document.add((*at, number, "reads_results"), problem, "name them in 'after'")
+                self.document.add(
+                    (*place, number, "reads_results"), problem, "name them in 'after'"
+                )
             if task.reads_results:
                 reads += [result_id(shape.name, earlier) for earlier in after[number]]
-            needs = self._task(task, (*at, number))
+            needs = self._task(task, (*place, number))
             tasks.append(replace(needs, reads=tuple(reads), after=after[number]))
         return tuple(names), tuple(tasks)
 
@@ -266,12 +268,12 @@ class JobsBuilder:
         tasks = tasks[:1] * (shape.num_nodes or 1)
         return tuple(f"{shape.name}/{number}" for number in range(len(tasks))), tasks
 
-    def _names(self, job: str, tasks: list[TaskShape | None], at: Place) -> list[str]:
+    def _names(self, job: str, tasks: list[TaskShape | None], place: Place) -> list[str]:
         names: dict[str, None] = {}
         for number, task in enumerate(tasks):
             name = task.name if task and task.name is not None else f"{job}/{number}"
             if name in names:
-                self.document.add((*at, number, "name"), f"the task '{name}' exists already")
+                self.document.add((*place, number, "name"), f"the task '{name}' exists already")
                 name = f"{job}/{number}"
             names[name] = None
         return list(names)
@@ -304,7 +306,7 @@ class JobsBuilder:
             document.add((*place, key, number), problem, hint)
 
     def _after(
-        self, tasks: list[TaskShape | None], names: list[str], at: Place
+        self, tasks: list[TaskShape | None], names: list[str], place: Place
     ) -> list[tuple[int, ...]]:
         """Return the ordinals that every task waits for; of a cycle, note the cycle."""
         ordinals = {name: number for number, name in enumerate(names)}
@@ -315,26 +317,26 @@ class JobsBuilder:
                 ordinal = ordinals.get(ref) if isinstance(ref, str) else ref
                 if ordinal is None:
                     named = partial(_nearest_task, str(ref), names)
-                    self.document.add((*at, number, "after", i), f"unknown task '{ref}'", named)
+                    self.document.add((*place, number, "after", i), f"unknown task '{ref}'", named)
                 elif not 0 <= ordinal < len(names):
                     problem = f"there is no task {shown(ref)}"
                     hint = f"tasks have indices 0 to {len(names) - 1}"
-                    self.document.add((*at, number, "after", i), problem, hint)
+                    self.document.add((*place, number, "after", i), problem, hint)
                 else:
                     earlier[ordinal] = None
             after.append(tuple(earlier))
         if cycle := find_cycle(after):
             walk = " -> ".join(names[ordinal] for ordinal in cycle)
             problem = f"tasks wait for each other in a cycle: {walk}"
-            self.document.add((*at, cycle[0], "after"), problem, "take one of these out")
+            self.document.add((*place, cycle[0], "after"), problem, "take one of these out")
         return after
 
     def _check_gang(self, shape: JobShape, tasks: tuple[Task, ...], place: Place) -> None:
         apart = shape.num_nodes is not None
-        at = (*place, "num_nodes" if apart else "gang")
+        gang_place = (*place, "num_nodes" if apart else "gang")
         if any(task.after for task in tasks):
             self.document.add(
-                at, "a gang starts all its tasks together, yet some come after others"
+                gang_place, "a gang starts all its tasks together, yet some come after others"
             )
         most = self.queues[shape.queue].max_gpus if shape.queue in self.queues else None
         gpus = amount_of(sum(task.demand.gpus_milli for task in tasks))
@@ -344,67 +346,69 @@ class JobsBuilder:
             return
         if problem := infeasible_gang(tasks, self._possible, distinct_nodes=apart):
             largest = members_that_fit(tasks, self._possible, distinct_nodes=apart)
-            self.document.add(at, problem, f"the largest gang that fits has {largest}")
+            self.document.add(gang_place, problem, f"the largest gang that fits has {largest}")
         elif most is not None and gpus > most:
             problem = f"the gang can never start: it needs {gpus} GPUs, queue {shape.queue} may"
-            self.document.add(at, f"{problem} use {most}", "raise max_gpus of the queue")
+            self.document.add(gang_place, f"{problem} use {most}", "raise max_gpus of the queue")
 
     # Shards.
 
     def _reads(self, task: TaskShape, owner: tuple[str, int], place: Place) -> list[str]:
         reads: dict[str, None] = {}
         for position, raw in enumerate(task.shards):
-            at = (*place, "shards", position)
-            shape = parse(self.document, ShardShape, raw, at)
+            shard_place = (*place, "shards", position)
+            shape = parse(self.document, ShardShape, raw, shard_place)
             if shape is None:
                 continue
             shard = Shard(
                 id=shape.name or f"{owner[0]}/{owner[1]}/{position}", size_bytes=shape.size_bytes
             )
             if shard.id in reads:
-                self.document.add((*at, "name"), f"the task reads the shard '{shard.id}' twice")
+                self.document.add(
+                    (*shard_place, "name"), f"the task reads the shard '{shard.id}' twice"
+                )
                 continue
             reads[shard.id] = None
             first = self._shards.setdefault(shard.id, shard)
-            if first != shard and self.document.is_clean((*at, "size_bytes")):
+            if first != shard and self.document.is_clean((*shard_place, "size_bytes")):
                 self.document.add(
-                    (*at, "size_bytes"),
+                    (*shard_place, "size_bytes"),
                     f"the shard '{shard.id}' has {first.size_bytes} bytes elsewhere in the file, "
                     f"not {shard.size_bytes}",
                     "shards of one name are one shard",
                 )
-            self._place(first, shape.replicas, (*at, "replicas"))
+            self._place(first, shape.replicas, (*shard_place, "replicas"))
         return list(reads)
 
-    def _place(self, shard: Shard, nodes: list[str], at: Place) -> None:
+    def _place(self, shard: Shard, nodes: list[str], place: Place) -> None:
         named: set[str] = set()
         for number, node in enumerate(nodes):
             if node in named:
-                self.document.add((*at, number), f"the node '{node}' is named twice")
+                self.document.add((*place, number), f"the node '{node}' is named twice")
             elif node in self._known:
                 self.replicas[(shard.id, node)] = shard
             elif self.document.is_clean(("cluster",)):
                 hint = partial(_nearest_node, node, self._known)
-                self.document.add((*at, number), f"unknown node '{node}'", hint)
+                self.document.add((*place, number), f"unknown node '{node}'", hint)
             named.add(node)
 
     # Forms.
 
     def _formed(
-        self, shape: JobShape, key: str, at: Place
+        self, shape: JobShape, key: str, place: Place
     ) -> tuple[tuple[str, ...], tuple[Task, ...], int]:
         """Return names and tasks of a form, and how many of these reduce.
 
         The nodes of replicas are drawn from the seed.
         """
-        form = parse_form(self.document, key, getattr(shape, key), at)
+        form = parse_form(self.document, key, getattr(shape, key), place)
         if form is None:
             return (), (), 0
         replicas = form.shape.replicas
         if replicas > len(self._known):
             if self.document.is_clean(("cluster",)):
                 problem = f"{replicas} replicas do not fit on {len(self._known)} nodes"
-                self.document.add((*at, "replicas"), problem)
+                self.document.add((*place, "replicas"), problem)
             return (), (), 0
         rng = stream(self.seed, "replicas", shape.name)
         nodes = list(self._known)

@@ -112,9 +112,9 @@ def _mesh(document: Document, raw: Any, place: Place) -> ClusterMesh | None:
     shape = parse(document, MeshShape, raw, place)
     if shape is None:
         return None
-    dimensions, at = len(shape.shape), (*place, "shape")
+    dimensions, shape_place = len(shape.shape), (*place, "shape")
     if dimensions > 3:
-        document.add(at, f"must have at most 3 dimensions, not {dimensions}")
+        document.add(shape_place, f"must have at most 3 dimensions, not {dimensions}")
     wrap = shape.wrap if isinstance(shape.wrap, list) else [shape.wrap] * dimensions
     if len(wrap) != dimensions or not all(isinstance(each, bool) for each in wrap):
         text = f"must be true or false, for each of {dimensions} dimensions or for all"
@@ -122,7 +122,11 @@ def _mesh(document: Document, raw: Any, place: Place) -> ClusterMesh | None:
     bandwidth = rates(document, shape.bandwidth, dimensions, "dimensions", (*place, "bandwidth"))
     nodes = _distinct(document, shape.nodes, (*place, "nodes"))
     size = math.prod(shape.shape)
-    if len(nodes) != size and document.is_clean((*place, "nodes")) and document.is_clean(at):
+    if (
+        len(nodes) != size
+        and document.is_clean((*place, "nodes"))
+        and document.is_clean(shape_place)
+    ):
         sides = " x ".join(map(str, shape.shape))
         text = f"names {len(nodes)} nodes, but a mesh of {sides} has {size}"
         hint = "name one for each place, in row-major order"
@@ -139,8 +143,10 @@ def _fat_tree(document: Document, raw: Any, place: Place) -> ClusterFatTree | No
     if shape.ports % 2:
         text = f"must be an even number, not {shape.ports}"
         document.add((*place, "ports"), text, "half of the ports lead up, half down")
-    at = (*place, "bandwidth")
-    core, aggregation, edge = rates(document, shape.bandwidth, 3, "levels of links", at)
+    bandwidth_place = (*place, "bandwidth")
+    core, aggregation, edge = rates(
+        document, shape.bandwidth, 3, "levels of links", bandwidth_place
+    )
     nodes = _distinct(document, shape.nodes, (*place, "nodes"))
     most = shape.ports**3 // 4
     if len(nodes) > most:
@@ -155,9 +161,9 @@ def _distinct(document: Document, raw: Any, place: Place) -> tuple[str, ...]:
         return ()
     found = node_names(document, raw, place)
     seen: dict[str, None] = {}
-    for name, at in found:
+    for name, name_place in found:
         if name in seen:
-            document.add(at, f"'{name}' is named twice", "a node has one place")
+            document.add(name_place, f"'{name}' is named twice", "a node has one place")
         seen[name] = None
     if not found and document.is_clean(place):
         document.add(place, "must not be empty")

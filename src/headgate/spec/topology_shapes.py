@@ -106,20 +106,22 @@ def node_names(document: Document, raw: Any, place: Place) -> list[tuple[str, Pl
     single = not isinstance(raw, list)
     found: list[tuple[str, Place]] = []
     for number, text in enumerate([raw] if single else raw):
-        at = place if single else (*place, number)
+        text_place = place if single else (*place, number)
         if not isinstance(text, str):
-            document.add(at, f"must be the name of a node, not {shown(text)}", "put it in quotes")
+            document.add(
+                text_place, f"must be the name of a node, not {shown(text)}", "put it in quotes"
+            )
             continue
         match = _NAMES.fullmatch(text)
         names = [text] if match is None else _expanded(match)
         if len(found) + len(names) > MOST_NODES:
-            document.add(at, f"more than {MOST_NODES} nodes")
+            document.add(text_place, f"more than {MOST_NODES} nodes")
             break
         if names and NAME.fullmatch(names[0]):
-            found += [(name, at) for name in names]
+            found += [(name, text_place) for name in names]
         else:
             hint = f"use {NAME_FORM}; n[1-16] is a pattern"
-            document.add(at, f"'{clipped(text)}' is not a name", hint)
+            document.add(text_place, f"'{clipped(text)}' is not a name", hint)
     return found
 
 

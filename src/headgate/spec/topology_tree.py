@@ -97,31 +97,35 @@ class TreeBuilder:
         if not members:
             self.document.add(place, _EMPTY)
         for name, inside in members.items():
-            at = (*place, name)
+            member_place = (*place, name)
             if depth + 1 >= last:
                 text = f"is deeper than the {last + 1} levels given"
-                self.document.add(at, text, "add a level, or write the names of nodes in a list")
+                self.document.add(
+                    member_place, text, "add a level, or write the names of nodes in a list"
+                )
                 continue
             full = f"{path}/{name}" if path else name
             if full in self._vertices:
-                self.document.add(at, f"the name '{full}' is used already")
+                self.document.add(member_place, f"the name '{full}' is used already")
                 continue
-            self._vertices[full] = _Vertex(parent, depth + 1, at)
-            self._add_members(inside, depth + 1, full, at)
+            self._vertices[full] = _Vertex(parent, depth + 1, member_place)
+            self._add_members(inside, depth + 1, full, member_place)
 
     def _add_nodes(self, raw: Any, parent: int, place: Place) -> None:
         if raw is None or raw == []:
             self.document.add(place, _EMPTY)
             return
-        for name, at in node_names(self.document, raw, place):
+        for name, name_place in node_names(self.document, raw, place):
             known = self._vertices.get(name)
             if known is None:
                 level = len(self._levels) - 1
-                self._vertices[name] = _Vertex(parent, level, at, is_node=True)
+                self._vertices[name] = _Vertex(parent, level, name_place, is_node=True)
             elif known.is_node:
-                self._in_two(name, known, at)
+                self._in_two(name, known, name_place)
             else:
-                self.document.add(at, f"'{name}' is both a node and a {self._level_of(known)}")
+                self.document.add(
+                    name_place, f"'{name}' is both a node and a {self._level_of(known)}"
+                )
 
     def _in_two(self, name: str, known: _Vertex, place: Place) -> None:
         parents = list(self._vertices)
@@ -170,13 +174,13 @@ class TreeBuilder:
             if self.document.is_clean(place):
                 self.document.add(place, _EMPTY)
             return
-        for member, at in node_names(self.document, raw, place):
+        for member, name_place in node_names(self.document, raw, place):
             known = self._vertices.get(member)
             if known is None:
                 level = len(self._levels) - 1
-                self._vertices[member] = _Vertex(parent, level, at, is_node=True)
+                self._vertices[member] = _Vertex(parent, level, name_place, is_node=True)
             elif known.parent >= 0:
-                self._in_two(member, known, at)
+                self._in_two(member, known, name_place)
             else:
                 known.parent = parent
 
@@ -187,14 +191,14 @@ class TreeBuilder:
         done: set[int] = set()
         for start in range(len(vertices)):
             path: list[int] = []
-            at = start
-            while at >= 0 and at not in done and at not in path:
-                path.append(at)
-                at = vertices[at].parent
-            if at in path:
-                ring = " in ".join(names[v] for v in [*path[path.index(at) :], at])
+            vertex = start
+            while vertex >= 0 and vertex not in done and vertex not in path:
+                path.append(vertex)
+                vertex = vertices[vertex].parent
+            if vertex in path:
+                ring = " in ".join(names[v] for v in [*path[path.index(vertex) :], vertex])
                 text = f"is part of a cycle: {ring}"
-                self.document.add((*vertices[at].place, "members"), text, "remove one of them")
+                self.document.add((*vertices[vertex].place, "members"), text, "remove one of them")
             done.update(path)
         roots = [v for v in vertices if v.parent < 0]
         if len(roots) > 1 and self.document.is_clean(()):
@@ -275,14 +279,14 @@ def node_shape(document: Document, raw: Any, place: Place) -> NodeShape:
     shape = parse(document, GpusShape, raw, place) or GpusShape()
     levels: list[GroupLevel] = []
     for number, item in enumerate(shape.levels):
-        at = (*place, "levels", number)
-        level = parse(document, GroupLevelShape, item, at)
+        level_place = (*place, "levels", number)
+        level = parse(document, GroupLevelShape, item, level_place)
         if level is None:
             continue
-        groups = _groups(document, level, shape.count, at)
+        groups = _groups(document, level, shape.count, level_place)
         above = levels[-1] if levels else None
-        if above is not None and document.is_clean(at):
-            _check_nested(document, groups, above, at)
+        if above is not None and document.is_clean(level_place):
+            _check_nested(document, groups, above, level_place)
         levels.append(GroupLevel(name=level.name, bytes_per_s=level.bandwidth, groups=groups))
     return NodeShape(levels=tuple(levels), gpu_bytes_per_s=shape.bandwidth)
 
@@ -309,13 +313,13 @@ def _groups(
     for number, group in enumerate(level.groups or ()):
         if not group:
             document.add((*place, "groups", number), "has no GPU: a leaf needs a GPU or a CPU")
-        for at, gpu in enumerate(group):
+        for index, gpu in enumerate(group):
             if gpu in seen:
                 text = f"GPU {gpu} is in two groups of this level, or twice in one"
-                document.add((*place, "groups", number, at), text)
+                document.add((*place, "groups", number, index), text)
             if count is not None and gpu >= count:
                 text = f"there is no GPU {gpu}: the node has {count}, from 0"
-                document.add((*place, "groups", number, at), text)
+                document.add((*place, "groups", number, index), text)
             seen.add(gpu)
     return tuple(tuple(group) for group in level.groups or ())
 

@@ -72,9 +72,9 @@ def _check_gpus(state: State) -> None:
     for task, node, grant in grants:
         demand = state.demand(task)
         _require("a task holds something of a node that is up", bool(alive[node]), task=task)
-        found = (state.grants.task[grant], state.grants.node[grant], state.grants.demand[grant])
+        of_grant = (state.grants.task[grant], state.grants.node[grant], state.grants.demand[grant])
         expected_of = (task, node, tasks.demand[task])
-        _require("a grant is of its task", found == expected_of, task=task)
+        _require("a grant is of its task", of_grant == expected_of, task=task)
         accepted = demand.accepts_node(state.node(node).id)
         _require("a task holds something of a node that it accepts", accepted, task=task)
         for kind, amount in state.names.needs[tasks.demand[task]]:

@@ -41,7 +41,7 @@ def compact(state: State) -> None:
     state.shards = _selected(view.shards, kept.shards)
     state.inputs = _selected(view.inputs, kept.inputs)
     state.runtime_classes = _selected(view.runtime_classes, kept.classes)
-    for column, at in (
+    for column, numbers in (
         (state.tasks.job, kept.job_at), (state.tasks.task_group, kept.task_at),
         (state.tasks.demand, kept.demand_at), (state.tasks.grant, kept.grant_at),
         (state.tasks.target, kept.grant_at),
@@ -53,13 +53,13 @@ def compact(state: State) -> None:
         (state.jobs.first_task, _kept_before(kept.tasks, len(view.tasks.state))),
         (state.inputs.shards, kept.shard_at),
     ):  # fmt: skip
-        column.renumber(at)
+        column.renumber(numbers)
     state.ledger = Ledger(state.names, state.nodes, state.gpus, state.grants)
     state.memos = {name: column.select(kept.jobs) for name, column in view.memos.items()}
     state.refusals = OnDemand(partial(_renamed, view.refusals, kept.job_at))  # not all of `view`
     state.log = deque(_moves_kept(state.log, kept), maxlen=state.log.maxlen)
-    at = kept.task_at
-    state.stops = StopLog({int(at[t]): s for t, s in view.stops.items() if at[t] >= 0})
+    numbers = kept.task_at
+    state.stops = StopLog({int(numbers[t]): s for t, s in view.stops.items() if numbers[t] >= 0})
     state.archived_rows = state.first_waiting_job = 0
     rebuild_indexes(state)
 
@@ -97,12 +97,12 @@ class _Kept:
         tasks, parent = self._view.tasks, self._view.runtime_classes.parent
         kept = [tasks.runtime_class.take(self.tasks), tasks.estimate_class.take(self.tasks)]
         wider = np.unique(np.concatenate([*kept, self._shared_classes()]))
-        found = [wider]
+        classes = [wider]
         while len(wider):
             wider = np.unique(parent.take(wider))
             wider = wider[wider >= 0]
-            found.append(wider)
-        return np.unique(np.concatenate(found))
+            classes.append(wider)
+        return np.unique(np.concatenate(classes))
 
     def _current_gpus(self) -> Array:
         """Return the GPUs that nodes have, or had last, not those of earlier incarnations."""
@@ -163,9 +163,9 @@ class _Kept:
 
 
 def _renumbering(kept: Array, count: int) -> Array:
-    at = np.full(count, -1, np.int64)
-    at[kept] = np.arange(len(kept))
-    return at
+    numbers = np.full(count, -1, np.int64)
+    numbers[kept] = np.arange(len(kept))
+    return numbers
 
 
 def _kept_before(kept: Array, count: int) -> Array:

@@ -163,10 +163,10 @@ class Ledger:
         if gpus is not None:
             room = np.minimum(room, runs_in(gpus, self._names.demands[demand].gpus))
         needs, free = self._names.needs[demand], self.nodes.free
-        found: Array = room_in(
+        runs: Array = room_in(
             needs, lambda kind: np.maximum(free.kind(kind) - beside.get(kind, 0), 0), room
         )
-        return found
+        return runs
 
     def nodes_with_room(self, demand: int) -> Array:
         """Return which nodes fit a run of a demand, GPUs aside, `[nodes]`; see `room`."""
@@ -194,13 +194,13 @@ class Ledger:
         """
         spec, gpus = self._names.demands[demand], self.gpus
         end = len(gpus.task) if end is None else end
-        found: Array = gpus.memory_bytes.span(first, end) >= spec.gpu_memory_bytes
+        fitting: Array = gpus.memory_bytes.span(first, end) >= spec.gpu_memory_bytes
         if spec.gpu_models:
             models = np.array([spec.accepts_model(name) for name in self._names.models])
-            found = found & models[gpus.model.span(first, end)]
+            fitting = fitting & models[gpus.model.span(first, end)]
         if spec.nodes or spec.exclude:
-            found = found & self.accepted_nodes(demand)[gpus.node.span(first, end)]
-        return found
+            fitting = fitting & self.accepted_nodes(demand)[gpus.node.span(first, end)]
+        return fitting
 
     def gpu_room(self, demand: int, first: int = 0, end: int | None = None) -> Array:
         """Return how many runs of a demand fit each GPU (rows) together, GPUs alone.

@@ -119,12 +119,12 @@ def gpus_of(view: View, grants: list[int]) -> Array:
 
 def units_on(view: View, node: int) -> list[int]:
     """Return a task of each unit that moves from, or to, or with a member on a node."""
-    found: dict[range, int] = {}
+    units: dict[range, int] = {}
     for task in moving_tasks(view):
         places = (view.tasks.grant[task], view.tasks.target[task])
         if any(grant >= 0 and view.grants.node[grant] == node for grant in places):
-            found.setdefault(unit_of(view, task), task)
-    return [*found.values()]
+            units.setdefault(unit_of(view, task), task)
+    return [*units.values()]
 
 
 def units_to(view: View, node: int) -> list[int]:
@@ -137,10 +137,10 @@ def units_to(view: View, node: int) -> list[int]:
 def units_on_withheld(view: View, node: int) -> list[int]:
     """Return a task of each unit that moves to a GPU of a node that other programs use."""
     withheld = set(view.withheld_gpus_of(node))
-    found: dict[range, int] = {}
+    units: dict[range, int] = {}
     for task in moving_tasks(view):
         target = view.tasks.target[task]
         grant = view.tasks.grant[task] if target < 0 else target
         if view.grants.node[grant] == node and withheld & set(view.grants.gpus[grant]):
-            found.setdefault(unit_of(view, task), task)
-    return [*found.values()]
+            units.setdefault(unit_of(view, task), task)
+    return [*units.values()]

@@ -107,10 +107,10 @@ def record(learnt: Learnt, job: Job, kind: int, row: int, compute_s: float) -> N
         sample -= math.log(max(job.estimated_s, SHORTEST_S))
         if math.isclose(compute_s, job.estimated_s, rel_tol=_EXACT, abs_tol=_EXACT):
             sample = 0.0
-    at: int = learnt.parent[row]
-    while at >= 0:
-        chain.append(at)
-        at = learnt.parent[at]
+    wider: int = learnt.parent[row]
+    while wider >= 0:
+        chain.append(wider)
+        wider = learnt.parent[wider]
     _count(learnt, chain, sample)
 
 
@@ -121,15 +121,15 @@ def _count(learnt: Learnt, chain: list[int], sample: float) -> None:
     for the variance within the classes below the next one.
     """
     within: float | None = None
-    for at in chain:
+    for row in chain:
         if within is not None:
-            count = learnt.within_count[at] * _FADING + 1
-            learnt.within_count[at] = count
-            learnt.within_var[at] += (within - learnt.within_var[at]) / count
-        before = learnt.count[at] * _FADING
+            count = learnt.within_count[row] * _FADING + 1
+            learnt.within_count[row] = count
+            learnt.within_var[row] += (within - learnt.within_var[row]) / count
+        before = learnt.count[row] * _FADING
         count = before + 1
-        delta = sample - learnt.log_mean[at]
-        learnt.count[at] = count
-        learnt.log_mean[at] += delta / count
-        learnt.log_var[at] = before / count * (learnt.log_var[at] + delta * delta / count)
+        delta = sample - learnt.log_mean[row]
+        learnt.count[row] = count
+        learnt.log_mean[row] += delta / count
+        learnt.log_var[row] = before / count * (learnt.log_var[row] + delta * delta / count)
         within = delta * delta * before / count if before else None

@@ -420,11 +420,11 @@ class State(View):
 
     def move_job(self, row: int, to: JobState, message: str | None = None) -> None:
         """Move a job along its table, keeping its queue's counters."""
-        at = JobState(self.jobs.state[row])
-        if to not in JOB_MOVES[at]:
-            raise self.broken(f"job cannot go from {at.name} to {to.name}", "job", row)
+        before = JobState(self.jobs.state[row])
+        if to not in JOB_MOVES[before]:
+            raise self.broken(f"job cannot go from {before.name} to {to.name}", "job", row)
         queue = self.jobs.queue[row]
-        if at is JobState.QUEUED:
+        if before is JobState.QUEUED:
             self.queues.queued[queue] -= 1
             self.queued_jobs[queue].remove(row)
         if to is JobState.ACTIVE:
@@ -432,12 +432,12 @@ class State(View):
         if to in ENDED:
             self.jobs.ended_at[row] = self.now
             self._forget_lineage(row)
-            if at is not JobState.QUEUED:
+            if before is not JobState.QUEUED:
                 self.queues.in_flight[queue] -= 1
         self.jobs.state[row] = to
         if message is not None:
             self.jobs.message[row] = message
-        self.log.append((self.now, "job", row, at, to))
+        self.log.append((self.now, "job", row, before, to))
 
     def skip_numbers(self, count: int) -> None:
         """Skip the next `count` numbers of jobs, and of runs of tasks that may run again.
@@ -540,23 +540,23 @@ class State(View):
 
     def move_task(self, task: int, to: TaskState) -> None:
         """Move a task along its table, keeping its job's counters."""
-        at = TaskState(self.tasks.state[task])
-        if to not in TASK_MOVES[at]:
-            raise self.broken(f"task cannot go from {at.name} to {to.name}", "task", task)
+        before = TaskState(self.tasks.state[task])
+        if to not in TASK_MOVES[before]:
+            raise self.broken(f"task cannot go from {before.name} to {to.name}", "task", task)
         job, on_gpu = self.tasks.job[task], bool(self.tasks.gpus[task])
-        if (at in HOLDING) != (to in HOLDING):
+        if (before in HOLDING) != (to in HOLDING):
             running = self.jobs.running if on_gpu else self.jobs.running_cpu
             running[job] += 1 if to in HOLDING else -1
-        if TaskState.WAITING in (at, to):
+        if TaskState.WAITING in (before, to):
             step = 1 if to is TaskState.WAITING else -1
             waiting = self.jobs.waiting if on_gpu else self.jobs.waiting_cpu
             waiting[job] += step
             self.waiting_tasks += step
             if step == 1:
                 self.first_waiting_job = min(self.first_waiting_job, job)
-        if TaskState.FINISHED in (at, to):
-            self.jobs.unfinished[job] += 1 if at is TaskState.FINISHED else -1
-        if at is TaskState.FINISHED:
+        if TaskState.FINISHED in (before, to):
+            self.jobs.unfinished[job] += 1 if before is TaskState.FINISHED else -1
+        if before is TaskState.FINISHED:
             self.tasks.progress_s[task] = 0.0  # its result is lost: it starts from the beginning
             for shard in self.results.get(task, ()):
                 self.forget_away(shard)
@@ -565,7 +565,7 @@ class State(View):
             self.jobs.lost_gpu_s[job] += self.tasks.progress_s[task] * gpus
             self.tasks.progress_s[task] = 0.0
         self.tasks.state[task] = to
-        self.log.append((self.now, "task", task, at, to))
+        self.log.append((self.now, "task", task, before, to))
 
     def unfinished_before(self, task: int) -> int:
         """Return how many of the tasks that must finish before a task have not."""

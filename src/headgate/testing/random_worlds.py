@@ -33,7 +33,7 @@ from headgate.model import (
 )
 from headgate.model.job import WrittenTask
 from headgate.model.topology import ClusterMesh, ClusterTopology, ClusterTree
-from headgate.planning.units.unit import is_wide
+from headgate.planning.units.unit import is_multi_gpu
 from headgate.protocol import TaskCancelled
 from headgate.state import JobState, Snapshot, State, TaskState, moves
 from headgate.state.life import RUNS
@@ -233,7 +233,9 @@ def _text(tasks: Sequence[Task]) -> str:
 
 def is_narrow(job: Job) -> bool:
     """Return whether every task of a job that needs a GPU starts alone, on one whole GPU."""
-    return not (job.gang and len(job.tasks) > 1) and not any(is_wide(t.demand) for t in job.tasks)
+    return not (job.gang and len(job.tasks) > 1) and not any(
+        is_multi_gpu(t.demand) for t in job.tasks
+    )
 
 
 def random_shards(rng: Random) -> tuple[Shard, ...]:
@@ -405,8 +407,8 @@ def _begin_moves(state: State, rng: Random, chance: float = 0.3) -> None:
             continue
         for member in unit:
             own = state.tasks.node[member], state.held_gpus(member)
-            at = (node, gpus) if member == mover else own
-            moves.hold_target(state, member, *at)
+            target = (node, gpus) if member == mover else own
+            moves.hold_target(state, member, *target)
             state.move_task(member, TaskState.STOPPING)
         for member in unit[: rng.randrange(len(unit))]:
             moves.vacate(state, member)
@@ -473,13 +475,13 @@ def _advance(state: State, rng: Random) -> None:
     if not held:
         return
     task = rng.choice(held)
-    job, at = state.tasks.job[task], state.tasks.state[task]
-    if at == TaskState.STARTING:
+    job, task_state = state.tasks.job[task], state.tasks.state[task]
+    if task_state == TaskState.STARTING:
         state.tasks.started_at[task] = state.now
         state.move_task(task, TaskState.RUNNING)
     elif state.tasks.target[task] >= 0:
         _end_to_move(state, task)
-    elif at == TaskState.STOPPING:
+    elif task_state == TaskState.STOPPING:
         ending = state.jobs.state[job] == JobState.STOPPING or is_cancelled(state, task)
         state.release(task, TaskState.CANCELLED if ending else TaskState.WAITING)
     else:
@@ -534,14 +536,14 @@ def _interrupt(state: State, rng: Random) -> None:
             moves.give_up(state, task)
         state.move_job(job, JobState.STOPPING, "cancelled by ada")
     for task in state.tasks_of(job):
-        at = state.tasks.state[task]
+        task_state = state.tasks.state[task]
         if again and task == chosen:
             state.release(task, TaskState.WAITING)
-        elif at in (TaskState.STARTING, TaskState.RUNNING):
+        elif task_state in (TaskState.STARTING, TaskState.RUNNING):
             state.move_task(task, TaskState.STOPPING)
-        elif again and at == TaskState.FINISHED:
+        elif again and task_state == TaskState.FINISHED:
             state.move_task(task, TaskState.WAITING)
-        elif not again and at in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING):
+        elif not again and task_state in (TaskState.HELD, TaskState.BLOCKED, TaskState.WAITING):
             state.move_task(task, TaskState.CANCELLED)
     _close(state, job)
 
@@ -557,5 +559,5 @@ def _lose(state: State, rng: Random) -> None:
         state.remove_node(node)
 
 
-def _in(state: State, at: TaskState) -> list[int]:
-    return [t for t, s in enumerate(state.tasks.state.array().tolist()) if s == at]
+def _in(state: State, wanted: TaskState) -> list[int]:
+    return [t for t, s in enumerate(state.tasks.state.array().tolist()) if s == wanted]

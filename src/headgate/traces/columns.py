@@ -123,8 +123,8 @@ class Texts:
                 if name != VC or name in needed:
                     yield name, _not_text(kind)
             elif nulls and (name != VC or options.queue_column == VC):
-                at = self._first_null[name]
-                problem = f"is null in {nulls} of {self._rows} rows, first in row {at}"
+                first = self._first_null[name]
+                problem = f"is null in {nulls} of {self._rows} rows, first in row {first}"
                 yield name, (problem, "fill in all rows, or leave out the column")
             elif name == VC and options.vc is not None and options.vc not in self.vcs:
                 yield name, (f"no row has {options.vc!r}", nearest(options.vc, self.vcs))

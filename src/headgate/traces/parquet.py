@@ -178,8 +178,8 @@ def _opened(path: Path, content: pa.Buffer | None) -> Iterator[pq.ParquetFile]:
 
 def _version(path: Path) -> tuple[int, ...]:
     """Return what differs when a file is replaced or written to."""
-    at = path.stat()
-    return at.st_dev, at.st_ino, at.st_size, at.st_mtime_ns
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _batches(file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -209,13 +209,13 @@ class _History:
         text = row.cells[name]
         if "T" in text or "-" in text[1:]:
             try:
-                at = datetime.fromisoformat(text)
+                moment = datetime.fromisoformat(text)
             except ValueError:
                 hint = "write it as 2026-01-01T10:00:00"
                 self.problems.note(row.line, name, "date", f"'{text}' is no time", hint)
                 return None
             self.dated = True
-            return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         return self.number(row, name, 1.0, "seconds, or a time as 2026-01-01T10:00:00")
 
     def table(self) -> pa.Table:
@@ -315,7 +315,7 @@ class _Slurm(_History):
             times = [*self.columns[ESTIMATE], *self.columns["duration_s"]]
             longest = max((float(time) for time in times if time is not None), default=1.0)
             limits = self.columns[ESTIMATE]
-            self.columns[ESTIMATE] = [longest if at is None else at for at in limits]
+            self.columns[ESTIMATE] = [longest if limit is None else limit for limit in limits]
         return super().table()
 
 

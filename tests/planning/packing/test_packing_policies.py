@@ -11,7 +11,6 @@ import pytest
 from headgate.base.rng import stream
 from headgate.planning.packing import (
     BestFit,
-    Demand,
     DotProduct,
     Fgd,
     FreeNodes,
@@ -21,6 +20,7 @@ from headgate.planning.packing import (
     Learnt,
     Mix,
     Packer,
+    PodDemand,
     Scorer,
     Uniform,
     choose,
@@ -38,27 +38,29 @@ def nodes(*gpus: int, cpus: int = 64, memory: int = 256, model: int = 0) -> Free
     return FreeNodes.empty([cpus * 1000] * count, [memory * GIB] * count, gpus, [model] * count)
 
 
-def pod(gpus: int = 1, milli: int = 1000, cpus: float = 1, memory: float = 1) -> Demand:
-    return Demand(
+def pod(gpus: int = 1, milli: int = 1000, cpus: float = 1, memory: float = 1) -> PodDemand:
+    return PodDemand(
         cpu_milli=round(1000 * cpus), memory_bytes=round(memory * GIB), gpus=gpus, milli=milli
     )
 
 
-def cost(scorer: Scorer, room: FreeNodes, demand: Demand) -> list[float]:
+def cost(scorer: Scorer, room: FreeNodes, demand: PodDemand) -> list[float]:
     return [round(float(value), 6) for value in scorer.options(room, demand).cost]
 
 
 def test_pod_fits_where_cpus_memory_gpus_and_model_suffice() -> None:
     room = FreeNodes.empty([8000] * 4, [8 * GIB] * 4, [1, 2, 2, 2], [0, 0, 0, 1])
     room.gpu[2] = [400, 600]
-    demand = Demand(cpu_milli=8000, memory_bytes=8 * GIB, gpus=2, milli=500, models=frozenset({0}))
+    demand = PodDemand(
+        cpu_milli=8000, memory_bytes=8 * GIB, gpus=2, milli=500, models=frozenset({0})
+    )
     assert fits(room, demand).tolist() == [False, True, False, False]
-    assert not fits(room, Demand(cpu_milli=8001)).any()
-    assert not fits(room, Demand(memory_bytes=8 * GIB + 1)).any()
+    assert not fits(room, PodDemand(cpu_milli=8001)).any()
+    assert not fits(room, PodDemand(memory_bytes=8 * GIB + 1)).any()
 
 
 def test_pod_for_models_that_no_node_has_fits_nowhere() -> None:
-    demand = Demand(gpus=1, milli=10, models=frozenset())
+    demand = PodDemand(gpus=1, milli=10, models=frozenset())
     assert not fits(nodes(8), demand).any()
     assert choose(BestFit(), nodes(8), demand) is None
 
@@ -207,7 +209,7 @@ def test_single_gpus_are_taken_where_no_whole_set_breaks() -> None:
 
 
 def test_models_that_some_pods_need_are_left_to_them() -> None:
-    needs = Demand(cpu_milli=1000, gpus=1, milli=1000, models=frozenset({1}))
+    needs = PodDemand(cpu_milli=1000, gpus=1, milli=1000, models=frozenset({1}))
     future = Future.of({pod(1): 3, needs: 1})
     room = FreeNodes.empty([8000] * 2, [GIB * 64] * 2, [2, 2], [1, 0])
     assert choose(future, room, pod(1)).node == 1

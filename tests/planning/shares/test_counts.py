@@ -17,7 +17,7 @@ COLUMNS: dict[str, Any] = {
 }
 CHANGED = COLUMNS | {
     "before": np.array([1, 1], np.uint8),
-    "wide": np.array([False, True]),
+    "multi_gpu": np.array([False, True]),
     "types": np.array([0, 0]),
     "flags": np.array([3, 0], np.uint8),
     "index": np.array([0, -1]),
@@ -42,10 +42,10 @@ def test_matching_columns_are_counted() -> None:
     assert idle == [[1, 7, 11], [1000, 2, 1000], []]
 
 
-def test_wide_tasks_are_counted_in_thousandths_of_gpus() -> None:
+def test_multi_gpu_tasks_are_counted_in_thousandths_of_gpus() -> None:
     table = np.zeros((1, 8), np.int64)
-    wide = {"wide": np.array([True, True]), "gpus_milli": np.array([2500, 1000])}
-    waits = [column.tolist() for column in recount(**CHANGED | wide, table=table)]
+    multi_gpu = {"multi_gpu": np.array([True, True]), "gpus_milli": np.array([2500, 1000])}
+    waits = [column.tolist() for column in recount(**CHANGED | multi_gpu, table=table)]
     assert (waits, table.tolist()) == ([[], [], [], []], [[0, 0, 0, 0, 2500, 0, 2500, 0]])
 
 
@@ -57,7 +57,7 @@ def test_wide_tasks_are_counted_in_thousandths_of_gpus() -> None:
         ("types", np.array([0, 0, 0]), EACH),
         ("types", np.array([0, 2]), "no such type"),
         ("types", np.array([-1, 0]), "no such type"),
-        ("wide", np.array([True]), EACH),
+        ("multi_gpu", np.array([True]), EACH),
         ("state", np.array([0, 2], np.uint8), STATE),
         ("before", np.array([9, 0], np.uint8), STATE),
         ("job", np.array([0, 2], np.int32), JOB),

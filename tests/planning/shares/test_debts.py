@@ -18,7 +18,7 @@ from headgate.planning.shares.debts import (
     remaining_gpu_s,
     updated_debts,
 )
-from headgate.planning.shares.standing import Standing, standing
+from headgate.planning.shares.standing import Standing, standing_of
 from headgate.planning.shares.work import IdleTasks, RunsByGpu
 from headgate.protocol import Memo
 from headgate.state import Snapshot, State, TaskState
@@ -61,15 +61,15 @@ def test_a_debt_follows_its_differential_equation(
     spells: list[tuple[float, int]], memory_s: float, paid: float
 ) -> None:
     state = plain(3)
-    jobs = len(standing(state.freeze()).jobs)
+    jobs = len(standing_of(state.freeze()).jobs)
     assert jobs > 1
 
     def note(missing: int, paid: float) -> None:
-        now = standing(state.freeze())
-        owed = debts_gpu_s(now, memory_s=memory_s)
+        standing = standing_of(state.freeze())
+        owed = debts_gpu_s(standing, memory_s=memory_s)
         others = np.zeros(jobs - 1)
         changed = updated_debts(
-            now, owed, np.append(paid, others), np.append(missing, others.astype(int))
+            standing, owed, np.append(paid, others), np.append(missing, others.astype(int))
         )
         remember(state, changed)
 
@@ -78,50 +78,50 @@ def test_a_debt_follows_its_differential_equation(
         for _ in range(3):
             state.now += lasts_s / 3
             note(gpus, 0.0)  # rounds in which nothing changes
-    owed = debts_gpu_s(standing(state.freeze()), memory_s=memory_s)
+    owed = debts_gpu_s(standing_of(state.freeze()), memory_s=memory_s)
     assert owed[0] == pytest.approx(integrated(-paid, spells, memory_s), rel=1e-2, abs=0.5)
     assert not owed[1:].any()
 
 
 def test_a_debt_decays_to_37_percent_in_memory_s() -> None:
     state = plain(3)
-    job = int(standing(state.freeze()).jobs[0])
+    job = int(standing_of(state.freeze()).jobs[0])
     known = {MISSED_GPU_S: 100.0, MISSING_GPUS: 0, COUNTED_AT: state.now}
     remember(state, {name: {job: value} for name, value in known.items()})
     state.now += 600.0
     snapshot = state.freeze()
-    owed = debts_gpu_s(standing(snapshot), memory_s=600.0)
+    owed = debts_gpu_s(standing_of(snapshot), memory_s=600.0)
     assert owed[0] == pytest.approx(100 / math.e)
 
 
 def test_only_changed_debts_are_written() -> None:
     state = plain(3)
-    now = standing(state.freeze())
-    none = np.zeros(len(now.jobs))
-    new = updated_debts(now, none, none, none.astype(int))
-    assert [*new[COUNTED_AT]] == now.jobs.tolist()
+    standing = standing_of(state.freeze())
+    none = np.zeros(len(standing.jobs))
+    new = updated_debts(standing, none, none, none.astype(int))
+    assert [*new[COUNTED_AT]] == standing.jobs.tolist()
     remember(state, new)
-    now = standing(state.freeze())
-    assert not any(updated_debts(now, none, none, none.astype(int)).values())
+    standing = standing_of(state.freeze())
+    assert not any(updated_debts(standing, none, none, none.astype(int)).values())
     paid = none.copy()
     paid[1] = 2.5
-    row = int(now.jobs[1])
-    assert updated_debts(now, none, paid, none.astype(int)) == {
+    row = int(standing.jobs[1])
+    assert updated_debts(standing, none, paid, none.astype(int)) == {
         MISSED_GPU_S: {row: -2.5}, MISSING_GPUS: {row: 0}, COUNTED_AT: {row: state.now},
     }  # fmt: skip
 
 
-def naive_remaining(snapshot: Snapshot, now: Standing) -> list[float]:
+def naive_remaining(snapshot: Snapshot, standing: Standing) -> list[float]:
     """Job by job and task by task."""
     tasks, ours, left = snapshot.tasks, [], []
-    for job in now.jobs.tolist():
+    for job in standing.jobs.tolist():
         for task in snapshot.tasks_of(job):
             state = tasks.state[task]
             if tasks.gpus[task] and state not in (TaskState.FINISHED, TaskState.CANCELLED):
                 ours.append((job, task, snapshot.runtime_classes.held_s[tasks.runtime_class[task]]))
     known = [takes_s for _, _, takes_s in ours if not math.isnan(takes_s)]
     mean_s = sum(known) / len(known) if known else 1.0
-    for job in now.jobs.tolist():
+    for job in standing.jobs.tolist():
         total = 0.0
         for owner, task, learnt_s in ours:
             takes_s = mean_s if math.isnan(learnt_s) else learnt_s
@@ -149,9 +149,9 @@ def test_remaining_work_is_the_estimates_less_time_run_and_checkpoints() -> None
         state = plain(seed)
         set_estimates(state, stream(seed, "kinds"))
         snapshot = state.freeze()
-        now = standing(snapshot)
-        expected = naive_remaining(snapshot, now)
-        left_s = remaining_gpu_s(now, RunsByGpu(snapshot), IdleTasks(snapshot))
+        standing = standing_of(snapshot)
+        expected = naive_remaining(snapshot, standing)
+        left_s = remaining_gpu_s(standing, RunsByGpu(snapshot), IdleTasks(snapshot))
         assert left_s.tolist() == pytest.approx(expected), seed
         unfinished += len(expected)
     assert unfinished > 200

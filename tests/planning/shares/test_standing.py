@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from headgate.model import Demand
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
-from headgate.planning.place.wide import WideUnits
+from headgate.planning.place.multi_gpu import MultiGpuUnits
 from headgate.planning.shares.fair_shares import NO_CEILING, fair_shares
-from headgate.planning.shares.standing import Standing, standing, standing_after, standing_less
+from headgate.planning.shares.standing import Standing, standing_after, standing_less, standing_of
 from headgate.state import JobState, Scratch, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE
 from headgate.testing.random_worlds import random_walk
@@ -23,17 +23,19 @@ UNFINISHED = (TaskState.BLOCKED, TaskState.WAITING, *(
 ))  # fmt: skip
 
 
-def is_wide(snapshot: Snapshot, task: int) -> bool:
+def is_multi_gpu(snapshot: Snapshot, task: int) -> bool:
     job, demand = snapshot.job(snapshot.tasks.job[task]), snapshot.demand(task)
     return (job.gang and len(job.tasks) > 1) or demand.gpus > 1 or demand.in_part
 
 
-def gpus_of(snapshot: Snapshot, classes: list[int], some: list[int], *, wide: bool) -> list[int]:
-    """Return the GPUs that wide tasks need, or the number of the others, by class."""
+def gpus_of(
+    snapshot: Snapshot, classes: list[int], some: list[int], *, multi_gpu: bool
+) -> list[int]:
+    """Return the GPUs that multi-GPU tasks need, or the number of the others, by class."""
     milli = [0] * len(classes)
     for task in some:
         memory_class = sum(size < snapshot.tasks.memory_bytes[task] for size in classes)
-        of_kind = snapshot.tasks.gpus[task] and is_wide(snapshot, task) == wide
+        of_kind = snapshot.tasks.gpus[task] and is_multi_gpu(snapshot, task) == multi_gpu
         if of_kind and memory_class < len(classes):
             milli[memory_class] += snapshot.demand(task).gpus_milli
     return [-(-amount // 1000) for amount in milli]
@@ -65,7 +67,7 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
         return sum(size < bytes_needed for size in classes)
 
     waits = {j: [t for t in on_gpus[j] if tasks.state[t] == TaskState.WAITING] for j in jobs}
-    waiting = [t for j in jobs for t in waits[j] if not is_wide(snapshot, t)]
+    waiting = [t for j in jobs for t in waits[j] if not is_multi_gpu(snapshot, t)]
     cells = [(gpus.node[g], classes.index(gpus.memory_bytes[g]), g) for g in there]
     free = sorted(cell for cell in cells if gpus.task[cell[2]] == -1)
     nodes = range(len(snapshot.nodes.alive))
@@ -80,15 +82,17 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
             [
                 a + b
                 for a, b in zip(
-                    *(gpus_of(snapshot, classes, left[j], wide=w) for w in (False, True)),
+                    *(gpus_of(snapshot, classes, left[j], multi_gpu=w) for w in (False, True)),
                     strict=True,
                 )
             ]
             for j in jobs
         ],
-        "waiting": [gpus_of(snapshot, classes, waits[j], wide=False) for j in jobs],
-        "wide": [gpus_of(snapshot, classes, waits[j], wide=True) for j in jobs],
-        "wide_jobs": [n for n, j in enumerate(jobs) if any(is_wide(snapshot, t) for t in waits[j])],
+        "waiting": [gpus_of(snapshot, classes, waits[j], multi_gpu=False) for j in jobs],
+        "multi_gpu": [gpus_of(snapshot, classes, waits[j], multi_gpu=True) for j in jobs],
+        "multi_gpu_jobs": [
+            n for n, j in enumerate(jobs) if any(is_multi_gpu(snapshot, t) for t in waits[j])
+        ],
         "task": waiting,
         "task_job": [jobs.index(tasks.job[t]) for t in waiting],
         "task_type": [kind(tasks.memory_bytes[t]) for t in waiting],
@@ -101,18 +105,18 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
     }
 
 
-def fields(now: Standing) -> dict[str, object]:
-    return {name: getattr(now, name).tolist() for name in counted(now.snapshot)}
+def fields(standing: Standing) -> dict[str, object]:
+    return {name: getattr(standing, name).tolist() for name in counted(standing.snapshot)}
 
 
 @settings(max_examples=60)
 @given(seed=SEED)
 def test_a_standing_equals_counting_task_by_task(seed: int) -> None:
     for snapshot in random_walk(seed, 2):
-        now = standing(snapshot)
-        assert fields(now) == counted(snapshot)
-        needs = [snapshot.tasks.memory_bytes[t] for t in now.task.tolist()]
-        assert now.memory_bytes_of(np.arange(len(now.task))).tolist() == needs
+        standing = standing_of(snapshot)
+        assert fields(standing) == counted(snapshot)
+        needs = [snapshot.tasks.memory_bytes[t] for t in standing.task.tolist()]
+        assert standing.memory_bytes_of(np.arange(len(standing.task))).tolist() == needs
 
 
 @settings(max_examples=80)
@@ -120,32 +124,36 @@ def test_a_standing_equals_counting_task_by_task(seed: int) -> None:
 def test_placements_hold_their_gpus_in_the_standing_that_they_leave(seed: int) -> None:
     placed = 0
     for snapshot in random_walk(seed, 2):
-        scratch, now = Scratch(snapshot), standing(snapshot)
+        scratch, standing = Scratch(snapshot), standing_of(snapshot)
         place_cpu_tasks(scratch)
-        assert standing_less(now, scratch) is now
-        wide = WideUnits(scratch, now)
-        wide.place(range(len(now.jobs)))
-        left = standing_less(now, scratch)
+        assert standing_less(standing, scratch) is standing
+        multi_gpu = MultiGpuUnits(scratch, standing)
+        multi_gpu.place(range(len(standing.jobs)))
+        left = standing_less(standing, scratch)
         starts = [start for start in scratch.starts if start.gpus]
         taken = sorted(
             int(snapshot.nodes.first_gpu[s.node]) + gpu for s in starts for gpu in s.gpus
         )
         in_part = {g for g in taken if taken.count(g) > 1}
-        assert set(now.free_gpu.tolist()) - set(left.free_gpu.tolist()) == set(taken) - in_part
+        assert set(standing.free_gpu.tolist()) - set(left.free_gpu.tolist()) == set(taken) - in_part
         assert left.free.sum() == len(left.free_gpu)
         won = [int(snapshot.tasks.job[s.task]) for s in starts for _ in s.gpus]
-        assert (left.held - now.held).tolist() == [won.count(j) for j in now.jobs.tolist()]
-        assert (now.wide - left.wide).sum(axis=1).tolist() == (left.held - now.held).tolist()
+        assert (left.held - standing.held).tolist() == [
+            won.count(j) for j in standing.jobs.tolist()
+        ]
+        assert (standing.multi_gpu - left.multi_gpu).sum(axis=1).tolist() == (
+            left.held - standing.held
+        ).tolist()
         placed += len(starts)
         for name in ("jobs", "waiting", "task", "unfinished"):
-            assert getattr(left, name) is getattr(now, name)
+            assert getattr(left, name) is getattr(standing, name)
 
 
 def reached(snapshot: Snapshot, before: Standing | None) -> Standing:
     """Return where a snapshot stands, from an earlier standing unless nodes came or went."""
     changes = None if before is None else snapshot.changes(before.snapshot)
     if before is None or changes is None or len(changes.nodes):
-        return standing(snapshot)
+        return standing_of(snapshot)
     return standing_after(before, snapshot, changes)
 
 
@@ -153,7 +161,7 @@ def reached(snapshot: Snapshot, before: Standing | None) -> Standing:
 @given(seed=SEED)
 def test_an_update_from_any_earlier_standing_gives_the_same(seed: int) -> None:
     walk = list(random_walk(seed, 8))
-    afresh = [standing(snapshot) for snapshot in walk]
+    afresh = [standing_of(snapshot) for snapshot in walk]
     latest: Standing | None = None
     for snapshot, expected in zip(walk, afresh, strict=True):
         latest = reached(snapshot, latest)
@@ -162,11 +170,11 @@ def test_an_update_from_any_earlier_standing_gives_the_same(seed: int) -> None:
         alike(reached(snapshot, before), expected)
 
 
-def alike(now: Standing, expected: Standing) -> None:
+def alike(standing: Standing, expected: Standing) -> None:
     """Assert that two standings say the same in everything."""
-    assert fields(now) == fields(expected)
-    assert now.census.table.tolist() == expected.census.table.tolist()
-    for one, other in ((now, expected), (expected, now)):
+    assert fields(standing) == fields(expected)
+    assert standing.task_counts.table.tolist() == expected.task_counts.table.tolist()
+    for one, other in ((standing, expected), (expected, standing)):
         share = [
             fair_shares(each.hierarchy, unfinished=one.unfinished, gpus=other.gpus).tolist()
             for each in (one, other)
@@ -196,14 +204,14 @@ def accepted(snapshot: Snapshot, demand: Demand) -> set[int]:
 def test_kinds_of_gpus_are_those_that_tasks_accept(seed: int) -> None:
     """Of the unfinished tasks, each accepts all GPUs of a kind or none; shares use this alone.
 
-    The flow does so of classes, for the waiting tasks that are not wide.
+    The flow does so of classes, for the waiting tasks that are not multi-GPU.
     """
     latest: Standing | None = None
     for snapshot in random_walk(seed, 5, every_kind=True):
-        latest, afresh = reached(snapshot, latest), standing(snapshot)
-        for now in (latest, afresh):
-            kinds, milli = now.kinds, np.zeros(now.unfinished.shape, np.int64)
-            for index, job in enumerate(now.jobs.tolist()):
+        latest, afresh = reached(snapshot, latest), standing_of(snapshot)
+        for standing in (latest, afresh):
+            kinds, milli = standing.kinds, np.zeros(standing.unfinished.shape, np.int64)
+            for index, job in enumerate(standing.jobs.tolist()):
                 for task in snapshot.tasks_of(job):
                     demand, type_ = (
                         snapshot.demand(task),
@@ -218,13 +226,15 @@ def test_kinds_of_gpus_are_those_that_tasks_accept(seed: int) -> None:
                         milli[index, type_] += max(demand.gpus_milli, 1)
                     assert found == accepted(snapshot, demand)
             assert kinds.gpus.sum() == snapshot.gpu_count()
-            assert (now.unfinished >= -(-milli // 1000)).all()
-            assert now.unfinished.sum() <= (-(-milli // 1000)).sum() + now.unfinished.size
-            classes = now.hardware.gpu_class
-            for task, task_type in zip(now.task.tolist(), now.task_type.tolist(), strict=True):
+            assert (standing.unfinished >= -(-milli // 1000)).all()
+            assert standing.unfinished.sum() <= (-(-milli // 1000)).sum() + standing.unfinished.size
+            classes = standing.hardware.gpu_class
+            for task, task_type in zip(
+                standing.task.tolist(), standing.task_type.tolist(), strict=True
+            ):
                 found = set()
-                if task_type < len(now.accepts):
-                    on = now.accepts[task_type][classes] & (classes >= 0)
+                if task_type < len(standing.accepts):
+                    on = standing.accepts[task_type][classes] & (classes >= 0)
                     found = {*np.flatnonzero(on).tolist()}
                 assert found == accepted(snapshot, snapshot.demand(task))
         assert latest.fair_shares().tolist() == afresh.fair_shares().tolist()

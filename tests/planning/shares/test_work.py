@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headgate.planning.shares.debts import remaining_gpu_s
-from headgate.planning.shares.standing import standing
+from headgate.planning.shares.standing import standing_of
 from headgate.planning.shares.work import IdleTasks, RunsByGpu
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.testing.random_worlds import random_walk
@@ -68,7 +68,7 @@ def test_updated_work_equals_counting_task_by_task(seed: int) -> None:
     updated: tuple[RunsByGpu, IdleTasks] | None = None
     before: Snapshot | None = None
     for snapshot in random_walk(seed, 8):
-        now, rebuilt = standing(snapshot), (RunsByGpu(snapshot), IdleTasks(snapshot))
+        standing, rebuilt = standing_of(snapshot), (RunsByGpu(snapshot), IdleTasks(snapshot))
         changes = None if before is None else snapshot.changes(before)
         if updated is None or changes is None or len(changes.nodes):
             updated = RunsByGpu(snapshot), IdleTasks(snapshot)
@@ -79,7 +79,7 @@ def test_updated_work_equals_counting_task_by_task(seed: int) -> None:
         for holders, backlog in (updated, rebuilt):
             assert columns_of(holders) == held(snapshot)
             assert counted(snapshot, backlog) == left(snapshot)
-        left_s = [remaining_gpu_s(now, *work).tolist() for work in (updated, rebuilt)]
+        left_s = [remaining_gpu_s(standing, *work).tolist() for work in (updated, rebuilt)]
         assert left_s[0] == left_s[1], "to the last bit: jobs are ordered by it"
 
 

@@ -134,12 +134,12 @@ def check_optimum(policy: FlowPolicy) -> None:
     A round without tasks for the flow has none.
     """
     warm = kept(policy)
-    assert warm.now is not None
-    scratch = Scratch(warm.now.snapshot)
+    assert warm.standing is not None
+    scratch = Scratch(warm.standing.snapshot)
     place_cpu_tasks(scratch)
-    round_ = policy._round(warm.now, warm.work, scratch)
+    round_ = policy._round(warm.standing, warm.work, scratch)
     if warm.flow is None:
-        assert not len(round_.now.task)
+        assert not len(round_.standing.task)
         return
     certificate = flow_of(policy).certificate(offered_problem(round_, warm.offered))
     assert certificate.clean, str(certificate)

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
-from tests.policies.flow.test_bookings import advance, begin, bench, estimated
+from tests.policies.flow.test_unit_reservations import advance, begin, bench, estimated
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.foresight.outlook import outlook
 from headgate.model import Demand, RunId, Task
 from headgate.planning.shares.debts import remaining_gpu_s
-from headgate.planning.shares.standing import standing
+from headgate.planning.shares.standing import standing_of
 from headgate.planning.shares.work import IdleTasks, RunsByGpu
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.preempt_units import RESTART_S, running_units
@@ -34,7 +34,7 @@ def begun(bench: Bench, job: str, ordinal: int) -> RunId:
 
 def held_gpus(bench: Bench) -> InFlight:
     snapshot = bench.engine.snapshot()
-    return in_flight(standing(snapshot), Work(snapshot))
+    return in_flight(standing_of(snapshot), Work(snapshot))
 
 
 def test_a_preemption_costs_less_right_after_a_checkpoint_and_the_next_run_is_shorter() -> None:
@@ -57,7 +57,7 @@ def test_a_preemption_costs_less_right_after_a_checkpoint_and_the_next_run_is_sh
     assert bench.runs["j", 1].progress_s == 20
     assert held_gpus(bench).wait_s.tolist() == pytest.approx([2.0 + 30.0])
     snapshot = bench.engine.snapshot()
-    left = remaining_gpu_s(standing(snapshot), RunsByGpu(snapshot), IdleTasks(snapshot))
+    left = remaining_gpu_s(standing_of(snapshot), RunsByGpu(snapshot), IdleTasks(snapshot))
     assert left.tolist() == pytest.approx([32.0 + 52.0])
 
 
@@ -72,9 +72,9 @@ def test_the_price_of_a_unit_is_the_work_that_its_runs_lose_and_the_restart_of_i
             state.nodes.speed[node] = rng.choice((0.5, 1.0, 2.0))
         state.now += rng.choice((0.0, 3.0, 3.5))
         snapshot = state.freeze()
-        now = standing(snapshot)
-        ahead = in_flight(now, Work(snapshot))
-        units = running_units(now, ahead)
+        standing = standing_of(snapshot)
+        ahead = in_flight(standing, Work(snapshot))
+        units = running_units(standing, ahead)
         for number in np.unique(units.unit).tolist():
             here = np.flatnonzero(units.unit == number)
             tasks = [*dict.fromkeys(ahead.all_runs.task[here].tolist())]
@@ -91,7 +91,7 @@ def test_the_price_of_a_unit_is_the_work_that_its_runs_lose_and_the_restart_of_i
 
 
 def preempted_at(checkpoint_s: float, until: int = 60) -> list[int]:
-    """Return the seconds at which a gang above its share is first stopped for a wide task."""
+    """Return the seconds at which a gang above its share is first stopped for a multi-GPU task."""
     stage = bench(4, slack=0.0)
     gang = [Task(checkpoint_s=checkpoint_s)] * 4
     stage.apply(estimated(submitted("gang", gang, gang=True), 1000.0))

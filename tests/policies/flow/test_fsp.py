@@ -13,7 +13,7 @@ from headgate.base.errors import SpecError
 from headgate.base.rng import Random, stream
 from headgate.model import Demand, Task
 from headgate.planning.shares.fair_shares import fair_shares
-from headgate.planning.shares.standing import standing
+from headgate.planning.shares.standing import standing_of
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing
 from headgate.policies.table import OWN
 from headgate.ports import PLACE, make_policy
@@ -259,24 +259,24 @@ class Compared:
 def could_help(stage: Bench) -> list[tuple[int, int]]:
     """Every pair of a job above its share and a task, of one below, that fits one of its GPUs."""
     snapshot = stage.engine.snapshot()
-    now = standing(snapshot)
-    target = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
-    full = np.bincount(now.queue, now.held, len(now.ceiling)) >= now.ceiling
+    standing = standing_of(snapshot)
+    target = fair_shares(standing.hierarchy, unfinished=standing.unfinished, gpus=standing.gpus)
+    full = np.bincount(standing.queue, standing.held, len(standing.ceiling)) >= standing.ceiling
     found = []
-    for above in np.flatnonzero((now.held > target) & (now.held > 1)).tolist():
-        runs = [t for t in snapshot.tasks_of(int(now.jobs[above])) if snapshot.held_gpus(t)]
+    for above in np.flatnonzero((standing.held > target) & (standing.held > 1)).tolist():
+        runs = [t for t in snapshot.tasks_of(int(standing.jobs[above])) if snapshot.held_gpus(t)]
         sizes = [
             snapshot.gpu_memory_bytes_of(snapshot.tasks.node[t])[snapshot.held_gpus(t)[0]]
             for t in runs
             if snapshot.tasks.gpus[t]
         ]
-        for below in np.flatnonzero(now.held < target).tolist():
-            if full[now.queue[below]] and now.queue[below] != now.queue[above]:
+        for below in np.flatnonzero(standing.held < target).tolist():
+            if full[standing.queue[below]] and standing.queue[below] != standing.queue[above]:
                 continue
-            for task in snapshot.waiting_of(int(now.jobs[below])).tolist():
+            for task in snapshot.waiting_of(int(standing.jobs[below])).tolist():
                 need = snapshot.tasks.memory_bytes[task]
                 if snapshot.tasks.gpus[task] and max(sizes) >= need:
-                    found.append((int(now.jobs[above]), task))
+                    found.append((int(standing.jobs[above]), task))
     return found
 
 

@@ -11,7 +11,7 @@ from tests.policies.flow.bench import GB, Bench, submitted
 from headgate.base.errors import SpecError
 from headgate.model import Demand, Task
 from headgate.planning.shares.debts import debts_gpu_s
-from headgate.planning.shares.standing import standing
+from headgate.planning.shares.standing import standing_of
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.table import OWN
 from headgate.ports import PLACE, make_policy
@@ -35,8 +35,8 @@ class Stage(Bench):
 
     def apply(self, *events: Event) -> None:
         """Apply events; submissions have the current time."""
-        now = [replace(e, at=self.at) if isinstance(e, JobSubmitted) else e for e in events]
-        super().apply(*now)
+        standing = [replace(e, at=self.at) if isinstance(e, JobSubmitted) else e for e in events]
+        super().apply(*standing)
 
     def wait(self, until: float, done: Callable[[], bool] = lambda: False) -> list[float]:
         """Advance the time, with only the rounds that plans request; return their times."""
@@ -77,9 +77,9 @@ class Stage(Bench):
 
     def owed(self, job: str) -> float:
         snapshot = self.engine.snapshot()
-        now = standing(snapshot)
-        owed = debts_gpu_s(now, memory_s=self.memory_s)
-        return float(owed[now.jobs.tolist().index(snapshot.names.job_rows[job])])
+        standing = standing_of(snapshot)
+        owed = debts_gpu_s(standing, memory_s=self.memory_s)
+        return float(owed[standing.jobs.tolist().index(snapshot.names.job_rows[job])])
 
     def count(self, *jobs: str) -> list[int]:
         return [len(self.running(job)) for job in jobs]

@@ -12,7 +12,7 @@ from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.shares.debts import COUNTED_AT, MISSED_GPU_S, MISSING_GPUS
-from headgate.planning.shares.standing import Standing, standing
+from headgate.planning.shares.standing import Standing, standing_of
 from headgate.policies.flow import TimelyFlow
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.node_order import AssignedWaits, assign_waiting, starts_by_rank
@@ -107,18 +107,20 @@ def launched(state: State, task: int, rng: Random) -> None:
                 return
 
 
-def routes(now: Standing, ahead: InFlight, rng: Random) -> Placed:
+def routes(standing: Standing, ahead: InFlight, rng: Random) -> Placed:
     """Send some tasks somewhere: to a node no more than it has GPUs of a class."""
     cells = [
-        (int(n), int(k)) for (n, k), free in np.ndenumerate(now.free) for _ in range(int(free))
+        (int(n), int(k)) for (n, k), free in np.ndenumerate(standing.free) for _ in range(int(free))
     ]
     cells += list(zip(ahead.runs.node.tolist(), ahead.runs.gpu_class.tolist(), strict=True))
     rng.shuffle(cells)
     sent = []
-    for task in range(len(now.task)):
-        task_type = int(now.task_type[task])
+    for task in range(len(standing.task)):
+        task_type = int(standing.task_type[task])
         fitting = [
-            c for c in cells if task_type < len(now.accepts) and now.accepts[task_type, c[1]]
+            c
+            for c in cells
+            if task_type < len(standing.accepts) and standing.accepts[task_type, c[1]]
         ]
         if fitting and rng.random() < 0.8:
             cells.remove(fitting[0])
@@ -131,15 +133,15 @@ def routes(now: Standing, ahead: InFlight, rng: Random) -> Placed:
 
 
 def naive_order(
-    now: Standing, ahead: InFlight, routed: Placed, turn: list[int]
+    standing: Standing, ahead: InFlight, routed: Placed, turn: list[int]
 ) -> tuple[list[int], list[tuple[int, int, int]]]:
     """The placed tasks, and those that wait, by rank: held GPU and price."""
-    free = now.free.tolist()
+    free = standing.free.tolist()
     held = sorted(range(len(ahead.wait_s)), key=lambda run: (ahead.wait_s[run], run))
     placed, waits = [], []
     order = sorted(
         range(len(routed.task)),
-        key=lambda i: (turn[now.task_job[routed.task[i]]], routed.task[i]),
+        key=lambda i: (turn[standing.task_job[routed.task[i]]], routed.task[i]),
     )
     for i in order:
         node, kind, task = int(routed.node[i]), int(routed.gpu_class[i]), int(routed.task[i])
@@ -154,24 +156,24 @@ def naive_order(
 
 
 def naive_cuts(
-    now: Standing, ahead: InFlight, waiting: AssignedWaits, claims: JobClaims, slack: float
+    standing: Standing, ahead: InFlight, waiting: AssignedWaits, claims: JobClaims, slack: float
 ) -> tuple[list[int], list[float]]:
     """The rule of `worth_preempting`, waiter by waiter."""
     runs, jobs = ahead.runs, range(len(claims.target))
     soon = sorted((float(w), int(k)) for w, k in zip(ahead.wait_s, runs.gpu_class, strict=True))
     keeps = [
-        int(now.held[j])
+        int(standing.held[j])
         - sum((runs.job[r], runs.stopping[r]) == (j, True) for r in range(len(soon)))
         for j in jobs
     ]
-    lost_s = ahead.lost_s(now.snapshot, runs).tolist()
+    lost_s = ahead.lost_s(standing.snapshot, runs).tolist()
     may_lose = [keeps[j] > (1 + slack) * claims.target[j] for j in jobs]
     owed, served, cut = claims.owed.tolist(), [0] * len(jobs), []
     for task, job, run in zip(waiting.task, waiting.job, waiting.run, strict=True):
         if served[job] >= claims.target[job] - claims.held[job]:
             continue
         served[job] += 1
-        fits = [s for s in soon if now.accepts[now.task_type[task], s[1]]]
+        fits = [s for s in soon if standing.accepts[standing.task_type[task], s[1]]]
         gained_s = fits[0][0] if fits else float(ahead.wait_s[run])
         if fits:
             soon.remove(fits[0])
@@ -196,30 +198,31 @@ def test_order_waits_and_preemptions_equal_plain_loops() -> None:
     placed_some = waited_some = cut_some = 0
     for seed in range(400):
         snapshot, rng = mid_life(seed)
-        now = standing(snapshot)
-        ahead = in_flight(now, Work(snapshot))
-        routed = routes(now, ahead, rng)
-        jobs = len(now.jobs)
+        standing = standing_of(snapshot)
+        ahead = in_flight(standing, Work(snapshot))
+        routed = routes(standing, ahead, rng)
+        jobs = len(standing.jobs)
         left_s = np.array([rng.choice((5.0, 20.0, 80.0)) for _ in range(jobs)])
         owed = np.array([rng.choice((-10.0, 0.0, 15.0, 300.0, 300.0)) for _ in range(jobs)])
         target = np.array([rng.randint(0, 3) for _ in range(jobs)], np.int64)
         turn = np.array(rng.sample(range(jobs), jobs), np.int64)
 
-        placed, left = starts_by_rank(now, routed, turn)
-        waiting = assign_waiting(now, ahead, left)
-        expected, waits = naive_order(now, ahead, routed, turn.tolist())
+        placed, left = starts_by_rank(standing, routed, turn)
+        waiting = assign_waiting(standing, ahead, left)
+        expected, waits = naive_order(standing, ahead, routed, turn.tolist())
         assert placed.task.tolist() == expected, seed
         found = zip(waiting.task, waiting.run, waiting.price, strict=True)
         assert [tuple(map(int, row)) for row in found] == waits, seed
 
-        held = now.held + np.bincount(now.task_job[placed.task], minlength=jobs)
+        held = standing.held + np.bincount(standing.task_job[placed.task], minlength=jobs)
         claims = JobClaims(target=target, held=held, left_s=left_s, owed=owed)
         slack = rng.choice((0.0, 0.25))
         cuts = worth_preempting(
-            now, ahead, waiting, claims, None, lambda now=now: RoomFreed(Scratch(now.snapshot)),
+            standing, ahead, waiting, claims, None,
+            lambda snapshot=snapshot: RoomFreed(Scratch(snapshot)),
             slack=slack, memory_s=600.0,
         )  # fmt: skip
-        cut, paid = naive_cuts(now, ahead, waiting, claims, slack)
+        cut, paid = naive_cuts(standing, ahead, waiting, claims, slack)
         stops = cuts.stops.stops.task.tolist()
         assert (stops, cuts.paid.tolist()) == (cut, pytest.approx(paid)), seed
         placed_some += len(expected)
@@ -249,7 +252,7 @@ def test_gpus_are_expected_to_be_free_when_their_runs_end() -> None:
     seen = 0
     for seed in range(150):
         snapshot, _ = mid_life(seed)
-        ahead = in_flight(standing(snapshot), Work(snapshot))
+        ahead = in_flight(standing_of(snapshot), Work(snapshot))
         for task, wait_s in zip(ahead.runs.task.tolist(), ahead.wait_s.tolist(), strict=True):
             assert wait_s == pytest.approx(naive_wait_s(snapshot, task), abs=0.002), seed
             seen += 1

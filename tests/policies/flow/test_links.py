@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 from tests.policies.flow.bench import Bench, submitted
-from tests.policies.flow.test_bookings import begin
+from tests.policies.flow.test_unit_reservations import begin
 
 from headgate.model import Communication, Demand, Pattern, Task
 from headgate.policies.flow import TimelyFlow
@@ -201,7 +201,7 @@ def test_gang_that_does_not_fit_is_reserved_the_set_on_which_it_ends_soonest() -
     assert isinstance(stage.reason("gang"), GangSpread)
 
 
-@pytest.mark.parametrize("place", ["first-fit", "headgate"])
+@pytest.mark.parametrize("place", ["first-fit", "links"])
 def test_first_fit_regards_no_links(place: str) -> None:
     stage = racks(149.0, 1000.0, 1000.0)
     stage.policy = make_policy(OWN, "headgate", {"place": place})

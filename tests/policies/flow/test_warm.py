@@ -82,8 +82,8 @@ def test_hypothetical_snapshots_and_copies_do_not_change_the_warm_round() -> Non
     policy = bench.policy
     assert isinstance(policy, FlowPolicy)
     warm, flow = kept(policy), flow_of(policy)
-    assert warm.now is not None
-    decided = warm.now.snapshot
+    assert warm.standing is not None
+    decided = warm.standing.snapshot
     for other in (decided, thaw(bench.engine.snapshot()).freeze()):
         policy.decide(other, Random(1))
         assert (kept(policy), flow_of(policy)) == (warm, flow)
@@ -119,7 +119,7 @@ def test_a_copy_made_during_a_decision_starts_cold() -> None:
     policy = busy().policy
     assert isinstance(policy, FlowPolicy)
     warm = kept(policy)
-    assert warm.now is not None
+    assert warm.standing is not None
     with policy._cache.lend(busy().engine.snapshot()):
         copied = policy.warm_copy()
     assert policy.warm_copy()._cache._warm
@@ -178,9 +178,9 @@ def test_the_round_after_compaction_starts_cold_and_the_next_ones_follow_it(
     before, rounds = flow_of(policy), []
     for _ in range(8):
         bench.finish("one", bench.running("one")[0])  # proven, and worth as much as when cold
-        now = kept(policy).now
-        assert now is not None
-        rounds.append((now.snapshot.names is names, flow_of(policy) is before))
+        standing = kept(policy).standing
+        assert standing is not None
+        rounds.append((standing.snapshot.names is names, flow_of(policy) is before))
     assert bench.engine.state.names is not names
     assert len(bench.engine.state.tasks.state) == rows - 30
     assert (False, True) not in rounds

@@ -144,14 +144,14 @@ def test_the_price_of_a_gpu_is_the_cost_of_one_less(data: st.DataObject) -> None
         paper.end_run(row_of(snapshot, f"{job}/{ordinal}"), bench.at)
     then = paper.state.freeze()
     round_, posed = policy._cold_problem(then)
-    now, problem = round_.now, posed.problem
+    standing, problem = round_.standing, posed.problem
     sent, cost = optimum(problem)
-    for node, kind in np.argwhere(now.free).tolist():
-        less = now.free.copy()
+    for node, kind in np.argwhere(standing.free).tolist():
+        less = standing.free.copy()
         less[node, kind] -= 1
         sent_without, cost_without = optimum(replace(problem, free=less))
-        first, end = then.nodes.first_gpu[node], len(now.hardware.gpu_class)
-        gpu = now.hardware.gpu_class[first:end].tolist().index(kind)
+        first, end = then.nodes.first_gpu[node], len(standing.hardware.gpu_class)
+        gpu = standing.hardware.gpu_class[first:end].tolist().index(kind)
         price_s = policy.slot_price_s(then, node, gpu)
         if price_s is None:
             assert sent_without == sent - 1

@@ -8,13 +8,12 @@ from __future__ import annotations
 import numpy as np
 from tests.cases import cases
 from tests.policies.flow.bench import GB, Bench, kept, submitted
-from tests.policies.flow.test_bookings import estimated
+from tests.policies.flow.test_unit_reservations import estimated
 
 from headgate.base.rng import Random, stream
 from headgate.model import Demand, Task
 from headgate.planning.times.estimates import Estimates
 from headgate.policies.flow import TimelyFlow
-from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.readback import Choice
@@ -97,24 +96,24 @@ class Watched(TimelyFlow):
         return plan
 
     def choose(self, round_: Round, placed: Placed, wait_price: np.ndarray) -> Choice:
-        booked, now = round_.wide, round_.now
-        if not isinstance(booked, Bookings) or round_.windows is None:
+        units, standing = round_.reserving, round_.standing
+        if units is None or units.windows is None:
             return super().choose(round_, placed, wait_price)
-        table, first = booked._placing.table, now.snapshot.nodes.first_gpu
+        table, first = units._placing.table, standing.snapshot.nodes.first_gpu
         reserved_from = np.where(
             table.is_kept(np.arange(len(table.reserved_from))), table.reserved_from, np.inf
         )
-        before = len(booked._scratch.starts)
+        before = len(units._scratch.starts)
         choice = super().choose(round_, placed, wait_price)
-        starts = booked._scratch.starts[before:]
-        ends_at = table.now + Estimates(now.snapshot).run_s(
+        starts = units._scratch.starts[before:]
+        ends_at = table.now + Estimates(standing.snapshot).run_s(
             np.array([start.task for start in starts], np.int64), BACKFILL_P
         )
         for start, end_at in zip(starts, ends_at.tolist(), strict=True):
             assert end_at <= reserved_from[first[start.node] + start.gpus[0]] + 1e-6
         plain = choice.starts
-        cells = plain.node * now.free.shape[1] + plain.gpu_class
-        assert (np.bincount(cells, minlength=now.free.size) <= now.free.ravel()).all()
+        cells = plain.node * standing.free.shape[1] + plain.gpu_class
+        assert (np.bincount(cells, minlength=standing.free.size) <= standing.free.ravel()).all()
         self.in_windows += int((placed.window < UNLIMITED).sum())
         self.held += len(round_.windows.held.runs.gpu)
         return choice

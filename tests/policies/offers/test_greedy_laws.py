@@ -14,7 +14,7 @@ class GreedySharingOfSingleGpus(GreedySharing):
     """Accepts only jobs for which no GPUs are kept free."""
 
     def refuses(self, job: Job) -> Reason | None:
-        return None if is_narrow(job) else PolicyRefuses(policy=self.name, what="wide units")
+        return None if is_narrow(job) else PolicyRefuses(policy=self.name, what="multi-GPU units")
 
 
 class TestGreedySharingOfSingleGpus(PolicyLaws):
@@ -23,7 +23,7 @@ class TestGreedySharingOfSingleGpus(PolicyLaws):
 
 
 class TestGreedySharing(PolicyLaws):
-    idles_by_choice = True  # GPUs are kept free for the first wide unit in line
+    idles_by_choice = True  # GPUs are kept free for the first multi-GPU unit in line
 
     def make(self) -> Policy:
         return GreedySharing()
@@ -33,7 +33,7 @@ class GreedyPreemptionOfSingleGpus(GreedyPreemption):
     """Likewise."""
 
     def refuses(self, job: Job) -> Reason | None:
-        return None if is_narrow(job) else PolicyRefuses(policy=self.name, what="wide units")
+        return None if is_narrow(job) else PolicyRefuses(policy=self.name, what="multi-GPU units")
 
 
 class TestGreedyPreemptionOfSingleGpus(PolicyLaws):

@@ -15,7 +15,7 @@ from tests.cases import cases
 from headgate.base.rng import stream
 from headgate.model import Bandwidth, Demand, Job, Task
 from headgate.planning.shares.fair_shares import fair_shares
-from headgate.planning.shares.standing import standing
+from headgate.planning.shares.standing import standing_of
 from headgate.policies.offers.greedy import GreedyDelay, GreedyPreemption, GreedySharing
 from headgate.protocol import Plan, Start
 from headgate.state import JobState, Snapshot, State, TaskState
@@ -50,9 +50,9 @@ class Oracle:
 
     def __post_init__(self) -> None:
         seen = self.snapshot
-        now = standing(seen)
-        shares = fair_shares(now.hierarchy, unfinished=now.unfinished, gpus=now.gpus)
-        self.target = dict(zip(now.jobs.tolist(), shares.tolist(), strict=True))
+        standing = standing_of(seen)
+        shares = fair_shares(standing.hierarchy, unfinished=standing.unfinished, gpus=standing.gpus)
+        self.target = dict(zip(standing.jobs.tolist(), shares.tolist(), strict=True))
         for node in seen.live_nodes():
             self.free |= {(node, index) for index in seen.free_gpus_of(node).tolist()}
         for job in self.target:

@@ -14,7 +14,7 @@ class CapacityOfSingleGpus(Capacity):
     """Accepts only jobs for which no GPUs are kept free."""
 
     def refuses(self, job: Job) -> Reason | None:
-        return None if is_narrow(job) else PolicyRefuses(policy=self.name, what="wide units")
+        return None if is_narrow(job) else PolicyRefuses(policy=self.name, what="multi-GPU units")
 
 
 class TestCapacityOfSingleGpus(PolicyLaws):
@@ -23,7 +23,7 @@ class TestCapacityOfSingleGpus(PolicyLaws):
 
 
 class TestCapacity(PolicyLaws):
-    idles_by_choice = True  # GPUs are kept free for the first wide unit in line
+    idles_by_choice = True  # GPUs are kept free for the first multi-GPU unit in line
 
     def make(self) -> Policy:
         return Capacity()

@@ -9,7 +9,9 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
-from headgate.ports import PLACES, choose_policy, make_policy
+from headgate.planning.place.choose import ByLinks
+from headgate.planning.place.choose.setting import PlacingPolicy
+from headgate.ports import PLACE_NAMES, choose_policy, make_policy, read_policy
 from headgate.spec import load_scenario
 
 SCENARIO = """\
@@ -25,7 +27,7 @@ def chosen(tmp_path: Path, policy: str) -> tuple[str, Any]:
     file.write_text(SCENARIO + policy + "\n")
     known = {name: [p.name for p in info.parameters] for name, info in POLICIES.items()}
     parts = {name: info.parts for name, info in POLICIES.items() if info.parts}
-    scenario = load_scenario(file, known, parts=parts, places=PLACES)
+    scenario = load_scenario(file, known, parts=parts, places=PLACE_NAMES)
     return scenario.policy, scenario.parameters
 
 
@@ -58,8 +60,19 @@ def test_a_place_among_the_parts_is_a_parameter_of_the_policy(tmp_path: Path) ->
     assert chosen(tmp_path, text) == ("headgate", {"place": "best-fit-subtree"})
 
 
+@pytest.mark.parametrize(
+    "text", ["{order: fair, place: headgate}", "{name: fair-order, place: headgate}"]
+)
+def test_the_former_name_of_a_placer_is_accepted(tmp_path: Path, text: str) -> None:
+    name, parameters = chosen(tmp_path, text)
+    policy = make_policy(POLICIES, name, parameters)
+    assert isinstance(policy, PlacingPolicy)
+    assert (name, policy.placer) == ("fair-order", ByLinks())
+    assert read_policy(POLICIES, "fair-order,place=headgate") == (name, {"place": "links"})
+
+
 def test_an_unknown_place_is_reported_with_those_known() -> None:
-    with pytest.raises(SpecError, match="one of first-fit, headgate, best-fit-subtree") as error:
+    with pytest.raises(SpecError, match="one of first-fit, links, best-fit-subtree") as error:
         make_policy(POLICIES, "headgate", {"place": "closed-minimun"})
     (problem,) = error.value.problems
     assert (problem.path, problem.hint) == ("policy.place", "did you mean 'closed-minimum'?")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.base.errors import HeadgateError, Problem, SpecError, WorldError, nearest
-from headgate.cli.cluster import in_force, joining, process, show
-from headgate.cli.cluster.in_force import config_of
+from headgate.cli.cluster import joining, option_conflicts, process, show
+from headgate.cli.cluster.option_conflicts import config_of
 from headgate.cli.common.settings import client_of
 from headgate.model import Gpu, Node, Queue
 from headgate.model.gpu_models import words_of
@@ -90,7 +90,7 @@ def start_cluster(
             if facts is None:
                 _set_rights(state, members)
                 facts = _start(state, planned, given, show_progress)
-            in_force.check(state, given, shape)
+            option_conflicts.check(state, given, shape)
             return facts
 
 
@@ -304,7 +304,7 @@ def _start(
     try:
         if joins is not None and cluster is None:
             token = base.token if base.ray_address == joins else None
-            at = {"ray_address": joins, "token": token, "foreign": True}
+            connection = {"ray_address": joins, "token": token, "foreign": True}
             expected: set[str] = set()
         else:
             if cluster is None:
@@ -312,9 +312,9 @@ def _start(
                 cluster = start_nodes(state, planned)
             else:
                 show_progress("the nodes are running; only the controller is started")
-            at = {"ray_address": cluster.address, "token": cluster.token, "foreign": False}
+            connection = {"ray_address": cluster.address, "token": cluster.token, "foreign": False}
             expected = set(alive(cluster)) - {HEAD}
-        save_config(state, replace(base, **{**at, **given}))
+        save_config(state, replace(base, **{**connection, **given}))
         facts = _start_controller(state, expected, show_progress)
         return facts | {"notes": [*facts["notes"], *_open_ports(state)]}
     except BaseException:

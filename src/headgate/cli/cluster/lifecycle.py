@@ -24,7 +24,7 @@ from headgate.cli.cluster.cluster import (
     start_cluster,
     stop_cluster,
 )
-from headgate.cli.cluster.in_force import config_of
+from headgate.cli.cluster.option_conflicts import config_of
 from headgate.cli.common import output
 from headgate.cli.common.settings import (
     POLICY_FORM,

@@ -29,9 +29,9 @@ def _local(found: re.Match[str]) -> str:
     now = datetime.fromtimestamp(time.time(), UTC)
     try:
         day = datetime.strptime(date or f"{now:%Y-%m-%d}", "%Y-%m-%d").replace(tzinfo=UTC)
-        at = datetime.combine(day, datetime.strptime(clock, form).time(), UTC)
-        if not date and abs(at - now) > _HALF_DAY:
-            at += timedelta(days=1 if at < now else -1)
-        return at.astimezone().strftime(f"%Y-%m-%d at {form} %Z" if date else f"{form} %Z")
+        moment = datetime.combine(day, datetime.strptime(clock, form).time(), UTC)
+        if not date and abs(moment - now) > _HALF_DAY:
+            moment += timedelta(days=1 if moment < now else -1)
+        return moment.astimezone().strftime(f"%Y-%m-%d at {form} %Z" if date else f"{form} %Z")
     except (ValueError, OverflowError):
         return found[0]

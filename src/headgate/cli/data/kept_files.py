@@ -50,7 +50,7 @@ def left_warning(view: Mapping[str, Any]) -> Problem | None:
     if not files.get("left"):
         return None
     left = f"{output.counted(files['left'], 'file')}, {format_size(files['left_bytes'])}"
-    places = "; ".join(f"{at['directory']} on {at['node']}" for at in files["left_in"])
+    places = "; ".join(f"{place['directory']} on {place['node']}" for place in files["left_in"])
     text = f"{left}, cannot be fetched, and stay until the results expire: {places}"
     hint = (
         "keep_files in the job file sets the limit, and which files are kept; "

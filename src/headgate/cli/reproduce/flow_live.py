@@ -122,16 +122,16 @@ class _Live:
         stores = {n.id: ShardStore(shards_directory(self.bed.root, n.id)) for n in self.bed.nodes}
         moves: list[Event] = []
         for name, nodes in self._places(places, held).items():
-            for index, (at, to) in enumerate(zip(held[name], nodes, strict=True)):
-                if at != to:
+            for index, (source, to) in enumerate(zip(held[name], nodes, strict=True)):
+                if source != to:
                     draft, now = self.bed.root / to / "moved", time.time()
-                    path = stores[at].path(dataset_shard(name, index, 0).id)
+                    path = stores[source].path(dataset_shard(name, index, 0).id)
                     shard = dataset_shard(name, index, path.stat().st_size)
                     shutil.copyfile(path, draft)
                     stores[to].adopt(shard.id, draft)
-                    stores[at].remove(shard.id)
+                    stores[source].remove(shard.id)
                     moves.append(ReplicaAdded(at=now, shard=shard, node=to))
-                    moves.append(ReplicaLost(at=now, shard=shard.id, node=at))
+                    moves.append(ReplicaLost(at=now, shard=shard.id, node=source))
         journal = Journal.open(self._journal)
         journal.append(moves)
         journal.close()

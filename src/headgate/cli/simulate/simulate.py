@@ -27,7 +27,7 @@ from headgate.cli.simulate.trace_settings import (
     TraceSettings,
     VcOption,
 )
-from headgate.ports import PLACES, Policy, capabilities, make_policy, read_policy
+from headgate.ports import PLACE_NAMES, Policy, capabilities, make_policy, read_policy
 
 if TYPE_CHECKING:
     from headgate.base.rng import Random
@@ -232,7 +232,7 @@ def _read_scenario(
     name, parameters = (None, None) if policy is None else read_policy(POLICIES, policy)
     parts = {name: info.parts for name, info in POLICIES.items() if info.parts}
     file = load_scenario(
-        path, known, policy=name, parameters=parameters, seed=seed, parts=parts, places=PLACES
+        path, known, policy=name, parameters=parameters, seed=seed, parts=parts, places=PLACE_NAMES
     )
     if decision_latency_s is not None:
         file = replace(file, decision_latency_s=decision_latency_s)

@@ -59,16 +59,16 @@ def placed(method: str) -> dict[str, tuple[int, ...]]:
     topology = tree()
     place = place_with(PLACERS[method], topology)
     used = np.zeros(topology.leaves, np.bool_)
-    at = {}
+    places_of = {}
     for what, job in _HISTORY:
         if what == "start":
             places = place(used, _NODES_OF[job])
             assert places is not None, "the jobs fit"
-            at[job] = places
+            places_of[job] = places
             used[places.taken] = True
         else:
-            used[at[job].taken] = False
-    return {job: tuple(sorted(at[job].sites.tolist())) for job in JOBS}
+            used[places_of[job].taken] = False
+    return {job: tuple(sorted(places_of[job].sites.tolist())) for job in JOBS}
 
 
 def node_names(method: str) -> dict[str, list[str]]:

@@ -74,7 +74,7 @@ Each has the fewest racks of 32 GPUs that are at most 90 % used if no job waits,
 the GPUs of the widest job.
 """
 
-FIRST_FIT, BEST_FIT, BY_LINKS = "first-fit", "best-fit-subtree", "headgate"
+FIRST_FIT, BEST_FIT, BY_LINKS = "first-fit", "best-fit-subtree", "links"
 
 ANYWHERE, TOGETHER = "one per GPU", "as large as nodes"
 """The tasks of a job: its GPUs may be on any nodes, or those of a task are on one."""

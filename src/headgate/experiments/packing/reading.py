@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.experiments.packing.workload import Nodes, Workload
-from headgate.planning.packing import WHOLE, Demand
+from headgate.planning.packing import WHOLE, PodDemand
 from headgate.traces.columns import as_floats, as_text, is_text
 
 _MOST_SHOWN = 10  # problems of one kind in one column
@@ -59,14 +59,14 @@ def _workload(pods: _Columns, nodes: Nodes) -> Workload:
         _rounded(pods["gpu_milli"], 1),
         pods.models,
     )
-    numbers: dict[Demand, int] = {}
+    numbers: dict[PodDemand, int] = {}
     rows = []
     for cpu_milli, memory_bytes, gpus, milli, models in zip(*columns, strict=True):
         accepted = None
         if models is not None and gpus:
             named = {name.strip() for name in models.split(SEPARATOR)}
             accepted = frozenset(n for n, model in enumerate(nodes.models) if model in named)
-        demand = Demand(
+        demand = PodDemand(
             cpu_milli=cpu_milli,
             memory_bytes=memory_bytes,
             gpus=gpus,

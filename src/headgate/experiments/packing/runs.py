@@ -13,7 +13,6 @@ from headgate.experiments.packing.reading import read
 from headgate.experiments.packing.workload import ARRIVED, Workload
 from headgate.planning.packing import (
     BestFit,
-    Demand,
     DotProduct,
     Fgd,
     FreeNodes,
@@ -22,6 +21,7 @@ from headgate.planning.packing import (
     Learnt,
     Mix,
     Packer,
+    PodDemand,
     Scorer,
     Uniform,
     fragment_milli,
@@ -129,7 +129,7 @@ class _Stream:
             ties = stream(run.seed, "packing", "ties")
         self._packer = Packer(self.room, workload.demands, scorer, ties=ties)
 
-    def place(self, number: int, demand: Demand) -> bool:
+    def place(self, number: int, demand: PodDemand) -> bool:
         """Place a pod that arrives; return whether a node had room for it."""
         if self._learnt is not None and (scorer := self._learnt.arrived(demand)) is not None:
             self._packer.use(scorer)

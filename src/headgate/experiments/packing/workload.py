@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from headgate.base.rng import stream
-from headgate.planning.packing import WHOLE, Demand, FreeNodes
+from headgate.planning.packing import WHOLE, FreeNodes, PodDemand
 
 ARRIVED = 1.30
 """The GPU demand of all pods that arrive, relative to the GPUs of all nodes."""
@@ -38,7 +38,7 @@ class Nodes:
 class Workload:
     """Recorded pods, by the number of their demand, and the nodes that they run on."""
 
-    demands: Sequence[Demand]
+    demands: Sequence[PodDemand]
     pods: Sequence[int]
     nodes: Nodes
 
@@ -47,7 +47,7 @@ class Workload:
         """The thousandths of all GPUs."""
         return WHOLE * sum(self.nodes.gpus)
 
-    def counts(self) -> Mapping[Demand, int]:
+    def counts(self) -> Mapping[PodDemand, int]:
         """Return how many of the pods have each demand."""
         return {self.demands[n]: count for n, count in Counter(self.pods).items()}
 

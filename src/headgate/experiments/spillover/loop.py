@@ -112,16 +112,16 @@ class Loop:
         )
 
     def _submit(self, tasks: Sequence[LoopTask]) -> None:
-        at = 0
-        while at < len(tasks):
-            first = tasks[at]
+        begin = 0
+        while begin < len(tasks):
+            first = tasks[begin]
             alike = 1
             if not self._room(first.kind).any() and not first.read_s:
-                most = min(len(tasks), at + _AT_ONE_TIME)
-                while at + alike < most and tasks[at + alike].kind == first.kind:
+                most = min(len(tasks), begin + _AT_ONE_TIME)
+                while begin + alike < most and tasks[begin + alike].kind == first.kind:
                     alike += 1
-            self._place(tasks[at : at + alike])
-            at += alike
+            self._place(tasks[begin : begin + alike])
+            begin += alike
 
     def _room(self, kind: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         room: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.all(

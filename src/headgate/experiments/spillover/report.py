@@ -107,20 +107,23 @@ def _section(results: SpilloverResults, experiment: str, cluster: str, rates: Ta
 def _chart(results: SpilloverResults, experiment: str, cluster: str) -> str:
     """Return the rate of each balancer over the counts, which are evenly spaced."""
     counts = results.counts(experiment)
-    spaced = [(float(at), count) for at, count in enumerate(counts)]
+    spaced = [(float(x), count) for x, count in enumerate(counts)]
     series = {
-        name: [(at, results.rate(experiment, cluster, count, name)) for at, count in spaced]
+        name: [(x, results.rate(experiment, cluster, count, name)) for x, count in spaced]
         for name in BALANCERS
     }
     most = max(rate for points in series.values() for _, rate in points)
     across = Axis(
         least=0.0,
         most=len(counts) - 1.0,
-        marks={at: f"{count:,}" for at, count in spaced},
+        marks={x: f"{count:,}" for x, count in spaced},
         words="tasks",
     )
     up = Axis(
-        least=0.0, most=most, marks={at: f"{at:,g}" for at in ticks(most)}, words="tasks per second"
+        least=0.0,
+        most=most,
+        marks={tick: f"{tick:,g}" for tick in ticks(most)},
+        words="tasks per second",
     )
     title = f"{experiment}, {cluster} nodes: tasks per second"
     named = pages.legend((f"b{number}", name) for number, name in enumerate(BALANCERS))

@@ -172,7 +172,9 @@ def _tasks(experiment: str, count: int, cluster: LoopCluster, draws: Random) -> 
         return [LoopTask(0, TINY_S * draws.uniform(0.5, 1.5)) for _ in range(count)]
     nodes = len(cluster.total)
     near_s, far_s = BLOCK_MB / DISK_MB_PER_S, BLOCK_MB / NETWORK_MB_PER_S
-    read_s = [tuple(near_s if n == at else far_s for n in range(nodes)) for at in range(nodes)]
+    read_s = [
+        tuple(near_s if n == holder else far_s for n in range(nodes)) for holder in range(nodes)
+    ]
     work_s = BLOCK_MB / COMPUTE_MB_PER_S[experiment]
     return [
         LoopTask(0, work_s * draws.uniform(0.5, 1.5), read_s[draws.randrange(nodes)])

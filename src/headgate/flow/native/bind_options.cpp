@@ -24,19 +24,19 @@ nb::tuple as_tuple(OptionLists&& lists) {
 nb::tuple fetched(const Ints& first, const Ints& size, std::array<double, 3> price,
                   std::int64_t most, const Ints& copy_first, const Ints& copies,
                   const Ints& region, const Ints& type, const BoolTable& accepts,
-                  const Ints& shortest, std::int64_t windows, const IntTable& at,
+                  const Ints& shortest, std::int64_t windows, const IntTable& places,
                   std::int64_t dearer,
                   const IntTable& own_place, const IntTable& own_cost) {
     OptionLists found;
     {
         const nb::gil_scoped_release released;
-        const auto rows = static_cast<std::int64_t>(at.shape(0));
-        const auto columns = static_cast<std::int64_t>(at.shape(1));
+        const auto rows = static_cast<std::int64_t>(places.shape(0));
+        const auto columns = static_cast<std::int64_t>(places.shape(1));
         const std::int64_t classes = windows > 0 ? columns / windows : columns;
         found = fetch_options(
             {view(first), view(size), price, most, view(copy_first), view(copies), view(region)},
-            {view(type), view(shortest), view(at), {accepts.data(), accepts.size()}, rows, classes,
-             windows, dearer, own_place.shape(1), view(own_place), view(own_cost)});
+            {view(type), view(shortest), view(places), {accepts.data(), accepts.size()}, rows,
+             classes, windows, dearer, own_place.shape(1), view(own_place), view(own_cost)});
     }
     return as_tuple(std::move(found));
 }
@@ -64,7 +64,7 @@ void bind_options(nb::module_& m) {
     m.def("fetch_options", &fetched, nb::kw_only(), nb::arg("first"), nb::arg("size"),
           nb::arg("price"), nb::arg("most"), nb::arg("copy_first"), nb::arg("copies"),
           nb::arg("region"), nb::arg("unit_type"), nb::arg("accepts"), nb::arg("shortest"),
-          nb::arg("windows"), nb::arg("at"), nb::arg("dearer"), nb::arg("own_place"),
+          nb::arg("windows"), nb::arg("places"), nb::arg("dearer"), nb::arg("own_place"),
           nb::arg("own_cost"));
     m.def("joined_options", &joined, nb::arg("units"), nb::arg("parts"));
 }

@@ -29,13 +29,13 @@ void check(const Where& where, std::size_t units, NumbersIn region) {
                 (where.classes == 0 || where.dearer <= kMostPrice / where.classes),
             "a class is not to cost less than one below it, nor 2^40 more than the first");
     const auto regions = where.rows - static_cast<std::int64_t>(region.size()) - 1;
-    require(regions >= 0, "`at` has not a row for each leaf, each region, and all there is");
+    require(regions >= 0, "`places` has not a row for each leaf, each region, and all there is");
     for (const std::int64_t each : region) {
-        require(each >= 0 && each < regions, "a leaf is in no region of `at`");
+        require(each >= 0 && each < regions, "a leaf is in no region of `places`");
     }
-    require(where.windows > 0 && static_cast<std::int64_t>(where.at.size()) ==
+    require(where.windows > 0 && static_cast<std::int64_t>(where.places.size()) ==
                                      where.rows * where.classes * where.windows,
-            "`at` has not a column for each window of each class");
+            "`places` has not a column for each window of each class");
     require(where.type.size() == units, "a type for each unit");
     require(where.shortest.size() == units, "a shortest window for each unit");
     for (const std::int64_t each : where.type) {
@@ -188,7 +188,7 @@ class Fetching {
                 const std::int64_t column = kind * where_.windows + w;
                 const std::int64_t more = where_.dearer * (below + (w + 1 < where_.windows));
                 for (const Offer& each : offers) {
-                    const std::int64_t place = where_.at[at(each.row * columns_ + column)];
+                    const std::int64_t place = where_.places[at(each.row * columns_ + column)];
                     if (place < 0) continue;
                     found_.place.push_back(place);
                     found_.cost.push_back(std::min(each.price, fetch_.most) + more);
@@ -200,7 +200,7 @@ class Fetching {
 
     const Fetch& fetch_;
     const Where& where_;
-    std::int64_t columns_;  // of `at`
+    std::int64_t columns_;  // of `places`
     std::size_t units_;
     Numbers counted_;  // by item: the last region in which it was counted
     // Of the current unit:

@@ -26,14 +26,15 @@ struct Fetch {
     NumbersIn copy_first, copies, region;
 };
 
-// The places of units. The table `at`, of `rows` rows and `classes` classes, has a row per leaf,
-// then per region, then one for everything: the number of its place for each class, negative for
-// none. `accepts` has a row per type and a column per class: which classes units of the type accept;
-// each of these costs `dearer` more than the one before. Each class has `windows` columns, in order:
-// a unit needs its shortest window or a longer one, and each but the last, which is unlimited, costs
-// `dearer` more. In addition, each unit has `own` options of its own, unit by unit.
+// The places of units. The table `places`, of `rows` rows and `classes` classes, has a row per
+// leaf, then per region, then one for everything: the number of its place for each class, negative
+// for none. `accepts` has a row per type and a column per class: which classes units of the type
+// accept; each of these costs `dearer` more than the one before. Each class has `windows` columns,
+// in order: a unit needs its shortest window or a longer one, and each but the last, which is
+// unlimited, costs `dearer` more. In addition, each unit has `own` options of its own, unit by
+// unit.
 struct Where {
-    NumbersIn type, shortest, at;
+    NumbersIn type, shortest, places;
     std::span<const bool> accepts;
     std::int64_t rows, classes, windows, dearer;
     std::size_t own;

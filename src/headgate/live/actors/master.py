@@ -319,7 +319,7 @@ class Master:
         limit: its program often fails first, as its connections to that member end.
         """
         peers = self._peers(tracked, lambda peer: not peer.ended.is_set())
-        checks = asyncio.gather(*(self._failure_on(*at, runs) for at, runs in peers.items()))
+        checks = asyncio.gather(*(self._failure_on(*place, runs) for place, runs in peers.items()))
         if not await _unless_stopping(tracked, checks):
             return outcome  # of no account
         failures = set(checks.result())
@@ -337,7 +337,7 @@ class Master:
         The controller stops them as soon as one is reported: so also one whose executor hangs.
         """
         peers = self._peers(tracked, lambda peer: peer.accepted and not peer.exited.is_set())
-        notices = [self._expire(*at, runs) for at, runs in peers.items()]
+        notices = [self._expire(*place, runs) for place, runs in peers.items()]
         exits = [self._runs[run].exited.wait() for runs in peers.values() for run in runs]
         both = asyncio.gather(*notices, *exits)
         await _unless_stopping(tracked, both, limit_s=grace_s + _STOP_S)

@@ -143,7 +143,7 @@ def launch_record(
         ray_id=ray_id,
         gpus=command.gpus,
         reads=command.reads,
-        addresses={node: at for node, at in addresses.items() if node in sources},
+        addresses={node: address for node, address in addresses.items() if node in sources},
         holds=command.holds,
         program=command.program,
         gang=gang,

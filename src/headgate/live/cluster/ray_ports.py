@@ -53,7 +53,7 @@ class PortBlock:
             "dashboard-agent-listen",
             "metrics-export",
         )
-        services = [f"--{name}-port={self.first + 3 + at}" for at, name in enumerate(names)]
+        services = [f"--{name}-port={self.first + 3 + index}" for index, name in enumerate(names)]
         workers = (self.first + _SERVICES, self.last)
         return [*services, f"--min-worker-port={workers[0]}", f"--max-worker-port={workers[1]}"]
 

@@ -58,8 +58,8 @@ def need_cancelled(
     """Raise SpecError `already_ended` for what ended before its cancellation was handled."""
     row = job_row(after, job)
     if task is not None:
-        if not is_cancelled(after, at := after.tasks_of(row)[task]):
-            word = TASK_WORDS[TaskState(after.tasks.state[at]).name.lower()]
+        if not is_cancelled(after, task_row := after.tasks_of(row)[task]):
+            word = TASK_WORDS[TaskState(after.tasks.state[task_row]).name.lower()]
             raise _ended_already(job, task, word)
         return
     state = JobState(after.jobs.state[row])

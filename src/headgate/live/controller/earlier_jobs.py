@@ -25,16 +25,16 @@ def unfinished(after: Sequence[str], view: Snapshot, archive: Archive) -> tuple[
     found, problems, doomed = [], [], False
     for number, name in enumerate(dict.fromkeys(after)):
         path = f"after[{number}]"
-        at = _state_of(name, view, archive)
-        if at is None:
+        state = _state_of(name, view, archive)
+        if state is None:
             problem = f"there is no job '{clipped(name)}'"
             problems.append(Problem(path=path, problem=problem, hint=near_job(view, name)))
-        elif at in _NEVER:
+        elif state in _NEVER:
             doomed = True
-            problem = f"{name} {_NEVER[at]}: a job after it can never start"
+            problem = f"{name} {_NEVER[state]}: a job after it can never start"
             hint = f"headgate get {name} shows why; submit it again, and name its new id"
             problems.append(Problem(path=path, problem=problem, hint=hint))
-        elif at is not JobState.FINISHED:
+        elif state is not JobState.FINISHED:
             found.append(name)
     if problems:
         raise SpecError(problems, code="rejected" if doomed else "bad_spec")

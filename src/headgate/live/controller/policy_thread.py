@@ -74,7 +74,7 @@ class PolicyThread:
         self._in_a_row = 0  # of these, without another outcome in between
         self._lock = threading.Lock()
         first = make(None)
-        self._in_force, self._caller = first.name, self._start_caller(first)
+        self._policy_name, self._caller = first.name, self._start_caller(first)
         self._watched: queue.SimpleQueue[_PendingDecision | None] = queue.SimpleQueue()
         threading.Thread(target=self._watch, name="policy-deadline", daemon=True).start()
 
@@ -134,7 +134,7 @@ class PolicyThread:
             plan = decide(caller.policy, self._seed, command, pending.snapshot)
             return PlanReady(at=self._now(), seen=command.seen, plan=plan)
         except BaseException as error:  # a policy may fail in any way, even exit
-            log.exception("policy %s failed", caller.name or self._in_force)
+            log.exception("policy %s failed", caller.name or self._policy_name)
             return self._failure(caller, command, f"{type(error).__name__}: {error}")
 
     def _watch(self) -> None:
@@ -164,7 +164,7 @@ class PolicyThread:
         self._post([failure])
 
     def _failure(self, caller: _Caller, command: Decide, problem: str) -> PlanFailed:
-        message = f"policy {caller.name or self._in_force}: {problem}"
+        message = f"policy {caller.name or self._policy_name}: {problem}"
         return PlanFailed(at=self._now(), seen=command.seen, message=message)
 
     def _report(self, pending: _PendingDecision, event: Event) -> bool:

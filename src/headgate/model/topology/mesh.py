@@ -77,8 +77,8 @@ class Mesh(Topology):
         links = 0
         for axis, (size, wrap) in enumerate(zip(self.shape, self.wrap, strict=True)):
             for direction, step in enumerate((1, -1)):
-                at = self.coordinates[axis] + step
-                tail = np.flatnonzero((at >= 0) & (at < size) | wrap)
+                neighbour = self.coordinates[axis] + step
+                tail = np.flatnonzero((neighbour >= 0) & (neighbour < size) | wrap)
                 self._link[axis, direction, tail] = np.arange(links, links + len(tail))
                 links += len(tail)
                 tails.append(tail)
@@ -112,17 +112,17 @@ class Mesh(Topology):
         counts = np.abs(steps)
         offset = offsets_of(counts.sum(axis=0))
         links = np.empty(offset[-1], np.int64)
-        at, begin = self.coordinates[:, a].copy(), offset[:-1].copy()
+        position, begin = self.coordinates[:, a].copy(), offset[:-1].copy()
         for axis, size in enumerate(self.shape):
             pair = np.repeat(np.arange(len(a)), counts[axis])
             step = np.arange(len(pair)) - np.repeat(offsets_of(counts[axis])[:-1], counts[axis])
             sign = np.sign(steps[axis])
-            place = at[:, pair]
+            place = position[:, pair]
             place[axis] = (place[axis] + sign[pair] * step) % size
             tail = np.ravel_multi_index(tuple(place), self.shape)
             links[begin[pair] + step] = self._link[axis, (sign[pair] < 0).astype(np.int64), tail]
             begin += counts[axis]
-            at[axis] = self.coordinates[axis, b]
+            position[axis] = self.coordinates[axis, b]
         return offset, links
 
     def routers_of(self, leaves: ArrayLike) -> Ints:
@@ -133,11 +133,11 @@ class Mesh(Topology):
         chosen = np.unique(integers(leaves))
         if len(chosen) < 2:
             return np.zeros(0, np.int64)
-        at = self.coordinates[:, chosen]
-        low = np.where(self.wrap, 0, at.min(axis=1))[:, None]
-        sides = np.where(self.wrap, self.shape, np.ptp(at, axis=1) + 1).tolist()
+        coordinates = self.coordinates[:, chosen]
+        low = np.where(self.wrap, 0, coordinates.min(axis=1))[:, None]
+        sides = np.where(self.wrap, self.shape, np.ptp(coordinates, axis=1) + 1).tolist()
         occupied = np.zeros(sides, bool)
-        occupied[tuple(at - low)] = True
+        occupied[tuple(coordinates - low)] = True
         crossed = np.zeros(sides, bool)
         for axis, size in enumerate(sides):
             # on the way along this dimension a message has the reader's coordinates before it,
@@ -154,14 +154,14 @@ class Mesh(Topology):
         chosen = integers(leaves)
         if chosen.size < 2:
             return 0
-        at = self.coordinates[:, chosen.ravel()]
-        spread = np.ptp(at, axis=1)
+        coordinates = self.coordinates[:, chosen.ravel()]
+        spread = np.ptp(coordinates, axis=1)
         sizes = self._sizes[:, 0]
         if (np.array(self.wrap) & (2 * spread >= sizes)).any():
             return self._diameter_around(chosen)
         # the largest L1 distance is the widest spread of a signed sum of coordinates
         signs = np.array(list(itertools.product(*[[1, -1]] * (len(self.shape) - 1))))
-        sums = at[0] + signs @ at[1:]
+        sums = coordinates[0] + signs @ coordinates[1:]
         return int(np.ptp(sums, axis=1).max())
 
     def _diameter_around(self, chosen: Ints) -> int:
@@ -208,7 +208,7 @@ class Mesh(Topology):
         """Return the name of a leaf, or its coordinates: `(3, 0)`."""
         if self.names:
             return self.names[vertex]
-        return f"({', '.join(str(int(at)) for at in self.coordinates[:, vertex])})"
+        return f"({', '.join(str(int(coordinate)) for coordinate in self.coordinates[:, vertex])})"
 
 
 def _covered(readers: Bools, senders: Bools, *, wrap: bool) -> Bools:
@@ -229,12 +229,12 @@ def _covered(readers: Bools, senders: Bools, *, wrap: bool) -> Bools:
         np.maximum(last[:, middle + high], middle),
         np.minimum(first[:, middle - low], middle),
     )
-    at, after = np.nonzero(senders)
+    sender, after = np.nonzero(senders)
     before = np.flatnonzero(readers.any(axis=1))
     edges = np.zeros((len(readers), 3 * size + 1, senders.shape[1]), np.int32)
     rows = before[:, None]
-    np.add.at(edges, (rows, down[rows, at], after), 1)
-    np.add.at(edges, (rows, up[rows, at] + 1, after), -1)
+    np.add.at(edges, (rows, down[rows, sender], after), 1)
+    np.add.at(edges, (rows, up[rows, sender] + 1, after), -1)
     inside = np.cumsum(edges[:, :-1], axis=1) > 0
     return _any(inside.reshape(len(readers), 3, size, senders.shape[1]), axis=1)
 

@@ -69,8 +69,8 @@ class Tree(Topology):
         while (inside := above >= 0).any():
             depth += inside
             above[inside] = parent[above[inside]]
-        for at in range(int(depth.max()), 0, -1):
-            rows = np.flatnonzero(depth == at)
+        for level in range(int(depth.max()), 0, -1):
+            rows = np.flatnonzero(depth == level)
             np.add.at(size, parent[rows], size[rows])
         self.depth: Ints = frozen(depth)
         self.end: Ints = frozen(np.arange(count) + size)
@@ -83,9 +83,9 @@ class Tree(Topology):
         self.names = checked_names(names, self.leaves)
         path = np.full((int(depth.max()) + 1, self.leaves), -1, np.int32)
         path[depth[self.leaf_vertex], np.arange(self.leaves)] = self.leaf_vertex
-        for at in range(len(path) - 1, 0, -1):
-            below = np.flatnonzero(path[at] >= 0)
-            path[at - 1, below] = parent[path[at, below]]
+        for level in range(len(path) - 1, 0, -1):
+            below = np.flatnonzero(path[level] >= 0)
+            path[level - 1, below] = parent[path[level, below]]
         self._path = frozen(path)
         self.is_even = len(np.unique(depth[self.leaf_vertex])) == 1
 
@@ -122,10 +122,10 @@ class Tree(Topology):
             raise BadTopology(f"every vertex above the leaves needs a child: {list(fan_out)}")
         widths = checked_bandwidths(bandwidth, len(fan_out), "levels")
         parents, level, first, count = [np.array([-1])], [np.zeros(1, np.int64)], 0, 1
-        for at, children in enumerate(fan_out, start=1):
+        for depth, children in enumerate(fan_out, start=1):
             parents.append(np.repeat(np.arange(first, first + count), children))
             first, count = first + count, count * children
-            level.append(np.full(count, at))
+            level.append(np.full(count, depth))
         levels = np.concatenate(level)
         uplink = np.concatenate([[np.inf], widths])[levels]
         return cls.from_parents(
@@ -258,8 +258,8 @@ class Tree(Topology):
         """Return the diameter of every subtree, by its root. O(vertices x depth)."""
         height = np.zeros(self.vertices, np.int64)
         result = np.zeros(self.vertices, np.int64)
-        for at in range(int(self.depth.max()), 0, -1):
-            rows = np.flatnonzero(self.depth == at)
+        for depth in range(int(self.depth.max()), 0, -1):
+            rows = np.flatnonzero(self.depth == depth)
             above, reach = self.parent[rows], height[rows] + 1
             np.maximum.at(result, above, result[rows])
             order = np.lexsort((-reach, above))  # siblings together, the highest first
@@ -305,25 +305,25 @@ def _preorder(parent: Ints) -> tuple[Ints, Ints]:
     depth = np.full(count, -1)
     depth[roots] = 0
     generations = [roots]
-    while len(at := generations[-1]):
-        fans = starts[at + 1] - starts[at]
+    while len(vertices := generations[-1]):
+        fans = starts[vertices + 1] - starts[vertices]
         inside = np.arange(fans.sum()) - np.repeat(offsets_of(fans)[:-1], fans)
-        below = by_parent[np.repeat(starts[at], fans) + inside]
+        below = by_parent[np.repeat(starts[vertices], fans) + inside]
         depth[below] = len(generations)
         generations.append(below)
     if (depth < 0).any():
         raise BadTopology(f"vertex {np.flatnonzero(depth < 0)[0]} is part of or below a cycle")
     size = np.ones(count, np.int64)
-    for at in generations[:0:-1]:
-        np.add.at(size, parent[at], size[at])
+    for vertices in generations[:0:-1]:
+        np.add.at(size, parent[vertices], size[vertices])
     position = np.zeros(count, np.int64)
-    for at in generations[1:]:
-        if not len(at):
+    for vertices in generations[1:]:
+        if not len(vertices):
             break
-        through = np.cumsum(size[at]) - size[at]  # of all before it in its generation
-        first = np.flatnonzero(np.diff(parent[at], prepend=-1))  # siblings are consecutive
-        since = np.repeat(through[first], np.diff(first, append=len(at)))
-        position[at] = position[parent[at]] + 1 + through - since
+        through = np.cumsum(size[vertices]) - size[vertices]  # of all before it in its generation
+        first = np.flatnonzero(np.diff(parent[vertices], prepend=-1))  # siblings are consecutive
+        since = np.repeat(through[first], np.diff(first, append=len(vertices)))
+        position[vertices] = position[parent[vertices]] + 1 + through - since
     order = np.empty(count, np.int64)
     order[position] = np.arange(count)
     return order, depth

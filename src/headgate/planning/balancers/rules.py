@@ -208,8 +208,8 @@ def _most_by_then(finish_s: Floats, step_s: Floats, count: int) -> Ints:
     if count == 1 or steps.sum() == 0 or (steps == 0).any():
         return np.full(len(finish_s), count)
     latest = finish_s.max() + count / steps.sum()
-    found = np.floor((latest - finish_s) * steps) + 2
-    most: Ints = np.clip(found, 0, count).astype(np.int64)
+    bound = np.floor((latest - finish_s) * steps) + 2
+    most: Ints = np.clip(bound, 0, count).astype(np.int64)
     return most
 
 

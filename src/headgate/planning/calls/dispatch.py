@@ -116,10 +116,10 @@ class Dispatcher:
 
     def clear(self) -> tuple[int, ...]:
         """Remove all items, and return them; what slots have been sent may still end."""
-        found = [item for first, end in self._pending for item in range(first, end)]
-        found += self._suspects
+        items = [item for first, end in self._pending for item in range(first, end)]
+        items += self._suspects
         for slot in self._slots.values():
-            found += slot.items
+            items += slot.items
             slot.items.clear()
         for lease in self._leases.values():
             lease.sent = 0
@@ -127,7 +127,7 @@ class Dispatcher:
         self._suspects.clear()
         self._crashes.clear()
         self._unsent = 0
-        return tuple(found)
+        return tuple(items)
 
     def join(self, slot: int, lease: int) -> None:
         """Add a slot of a lease; its number has never been used."""
@@ -165,12 +165,12 @@ class Dispatcher:
 
     def ended(self, slot: int, count: int, seconds: float) -> tuple[int, ...]:
         """Record that the first `count` items of a slot have ended, after so long; return them."""
-        found = self._slots[slot]
-        items = tuple(islice(found.items, count))
+        entry = self._slots[slot]
+        items = tuple(islice(entry.items, count))
         for item in items:
-            found.items.popleft()
+            entry.items.popleft()
             self._crashes.pop(item, None)
-        lease = self._leases[found.lease]
+        lease = self._leases[entry.lease]
         lease.sent -= len(items)
         item_s = seconds / count
         lease.item_s = (
@@ -227,21 +227,21 @@ class Dispatcher:
 
     def _take(self, count: int) -> list[int]:
         """Return the next items, up to `count`, that are still wanted."""
-        found: list[int] = []
-        while self._pending and len(found) < count:
+        items: list[int] = []
+        while self._pending and len(items) < count:
             first, end = self._pending.popleft()
-            stop = min(end, first + count - len(found))
+            stop = min(end, first + count - len(items))
             if stop < end:
                 self._pending.appendleft((stop, end))
             self._unsent -= stop - first
             taken = range(first, stop)
-            found.extend(taken if self._wanted is None else filter(self._wanted, taken))
-        return found
+            items.extend(taken if self._wanted is None else filter(self._wanted, taken))
+        return items
 
     def _send(self, slot: int, items: list[int]) -> ItemBatch:
-        found = self._slots[slot]
-        found.items.extend(items)
-        self._leases[found.lease].sent += len(items)
+        entry = self._slots[slot]
+        entry.items.extend(items)
+        self._leases[entry.lease].sent += len(items)
         return ItemBatch(slot, tuple(items))
 
 

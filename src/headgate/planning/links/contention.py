@@ -238,14 +238,14 @@ class Contention:
             return []
         touched = self._reached()
         rates = flow_rates([self._jobs[job] for job in touched], self.capacity)
-        found = []
+        jobs = []
         for job, rate in zip(touched, rates.tolist(), strict=True):
             if job in self._new or abs(rate - self._send_rate[job]) > _CHANGED * rate:
                 self._send_rate[job] = rate
-                found.append(job)
+                jobs.append(job)
         self._dirty.clear()
         self._new.clear()
-        return found
+        return jobs
 
     def _reached(self) -> list[str]:
         """Return the jobs on links whose jobs have changed, directly or through other jobs."""
@@ -257,11 +257,11 @@ class Contention:
         link = np.concatenate([job.links for job in jobs]) if jobs else np.zeros(0, np.int64)
         touched = np.array([name in self._new for name in names], bool)
         while True:
-            found = touched.copy()
-            found[owner[reached[link]]] = True
-            if (found == touched).all():
-                return [names[row] for row in np.flatnonzero(found).tolist()]
-            touched = found
+            wider = touched.copy()
+            wider[owner[reached[link]]] = True
+            if (wider == touched).all():
+                return [names[row] for row in np.flatnonzero(wider).tolist()]
+            touched = wider
             reached[link[touched[owner]]] = True
 
     def step_s(self, job: str) -> float:

@@ -297,9 +297,9 @@ class FluidNetwork:
         while True:
             reached[_NO_LINK] = False
             touched = reached[routes].any(axis=1)
-            if (found := int(touched.sum())) == count:
+            if (touched_count := int(touched.sum())) == count:
                 return live[touched]
-            count = found
+            count = touched_count
             reached[routes[touched]] = True
 
 

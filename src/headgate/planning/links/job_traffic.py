@@ -46,15 +46,15 @@ class JobTraffic:
 
     def leaves(self, places: Places) -> Ints:
         """Return the leaf of each rank."""
-        found: list[int] = []
+        of_rank: list[int] = []
         for node, gpus in places:
             row = self._rows[node]
             if gpus:
                 first = int(self._first_gpu[row])
-                found += [int(self.fabric.gpu_leaf[first + gpu]) for gpu in gpus]
+                of_rank += [int(self.fabric.gpu_leaf[first + gpu]) for gpu in gpus]
             else:
-                found.append(int(self.fabric.first_leaf[row]))
-        return np.array(found, np.int64)
+                of_rank.append(int(self.fabric.first_leaf[row]))
+        return np.array(of_rank, np.int64)
 
     def traffic(self, communication: Communication, places: Places) -> Traffic:
         """Return what a step of tasks that communicate sends from these places."""
@@ -98,15 +98,15 @@ class JobTraffic:
         links are tried.
         """
         fabric, topology = self.fabric, self.topology
-        wide = fabric.end_leaf - fabric.first_leaf > within.max()
-        first = np.sort(fabric.first_leaf[(fabric.first_leaf >= 0) & wide])
+        multi_gpu = fabric.end_leaf - fabric.first_leaf > within.max()
+        first = np.sort(fabric.first_leaf[(fabric.first_leaf >= 0) & multi_gpu])
         windows = len(first) - tasks + 1
         if windows < 1:
             return math.inf
         start = np.arange(windows)
         hops = topology.hops(first[start], first[start + tasks - 1])
         near = start[hops == hops.min()][: 64 * _MOST_WINDOWS]
-        sets = [first[at : at + tasks] for at in near.tolist()]
+        sets = [first[begin : begin + tasks] for begin in near.tolist()]
         sets.sort(key=lambda nodes: -topology.narrowest(nodes))
         leaves = [(nodes[:, None] + within).ravel() for nodes in sets[:_MOST_WINDOWS]]
         sent = (traffic_of(topology, ranks, communication) for ranks in leaves)

@@ -104,8 +104,8 @@ def _flows(ranks: Ints, pattern: Pattern) -> Iterator[tuple[Ints, Ints, Ints]]:
 def _grid(count: int) -> Iterator[tuple[Ints, Ints]]:
     """Yield the neighbours in the squarest grid of as many ranks, in both directions."""
     rows = next(r for r in range(math.isqrt(count), 0, -1) if count % r == 0)
-    at = np.arange(count).reshape(rows, count // rows)
-    for near, far in ((at[:-1], at[1:]), (at[:, :-1], at[:, 1:])):
+    grid = np.arange(count).reshape(rows, count // rows)
+    for near, far in ((grid[:-1], grid[1:]), (grid[:, :-1], grid[:, 1:])):
         yield near.ravel(), far.ravel()
         yield far.ravel(), near.ravel()
 
@@ -196,12 +196,12 @@ def _smallest_subtrees(tree: Tree, count: int) -> list[int]:
     for level in range(int(tree.level.max()), 0, -1):
         here = np.flatnonzero(tree.level == level)
         np.minimum.at(narrowest, tree.parent[here], np.minimum(narrowest[here], tree.uplink[here]))
-    found: dict[int, int] = {}
+    widest: dict[int, int] = {}
     for vertex in np.flatnonzero(smallest).tolist():
         level = int(tree.level[vertex])
-        if level not in found or narrowest[vertex] > narrowest[found[level]]:
-            found[level] = vertex
-    return list(found.values())
+        if level not in widest or narrowest[vertex] > narrowest[widest[level]]:
+            widest[level] = vertex
+    return list(widest.values())
 
 
 def _boxes(mesh: Mesh, count: int) -> Iterator[Ints]:

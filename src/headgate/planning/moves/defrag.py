@@ -307,10 +307,10 @@ class _Search:
         ]
         none = np.zeros(0, np.int64)
         need = Goal(self._need, none, self._size[self._need], self._placed[self._need])
-        found, tries, all_tried = in_order(self._tree, self._idle, goals, need)
+        moves, tries, all_tried = in_order(self._tree, self._idle, goals, need)
         self._work -= tries // 16
-        if found is not None:
-            self._best, self._limit = found, self._spent
+        if moves is not None:
+            self._best, self._limit = moves, self._spent
             return True
         self._blocked, self._all_orders = True, self._all_orders and all_tried
         return False
@@ -454,5 +454,5 @@ class _Prices:
         error = total[-1] * 4e-15  # of the sums
         least = np.maximum(total[last] - total[begin] - error, 0.0)
         enough: Bools = target <= count[end]
-        found: Floats = np.where(enough, least, math.inf)
-        return found
+        bound: Floats = np.where(enough, least, math.inf)
+        return bound

@@ -152,13 +152,13 @@ def _leaves(
 
 def _compact(tree: RankedTree, vertex: int, usable: Bools, count: int) -> Ints:
     """Return `count` of the usable leaves below a vertex: the best fit, of few subtrees."""
-    found = list[Ints]()
+    chosen = list[Ints]()
     counts = tree.counts(usable)
     while count:
         children = tree.children(vertex)
         if counts[vertex] == count or not len(children):
             span = np.arange(tree.first_leaf[vertex], tree.end_leaf[vertex])
-            found.append(span[usable[span]][:count])
+            chosen.append(span[usable[span]][:count])
             break
         fits = children[counts[children] >= count]
         if len(fits):
@@ -166,12 +166,12 @@ def _compact(tree: RankedTree, vertex: int, usable: Bools, count: int) -> Ints:
             continue
         largest = int(children[counts[children].argmax()])
         span = np.arange(tree.first_leaf[largest], tree.end_leaf[largest])
-        found.append(span[usable[span]])
+        chosen.append(span[usable[span]])
         count -= int(counts[largest])
         usable = usable.copy()
         usable[span] = False
         counts = tree.counts(usable)
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+    return np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
 
 
 def _phased(order: Sequence[Goal], chosen: dict[int, Ints], times: Ints) -> tuple[Relocation, ...]:

@@ -69,10 +69,10 @@ def room_by_moves(scratch: Scratch, unit: Unit) -> MovePlan | None:
 
     Nothing is placed; what that saves is not weighed. O(GPUs) for each of 500 steps.
     """
-    found = _moves_for(scratch, unit, MovePrice())
-    if found is None:
+    cheapest = _moves_for(scratch, unit, MovePrice())
+    if cheapest is None:
         return None
-    _, runs, moves = found
+    _, runs, moves = cheapest
     moved = [runs[move.unit] for move in moves.moves]
     return MovePlan(
         tasks=tuple(task for each in moved for task in each.tasks),
@@ -98,10 +98,10 @@ def defragment(
     ended, the rest follow from the state then. While others are under way, there are none. O(GPUs)
     for each of 500 steps.
     """
-    found = _moves_for(scratch, unit, price or MovePrice()) if wait_s < UNKNOWN_AT else None
-    if found is None:
+    cheapest = _moves_for(scratch, unit, price or MovePrice()) if wait_s < UNKNOWN_AT else None
+    if cheapest is None:
         return Migration()
-    snapshot, (view, runs, least) = scratch.snapshot, found
+    snapshot, (view, runs, least) = scratch.snapshot, cheapest
     spent = float(snapshot.memo(MOVED_FOR)[unit.job])
     spent = 0.0 if math.isnan(spent) else spent
     cost, need, units = least.cost / 1e3, len(least.leaves), 1 + _begun_units(snapshot, unit.job)
@@ -155,12 +155,14 @@ def _moves_for(
     if view.idle.sum() < count:
         return None
     runs = view.runs()
-    found = least_moves(_ranked(tree), [each.held for each in runs], view.idle, count, work=_WORK)
-    if not isinstance(found, Relocations) or not found.moves:
+    relocations = least_moves(
+        _ranked(tree), [each.held for each in runs], view.idle, count, work=_WORK
+    )
+    if not isinstance(relocations, Relocations) or not relocations.moves:
         return None
-    left = [task for move in found.moves for task in runs[move.unit].tasks]
-    holds = view.holds(unit, spec.gpus, np.array(found.leaves), left)
-    return (view, runs, found) if holds else None
+    left = [task for move in relocations.moves for task in runs[move.unit].tasks]
+    holds = view.holds(unit, spec.gpus, np.array(relocations.leaves), left)
+    return (view, runs, relocations) if holds else None
 
 
 @lru_cache(maxsize=8)
@@ -191,7 +193,7 @@ class _View:
 
     def runs(self) -> list[_Runs]:
         """Return the runs that can move, in the order of their tasks."""
-        tasks, found = self._snapshot.tasks, list[_Runs]()
+        tasks, movable = self._snapshot.tasks, list[_Runs]()
         held = [task for task in self._snapshot.holding() if self._snapshot.held_gpus(task)]
         for unit in dict.fromkeys(unit_of(self._snapshot, task) for task in held):
             if any(tasks.state[task] != TaskState.RUNNING for task in unit):
@@ -209,8 +211,8 @@ class _View:
             if self._suits[rows].all() and (self._leaf[rows] >= 0).all():
                 cost = self._cost(unit)
                 price = round(1e3 * (cost + self._lost(unit)))
-                found.append(_Runs(unit, Held(np.sort(self._leaf[rows]), price), cost))
-        return found
+                movable.append(_Runs(unit, Held(np.sort(self._leaf[rows]), price), cost))
+        return movable
 
     def _may_hold_all(self, demand: int) -> bool:
         """Return whether a run may hold, as whole ones, all GPUs that suit the unit."""

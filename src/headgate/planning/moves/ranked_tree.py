@@ -82,13 +82,13 @@ class RankedTree:
 
     def chain(self, vertex: int) -> Ints:
         """Return a vertex and those above it, the root last."""
-        found = self._chains.get(vertex)
-        if found is None:
+        path = self._chains.get(vertex)
+        if path is None:
             up = [vertex]
             while (above := int(self.parent[up[-1]])) >= 0:
                 up.append(above)
-            found = self._chains[vertex] = np.array(up, np.int64)
-        return found
+            path = self._chains[vertex] = np.array(up, np.int64)
+        return path
 
     @cached_property
     def _chains(self) -> dict[int, Ints]:

@@ -2,7 +2,7 @@
 #include <nanobind/nanobind.h>
 
 #include "arrays.hpp"
-#include "census.hpp"
+#include "task_counts.hpp"
 #include "max_min.hpp"
 
 namespace nb = nanobind;
@@ -17,11 +17,11 @@ using Bools = Array<bool>;
 using Table = nb::ndarray<std::int64_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
 nb::tuple counted(const Ints& row, const Bytes& state, const Bytes& before, const Ints& gpus_milli,
-                  const Bools& wide, const Ints& type, const Int32s& job, const Bytes& flags,
+                  const Bools& multi_gpu, const Ints& type, const Int32s& job, const Bytes& flags,
                   const Ints& index, const Table& table) {
     if (table.shape(1) % 4 != 0) throw nb::value_error("no such table");
     WaitingChange changed = recount({view(row), view(state), view(gpus_milli), view(job)},
-                                    view(before), view(wide), view(type), view(flags), view(index),
+                                    view(before), view(multi_gpu), view(type), view(flags), view(index),
                                     {table.data(), table.size()}, table.shape(1) / 4);
     return nb::make_tuple(numpy(std::move(changed.row)), numpy(std::move(changed.job)),
                           numpy(std::move(changed.type)), numpy(std::move(changed.waited)));
@@ -70,7 +70,7 @@ NB_MODULE(_native, m) {
              nb::arg("held"), nb::arg("tasks"), nb::arg("gpus"), nb::arg("won"),
              nb::arg("most"), nb::arg("accepts"));
     m.def("recount", &planning::counted, nb::arg("row"), nb::arg("state"), nb::arg("before"),
-          nb::arg("gpus_milli"), nb::arg("wide"), nb::arg("types"), nb::arg("job"), nb::kw_only(),
+          nb::arg("gpus_milli"), nb::arg("multi_gpu"), nb::arg("types"), nb::arg("job"), nb::kw_only(),
           nb::arg("flags"), nb::arg("index"), nb::arg("table"));
     m.def("recount_idle", &planning::idle_counted, nb::arg("key"), nb::arg("count"), nb::arg("row"),
           nb::arg("state"), nb::arg("gpus_milli"), nb::arg("job"), nb::arg("runtime_class"),

@@ -4,7 +4,7 @@ from headgate.planning.packing.fragments import Fgd, fragment_milli, usable_mill
 from headgate.planning.packing.future import Future, Learnt
 from headgate.planning.packing.mix import Mix, typical
 from headgate.planning.packing.packer import Packer, Place, choose
-from headgate.planning.packing.room import WHOLE, Demand, FreeNodes, fits
+from headgate.planning.packing.room import WHOLE, FreeNodes, PodDemand, fits
 from headgate.planning.packing.scorers import (
     BestFit,
     DotProduct,
@@ -18,7 +18,6 @@ from headgate.planning.packing.scorers import (
 __all__ = [
     "WHOLE",
     "BestFit",
-    "Demand",
     "DotProduct",
     "Fgd",
     "FreeNodes",
@@ -30,6 +29,7 @@ __all__ = [
     "Options",
     "Packer",
     "Place",
+    "PodDemand",
     "Scorer",
     "Uniform",
     "choose",

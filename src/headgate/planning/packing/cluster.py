@@ -19,16 +19,15 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import nth_of_equals
-from headgate.model import CPUS, MEMORY
-from headgate.model import Demand as Needs
+from headgate.model import CPUS, MEMORY, Demand
 from headgate.planning.packing.future import Future
-from headgate.planning.packing.room import WHOLE, Demand
+from headgate.planning.packing.room import WHOLE, PodDemand
 from headgate.planning.shares.task_counts import unfinished
 from headgate.state import JobState, Scratch, Snapshot
 from headgate.state.ledger import runs_in
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
-Mix = tuple[tuple[Demand, int], ...]
+Mix = tuple[tuple[PodDemand, int], ...]
 
 _KEPT = 64
 _DIGITS = 6  # of a GPU: losses that differ by less are equal
@@ -109,25 +108,25 @@ class ClusterPacking:
         free = self._free(nodes)
         gpu = self._free_milli(nodes, is_open)
         model = self._sizes.model[nodes]
-        at, slot, after = self._ways(demand, nodes, gpu, count)
+        node, slot, after = self._ways(demand, nodes, gpu, count)
         asked = np.array([spec.cpus_milli, spec.memory_bytes]) * count
-        loss = self._future.worth_of(free, gpu, model)[at]
-        loss -= self._future.worth_of(free[at] - asked, after, model[at])
+        loss = self._future.worth_of(free, gpu, model)[node]
+        loss -= self._future.worth_of(free[node] - asked, after, model[node])
         row, there = self._gpus_of(nodes)
         for each in freed:
             more, milli = each.amounts[nodes], np.where(there, each.gpu_milli[row], 0)
             then = np.minimum(gpu + milli, WHOLE)
-            loss += self._future.worth_of(free + more, then, model)[at]
-            then = np.minimum(after + milli[at], WHOLE)
-            loss -= self._future.worth_of((free + more)[at] - asked, then, model[at])
+            loss += self._future.worth_of(free + more, then, model)[node]
+            then = np.minimum(after + milli[node], WHOLE)
+            loss -= self._future.worth_of((free + more)[node] - asked, then, model[node])
         loss = np.round(loss / (WHOLE * (1 + len(freed))), _DIGITS)
         if spec.gpus == 1 and spec.in_part:
-            loss += _TIE * gpu[at, slot]
-        order = np.lexsort((loss, at))
-        least = order[nth_of_equals(at[order]) == 0]
-        found, gpus = np.full(len(nodes), math.inf), np.full(len(nodes), -1)
-        found[at[least]], gpus[at[least]] = loss[least], slot[least]
-        return found, gpus
+            loss += _TIE * gpu[node, slot]
+        order = np.lexsort((loss, node))
+        least = order[nth_of_equals(node[order]) == 0]
+        missed, gpus = np.full(len(nodes), math.inf), np.full(len(nodes), -1)
+        missed[node[least]], gpus[node[least]] = loss[least], slot[least]
+        return missed, gpus
 
     def free_milli(self, nodes: Ints, is_open: Bools) -> Ints:
         """Return the free thousandths of the GPUs of nodes (rows) that may be used."""
@@ -151,15 +150,15 @@ class ClusterPacking:
         row, there = self._gpus_of(nodes)
         there &= is_open[row]
         holder = gpus.task.array()[row]
-        found: Ints = np.where(there & (holder == GPU_FREE), WHOLE, 0).astype(np.int64)
+        free: Ints = np.where(there & (holder == GPU_FREE), WHOLE, 0).astype(np.int64)
         parts = np.nonzero(there & self._scratch.ledger.open_gpus()[row] & (holder != GPU_FREE))
         if len(parts[0]):
             rows = row[parts]
             memory = np.maximum(self._memory[rows], 1)
             of_memory = gpus.free_bytes.array()[rows] * WHOLE // memory
             of_memory[self._memory[rows] == 0] = WHOLE
-            found[parts] = np.minimum(gpus.free_milli.array()[rows], of_memory)
-        return found
+            free[parts] = np.minimum(gpus.free_milli.array()[rows], of_memory)
+        return free
 
     def _ways(self, demand: int, nodes: Ints, gpu: Ints, count: int) -> tuple[Ints, Ints, Ints]:
         """Return by way its node (index), its GPU, and what is free of all GPUs afterwards.
@@ -184,27 +183,27 @@ class ClusterPacking:
             again = np.zeros_like(fits)
             again[:, 1:] = held[:, 1:] == held[:, :-1]
             np.put_along_axis(first, order, ~again, axis=1)
-            at, slot = np.nonzero(first & fits)
-            after = gpu[at]
-            after[np.arange(len(at)), slot] -= taken[at, slot]
-            return at, slot, after
+            node, slot = np.nonzero(first & fits)
+            after = gpu[node]
+            after[np.arange(len(node)), slot] -= taken[node, slot]
+            return node, slot, after
         rank = np.empty_like(order)
         np.put_along_axis(rank, order, np.broadcast_to(np.arange(gpu.shape[1]), gpu.shape), axis=1)
         after = gpu - np.where(rank < spec.gpus * count, taken, 0)
-        at = np.flatnonzero(fits.sum(axis=1) >= spec.gpus * count)
-        return at, np.full(len(at), -1), after[at]
+        node = np.flatnonzero(fits.sum(axis=1) >= spec.gpus * count)
+        return node, np.full(len(node), -1), after[node]
 
 
-def _part_milli(spec: Needs, memory: Ints) -> Ints:
+def _part_milli(spec: Demand, memory: Ints) -> Ints:
     """Return the thousandths that a part is of GPUs, or of their memory, the greater of the two."""
     of_memory = -(-spec.gpu_memory_bytes * WHOLE // np.maximum(memory, 1))
     return np.maximum(np.where(memory > 0, of_memory, 0), max(spec.gpu_milli, 1))
 
 
-def _is_particular(each: tuple[Demand, int]) -> bool:
+def _is_particular(each: tuple[PodDemand, int]) -> bool:
     """Return whether a demand is for GPUs, and not for any one whole GPU and nothing else."""
     demand, _ = each
-    return demand.gpus > 0 and demand != Demand(gpus=1, milli=WHOLE)
+    return demand.gpus > 0 and demand != PodDemand(gpus=1, milli=WHOLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -242,14 +241,14 @@ class Ends:
         """Return what is freed by a time."""
         node = self._node[self._end <= by]
         asks, nodes = self._asks[self._end <= by], len(self._snapshot.nodes.alive)
-        cpus, memory = (np.bincount(node, asks[:, kind], nodes) for kind in (0, 1))
+        cpus, memory = (np.bincount(node, asks[:, column], nodes) for column in (0, 1))
         some = self._gpu_end <= by
         gpus = len(self._snapshot.gpus.node)
         milli = np.bincount(self._gpu[some], self._milli[some], gpus).astype(np.int64)
         return Freed(gpu_milli=milli, amounts=np.stack([cpus, memory], axis=1))
 
 
-def _has_gpus(demands: Sequence[Needs]) -> Bools:
+def _has_gpus(demands: Sequence[Demand]) -> Bools:
     return np.array([demand.gpus > 0 for demand in demands], bool)
 
 
@@ -269,7 +268,7 @@ class Sizes:
         self.usual = int(self.memory[often.argmax()]) if len(often) else 0
         self.width = int(np.bincount(node).max(initial=0)) if len(node) else 0
 
-    def demand(self, spec: Needs, count: int = 1) -> Demand:
+    def demand(self, spec: Demand, count: int = 1) -> PodDemand:
         """Return what `count` tasks on one node ask for, as pods of a mix do."""
         milli, models = 0, None
         if spec.in_part:
@@ -279,7 +278,7 @@ class Sizes:
             large = np.flatnonzero(self.memory >= spec.gpu_memory_bytes).tolist()
             enough = [kind for kind in large if spec.accepts_model(self._names[kind])]
             models = None if len(enough) == len(self.memory) else frozenset(enough)
-        return Demand(
+        return PodDemand(
             cpu_milli=spec.cpus_milli * count,
             memory_bytes=spec.memory_bytes * count,
             gpus=spec.gpus * count,
@@ -297,7 +296,7 @@ def mix_of(snapshot: Snapshot, sizes: Sizes) -> Mix:
     jobs, tasks, names = snapshot.jobs, snapshot.tasks, snapshot.names
     active = np.flatnonzero(jobs.state.array() == JobState.ACTIVE)
     is_gang = jobs.gang.take(active) > 0
-    counts: Counter[Demand] = Counter()
+    counts: Counter[PodDemand] = Counter()
     one_by_one, gangs = active[~is_gang], active[is_gang]
     many = jobs.task_count.take(one_by_one).astype(np.int64)
     row = np.repeat(jobs.first_task.take(one_by_one).astype(np.int64), many)

@@ -87,20 +87,20 @@ def _fill(price: Floats, size: Ints, capacity: int) -> tuple[Floats, Ints]:
     for free in range(int(size[0]), capacity + 1):
         fitting = int(np.searchsorted(size, free, side="right"))
         values = best[free - size[:fitting]] + price[:fitting]
-        found = int(values.argmax())
+        share = int(values.argmax())
         best[free] = best[free - 1]
-        if values[found] > best[free] + _TOLERANCE:
-            best[free], last[free] = values[found], found
+        if values[share] > best[free] + _TOLERANCE:
+            best[free], last[free] = values[share], share
     return best, last
 
 
 def _pattern(last: Ints, size: Ints, capacity: int) -> Floats:
     """Return how many of each share the most valuable set has."""
-    found, free = np.zeros(len(size)), capacity
+    counts, free = np.zeros(len(size)), capacity
     while free > 0:
         if last[free] < 0:
             free -= 1
         else:
-            found[last[free]] += 1
+            counts[last[free]] += 1
             free -= int(size[last[free]])
-    return found
+    return counts

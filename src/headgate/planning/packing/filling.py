@@ -9,7 +9,7 @@ import numpy as np
 
 from headgate.base.arrays import Floats, Ints
 from headgate.planning.packing.cutting import Worth
-from headgate.planning.packing.room import WHOLE, Demand
+from headgate.planning.packing.room import WHOLE, PodDemand
 
 _LEAST = 1e-3  # thousandths of a GPU: worths that differ by less are equal
 
@@ -29,7 +29,7 @@ class Filling:
     kind: Ints
 
     @classmethod
-    def of(cls, single: Mapping[Demand, float], prices: Worth) -> Filling:
+    def of(cls, single: Mapping[PodDemand, float], prices: Worth) -> Filling:
         """Return what fills free parts, from demands for one GPU and what they are worth."""
         useful = [d for d in single if prices.of_share[d.milli] > 0]
         asks = np.array([[d.cpu_milli, d.memory_bytes] for d in useful], float).reshape(-1, 2)
@@ -63,8 +63,8 @@ class Filling:
         together = np.minimum(ratios(free, needs), 1.0).min(axis=1)
         fit = (free[:, :1] >= self.asks[:, 0]) & (free[:, 1:] >= self.asks[:, 1])
         alone = np.take_along_axis(fit.astype(float) @ self.first.T, self.kind[gpu], axis=1)
-        found: Floats = np.minimum(together[:, None], alone)
-        return found
+        least: Floats = np.minimum(together[:, None], alone)
+        return least
 
 
 def ratios(free: Floats, needs: Floats) -> Floats:

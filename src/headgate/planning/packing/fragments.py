@@ -14,7 +14,7 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.packing.mix import Mix
-from headgate.planning.packing.room import WHOLE, Demand, FreeNodes, fits
+from headgate.planning.packing.room import WHOLE, FreeNodes, PodDemand, fits
 from headgate.planning.packing.scorers import Options, Scorer
 
 _DIGITS = 6  # of a thousandth of a GPU: equal nodes have equal growth, however sums are rounded
@@ -38,8 +38,8 @@ def _usable(cpu_milli: Ints, gpu: Ints, mix: Mix, accepted: Bools) -> Floats:
     free = np.where(enough, gpu[:, :, None], 0).sum(axis=1)
     fit = (cpu_milli[:, None] >= mix.cpu_milli) & accepted
     fit &= (count[:, mix.level] >= mix.gpus) & (mix.gpus > 0)
-    found: Floats = np.where(fit, free[:, mix.level] * mix.share, 0.0).sum(axis=1)
-    return found
+    usable: Floats = np.where(fit, free[:, mix.level] * mix.share, 0.0).sum(axis=1)
+    return usable
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Fgd(Scorer):
 
     mix: Mix
 
-    def options(self, room: FreeNodes, demand: Demand) -> Options:
+    def options(self, room: FreeNodes, demand: PodDemand) -> Options:
         nodes = len(room)
         cost, slot = np.full(nodes, np.inf), np.zeros(nodes, np.int64)
         rows = np.flatnonzero(fits(room, demand))
@@ -60,17 +60,17 @@ class Fgd(Scorer):
             return Options(cost, slot)
         some = room.rows(rows)
         before = fragment_milli(some, self.mix)
-        at, slots, cpu_milli, gpu = placed(some, demand)
-        accepted = self.mix.accepted(some.model)[at]
+        node, slots, cpu_milli, gpu = placed(some, demand)
+        accepted = self.mix.accepted(some.model)[node]
         after = gpu.sum(axis=1) - _usable(cpu_milli, gpu, self.mix, accepted)
-        grows = np.round(after - before[at], _DIGITS)
+        grows = np.round(after - before[node], _DIGITS)
         score = np.floor(_SCORES / (1 + np.exp(grows / WHOLE)) + 10.0**-_DIGITS)
-        best, chosen = first_least(at, -score, len(rows))
+        best, chosen = first_least(node, -score, len(rows))
         cost[rows], slot[rows] = best, slots[chosen]
         return Options(cost, slot)
 
 
-def placed(room: FreeNodes, demand: Demand) -> tuple[Ints, Ints, Ints, Ints]:
+def placed(room: FreeNodes, demand: PodDemand) -> tuple[Ints, Ints, Ints, Ints]:
     """Return every way to place a demand on nodes that have room for it.
 
     That is by way: the node, the GPU if it takes one, and what is free afterwards: CPUs, and GPUs
@@ -86,20 +86,20 @@ def placed(room: FreeNodes, demand: Demand) -> tuple[Ints, Ints, Ints, Ints]:
     if demand.gpus == 1:
         first = np.ones_like(enough)
         first[:, 1:] = free[:, 1:] != free[:, :-1]
-        at, place = np.nonzero(enough & first)
-        slots = order[at, place]
-        gpu = room.gpu[at]
-        gpu[np.arange(len(at)), slots] -= demand.milli
-        return at, slots, room.cpu_milli[at] - demand.cpu_milli, gpu
+        node, place = np.nonzero(enough & first)
+        slots = order[node, place]
+        gpu = room.gpu[node]
+        gpu[np.arange(len(node)), slots] -= demand.milli
+        return node, slots, room.cpu_milli[node] - demand.cpu_milli, gpu
     taken = enough & (enough.cumsum(axis=1) <= demand.gpus)
     gpu = free - np.where(taken, demand.milli, 0)
     return nodes, np.zeros_like(nodes), room.cpu_milli - demand.cpu_milli, gpu
 
 
-def first_least(at: Ints, cost: Floats, nodes: int) -> tuple[Floats, Ints]:
-    """Return by node the least cost of its ways, and the first way with that; `at` ascends."""
-    starts = np.searchsorted(at, np.arange(nodes))
+def first_least(node: Ints, cost: Floats, nodes: int) -> tuple[Floats, Ints]:
+    """Return by node the least cost of its ways, and the first way with that; `node` ascends."""
+    starts = np.searchsorted(node, np.arange(nodes))
     least = np.minimum.reduceat(cost, starts)
-    ways = np.flatnonzero(cost == least[at])
-    chosen = ways[np.searchsorted(at[ways], np.arange(nodes))]
+    ways = np.flatnonzero(cost == least[node])
+    chosen = ways[np.searchsorted(node[ways], np.arange(nodes))]
     return least, chosen

@@ -18,14 +18,14 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.planning.packing.cutting import Worth, worth
 from headgate.planning.packing.filling import Filling, ratios
 from headgate.planning.packing.fragments import first_least, placed
-from headgate.planning.packing.room import Demand, FreeNodes, fits
+from headgate.planning.packing.room import FreeNodes, PodDemand, fits
 from headgate.planning.packing.scorers import Options, Scorer
 from headgate.state.ledger import runs_in
 
 _DIGITS = 3  # of a thousandth of a GPU: costs that differ by less are equal
 _TIE = 1e-7  # per thousandth that the GPU has free: of equal costs the least; below the last digit
 
-_Counts = Mapping[Demand, float]
+_Counts = Mapping[PodDemand, float]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +42,7 @@ class Future(Scorer):
     filling: Filling
     single: float
     accepted: Floats
-    several: tuple[tuple[float, Demand], ...]
+    several: tuple[tuple[float, PodDemand], ...]
     extra: Floats
 
     @classmethod
@@ -70,20 +70,20 @@ class Future(Scorer):
         """Return by node what it is worth, in thousandths of a GPU."""
         return self.worth_of(_free(room.cpu_milli, room.memory_bytes), room.gpu, room.model)
 
-    def options(self, room: FreeNodes, demand: Demand) -> Options:
+    def options(self, room: FreeNodes, demand: PodDemand) -> Options:
         nodes = len(room)
         cost, slot = np.full(nodes, np.inf), np.zeros(nodes, np.int64)
         rows = np.flatnonzero(fits(room, demand))
         if not len(rows):
             return Options(cost, slot)
         some = room.rows(rows)
-        at, slots, cpu_milli, gpu = placed(some, demand)
-        memory_bytes = some.memory_bytes[at] - demand.memory_bytes
-        after = self.worth_of(_free(cpu_milli, memory_bytes), gpu, some.model[at])
-        loss = np.round(self.worth(some)[at] - after, _DIGITS)
+        node, slots, cpu_milli, gpu = placed(some, demand)
+        memory_bytes = some.memory_bytes[node] - demand.memory_bytes
+        after = self.worth_of(_free(cpu_milli, memory_bytes), gpu, some.model[node])
+        loss = np.round(self.worth(some)[node] - after, _DIGITS)
         if demand.gpus == 1:
-            loss += _TIE * some.gpu[at, slots]
-        best, chosen = first_least(at, loss, len(rows))
+            loss += _TIE * some.gpu[node, slots]
+        best, chosen = first_least(node, loss, len(rows))
         cost[rows], slot[rows] = best, slots[chosen]
         return Options(cost, slot)
 
@@ -96,7 +96,7 @@ class Future(Scorer):
             found += share * demand.gpu_milli * self._sets(demand, free, gpu, model)
         return found
 
-    def _sets(self, demand: Demand, free: Floats, gpu: Ints, model: Ints) -> Floats:
+    def _sets(self, demand: PodDemand, free: Floats, gpu: Ints, model: Ints) -> Floats:
         """Return by node for how many pods that need several GPUs it has room."""
         sets = runs_in((gpu >= demand.milli).sum(axis=1), demand.gpus).astype(float)
         needs = np.array([demand.cpu_milli, demand.memory_bytes]) * self.extra
@@ -108,7 +108,7 @@ def _free(cpu_milli: Ints, memory_bytes: Ints) -> Floats:
     return np.stack([cpu_milli, memory_bytes], axis=1).astype(float)
 
 
-def _accepts(demand: Demand, model: Ints) -> Bools:
+def _accepts(demand: PodDemand, model: Ints) -> Bools:
     if demand.models is None:
         return np.ones(len(model), bool)
     return np.isin(model, list(demand.models))
@@ -121,34 +121,34 @@ def _extra(counts: _Counts) -> Floats:
         needs = count * np.array([demand.cpu_milli, demand.memory_bytes], float)
         asked[0] += needs
         asked[1] += needs if demand.gpus else 0.0
-    found: Floats = asked[0] / np.where(asked[1] > 0, asked[1], np.maximum(asked[0], 1.0))
-    return found
+    ratio: Floats = asked[0] / np.where(asked[1] > 0, asked[1], np.maximum(asked[0], 1.0))
+    return ratio
 
 
 def _accepted(single: _Counts, prices: Worth) -> Floats:
     """Return by model the part of the pods' value that accepts it; the last is for all others."""
     named = [model for d in single for model in d.models or ()]
-    found = np.zeros(max(named, default=-1) + 2)
+    accepted = np.zeros(max(named, default=-1) + 2)
     for demand, count in single.items():
         value = count * prices.of_share[demand.milli]
         if demand.models is None:
-            found += value
+            accepted += value
         else:
-            found[list(demand.models)] += value
+            accepted[list(demand.models)] += value
     total = sum(n * prices.of_share[d.milli] for d, n in single.items())
-    return found / total if total else np.ones_like(found)
+    return accepted / total if total else np.ones_like(accepted)
 
 
 class Learnt:
     """The policy for the pods that have arrived so far, learnt again each time they double."""
 
     def __init__(self, growth: float = 2.0) -> None:
-        self._counts: Counter[Demand] = Counter()
+        self._counts: Counter[PodDemand] = Counter()
         self._arrived = 0
         self._next = 1.0
         self._growth = growth
 
-    def arrived(self, demand: Demand) -> Scorer | None:
+    def arrived(self, demand: PodDemand) -> Scorer | None:
         """Count a pod that arrives; return the policy from now on if it changes, else None."""
         self._counts[demand] += 1
         self._arrived += 1

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.planning.packing.room import Demand
+from headgate.planning.packing.room import PodDemand
 
 TYPICAL = 0.95
 """The share of pods that typical demands stand for, in the published runs."""
@@ -18,7 +18,7 @@ TYPICAL = 0.95
 class Mix:
     """Demands and their shares of all pods, which sum to 1; `level` numbers distinct `milli`."""
 
-    demands: tuple[Demand, ...]
+    demands: tuple[PodDemand, ...]
     share: Floats
     cpu_milli: Ints
     memory_bytes: Ints
@@ -27,7 +27,7 @@ class Mix:
     levels: Ints
 
     @classmethod
-    def of(cls, counts: Mapping[Demand, float]) -> Mix:
+    def of(cls, counts: Mapping[PodDemand, float]) -> Mix:
         """Return the mix of these numbers of pods."""
         demands = tuple(counts)
         weight = np.array([counts[d] for d in demands], float)
@@ -54,7 +54,7 @@ class Mix:
         return found
 
 
-def typical(counts: Mapping[Demand, float], share: float = TYPICAL) -> dict[Demand, float]:
+def typical(counts: Mapping[PodDemand, float], share: float = TYPICAL) -> dict[PodDemand, float]:
     """Return the most frequent demands that together are this share of all pods, or just above."""
     ordered = sorted(counts.items(), key=lambda item: -item[1])
     upto = np.cumsum([count for _, count in ordered])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
-from headgate.planning.packing.room import Demand, FreeNodes, slots_of
+from headgate.planning.packing.room import FreeNodes, PodDemand, slots_of
 from headgate.planning.packing.scorers import Scorer
 
 
@@ -22,7 +22,7 @@ class Place:
     slots: Ints
 
 
-def choose(scorer: Scorer, room: FreeNodes, demand: Demand) -> Place | None:
+def choose(scorer: Scorer, room: FreeNodes, demand: PodDemand) -> Place | None:
     """Return where a demand is placed, None where no node has room; equal costs: the first node."""
     found = scorer.options(room, demand)
     if not len(found.cost) or not np.isfinite(found.cost.min()):
@@ -41,7 +41,7 @@ class Packer:
     def __init__(
         self,
         room: FreeNodes,
-        demands: Sequence[Demand],
+        demands: Sequence[PodDemand],
         scorer: Scorer,
         *,
         ties: Random | None = None,
@@ -92,6 +92,6 @@ class Packer:
         if seen == len(self._changed):
             return
         rows = np.arange(len(self.room)) if seen < 0 else np.unique(np.array(self._changed[seen:]))
-        found = self._scorer.options(self.room.rows(rows), self._demands[number])
-        self._cost[number, rows], self._slot[number, rows] = found.cost, found.slot
+        options = self._scorer.options(self.room.rows(rows), self._demands[number])
+        self._cost[number, rows], self._slot[number, rows] = options.cost, options.slot
         self._seen[number] = len(self._changed)

@@ -14,7 +14,7 @@ WHOLE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class PodDemand:
     """What one pod asks of one node: `gpus` different GPUs, `milli` thousandths of each.
 
     `models` are the numbers of the GPU models that it accepts, None for any.
@@ -86,7 +86,7 @@ class FreeNodes:
             self.kinds[rows],
         )
 
-    def take(self, row: int, slots: Ints, demand: Demand) -> None:
+    def take(self, row: int, slots: Ints, demand: PodDemand) -> None:
         """Subtract a demand from a node, on these of its GPUs."""
         self.cpu_milli[row] -= demand.cpu_milli
         self.memory_bytes[row] -= demand.memory_bytes
@@ -100,14 +100,14 @@ class FreeNodes:
         return found
 
 
-def kind_of(demand: Demand) -> int:
+def kind_of(demand: PodDemand) -> int:
     """Return the kind of a demand as a bit: a part of a GPU, or a number of whole ones."""
     if demand.gpus == 0:
         return 0
     return 1 if demand.milli < WHOLE else 1 << min(demand.gpus, 62)
 
 
-def fits(room: FreeNodes, demand: Demand) -> Bools:
+def fits(room: FreeNodes, demand: PodDemand) -> Bools:
     """Return which nodes have room for a demand."""
     found: Bools = (room.cpu_milli >= demand.cpu_milli) & (room.memory_bytes >= demand.memory_bytes)
     if demand.gpus:
@@ -117,14 +117,14 @@ def fits(room: FreeNodes, demand: Demand) -> Bools:
     return found
 
 
-def tightest(room: FreeNodes, demand: Demand) -> Ints:
+def tightest(room: FreeNodes, demand: PodDemand) -> Ints:
     """Return by node the GPU with the least free that has enough for a demand's share of one."""
     beyond = np.iinfo(np.int64).max
     found: Ints = np.where(room.gpu >= demand.milli, room.gpu, beyond).argmin(axis=1)
     return found
 
 
-def slots_of(room: FreeNodes, row: int, demand: Demand, first: int) -> Ints:
+def slots_of(room: FreeNodes, row: int, demand: PodDemand, first: int) -> Ints:
     """Return the GPUs of a node that a demand takes: `first`, or those with the least free."""
     if demand.gpus == 0:
         return np.zeros(0, np.int64)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headgate.base.arrays import Floats, Ints
-from headgate.planning.packing.room import WHOLE, Demand, FreeNodes, fits, kind_of, tightest
+from headgate.planning.packing.room import WHOLE, FreeNodes, PodDemand, fits, kind_of, tightest
 
 __all__ = [
     "BestFit",
@@ -44,26 +44,26 @@ class Scorer(ABC):
     """Ranks nodes for a demand."""
 
     @abstractmethod
-    def options(self, room: FreeNodes, demand: Demand) -> Options:
+    def options(self, room: FreeNodes, demand: PodDemand) -> Options:
         """Return costs and GPUs by node; nodes are independent of each other."""
 
 
 class NodeScorer(Scorer):
     """Ranks nodes; a demand for one GPU takes the one with the least free."""
 
-    def options(self, room: FreeNodes, demand: Demand) -> Options:
+    def options(self, room: FreeNodes, demand: PodDemand) -> Options:
         cost = np.where(fits(room, demand), self.cost(room, demand), np.inf)
         return Options(cost, tightest(room, demand))
 
     @abstractmethod
-    def cost(self, room: FreeNodes, demand: Demand) -> Floats:
+    def cost(self, room: FreeNodes, demand: PodDemand) -> Floats:
         """Return the cost by node, meaningful where the demand fits."""
 
 
 class Uniform(NodeScorer):
     """All nodes with room are equal."""
 
-    def cost(self, room: FreeNodes, demand: Demand) -> Floats:
+    def cost(self, room: FreeNodes, demand: PodDemand) -> Floats:
         del demand
         return np.zeros(len(room))
 
@@ -77,7 +77,7 @@ def _percents(cost: Floats) -> Floats:
 class BestFit(NodeScorer):
     """The node with the least left of CPUs and GPUs, each relative to the largest node."""
 
-    def cost(self, room: FreeNodes, demand: Demand) -> Floats:
+    def cost(self, room: FreeNodes, demand: PodDemand) -> Floats:
         cpu = (room.cpu_milli - demand.cpu_milli) / LARGEST_CPU_MILLI
         gpu = (room.free_milli() - demand.gpu_milli) / LARGEST_GPU_MILLI
         return _percents(0.5 * cpu + 0.5 * gpu)
@@ -86,7 +86,7 @@ class BestFit(NodeScorer):
 class DotProduct(NodeScorer):
     """The node with the least inner product of what is free and of what is asked."""
 
-    def cost(self, room: FreeNodes, demand: Demand) -> Floats:
+    def cost(self, room: FreeNodes, demand: PodDemand) -> Floats:
         cpu = room.cpu_milli * (demand.cpu_milli / LARGEST_CPU_MILLI**2)
         gpu = room.free_milli() * (demand.gpu_milli / LARGEST_GPU_MILLI**2)
         return _percents(0.5 * cpu + 0.5 * gpu)
@@ -99,7 +99,7 @@ class GpuPacking(NodeScorer):
     idle nodes those with the fewest GPUs. Demands without GPUs have no preference.
     """
 
-    def cost(self, room: FreeNodes, demand: Demand) -> Floats:
+    def cost(self, room: FreeNodes, demand: PodDemand) -> Floats:
         if demand.gpus == 0:
             return np.zeros(len(room))
         whole = (room.gpu == WHOLE).sum(axis=1)
@@ -121,7 +121,7 @@ class GpuClustering(NodeScorer):
     Within each the node with the least free of its GPUs. Demands without GPUs have no preference.
     """
 
-    def cost(self, room: FreeNodes, demand: Demand) -> Floats:
+    def cost(self, room: FreeNodes, demand: PodDemand) -> Floats:
         if demand.gpus == 0:
             return np.zeros(len(room))
         kind = kind_of(demand)

@@ -1,11 +1,11 @@
-"""The line of wide units under policies that offer GPUs one by one: some are kept for the first.
+"""The line of multi-GPU units under policies that offer single GPUs: some are kept for the first.
 
-Small tasks would otherwise take each free GPU before a wide unit has all that it needs. A job below
-its share whose turn comes, but whose unit does not fit what is free, joins the line, and leaves it
-when a unit starts or it is at its share. The first in line chooses before all other jobs; while its
-unit does not fit, no other task starts on the nodes kept for it: those with most GPUs free, as many
-as hold the unit when idle. They change only for nodes with more free GPUs, so it starts at the
-latest when the runs on them have ended.
+Small tasks would otherwise take each free GPU before a multi-GPU unit has all that it needs. A job
+below its share whose turn comes, but whose unit does not fit what is free, joins the line, and
+leaves it when a unit starts or it is at its share. The first in line chooses before all other jobs;
+while its unit does not fit, no other task starts on the nodes kept for it: those with most GPUs
+free, as many as hold the unit when idle. They change only for nodes with more free GPUs, so it
+starts at the latest when the runs on them have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.model import WHOLE
-from headgate.planning.place.wide import WideUnits
+from headgate.planning.place.multi_gpu import MultiGpuUnits
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.unit import Unit
 from headgate.protocol import Memo
@@ -30,9 +30,9 @@ IN_LINE_SINCE = "in_line_since"
 class Line:
     """The line in one round; jobs are indices into `Standing.jobs`."""
 
-    def __init__(self, scratch: Scratch, now: Standing, wide: WideUnits) -> None:
-        self._scratch, self._now, self._wide = scratch, now, wide
-        known = now.snapshot.memo(IN_LINE_SINCE)[now.jobs]
+    def __init__(self, scratch: Scratch, standing: Standing, multi_gpu: MultiGpuUnits) -> None:
+        self._scratch, self._standing, self._multi_gpu = scratch, standing, multi_gpu
+        known = standing.snapshot.memo(IN_LINE_SINCE)[standing.jobs]
         self._before = np.where(np.isnan(known), -1.0, known)
         self._since = self._before.copy()
         self._idle_nodes: dict[tuple[tuple[int, ...], bool], list[int]] = {}  # by shape
@@ -61,14 +61,14 @@ class Line:
         if it is the first of this round, nodes are kept for it. O(nodes x log), for a gang of tasks
         of different demands O(nodes x tasks).
         """
-        milli = self._wide.place_one(job, room_milli=room_milli)
-        unit = None if milli or not below_share else self._wide.next_unit(job)
+        milli = self._multi_gpu.place_one(job, room_milli=room_milli)
+        unit = None if milli or not below_share else self._multi_gpu.next_unit(job)
         if unit is not None and self._holds(job, unit):
             if self._since[job] < 0:
                 self._since[job] = self._scratch.snapshot.now
             if not self.kept:
                 nodes = self._nodes_for(unit)
-                milli = self._wide.place_one(job, room_milli=room_milli, among=nodes)
+                milli = self._multi_gpu.place_one(job, room_milli=room_milli, among=nodes)
                 if not milli:
                     self._first = job
                     self._keep(nodes, unit)
@@ -85,17 +85,17 @@ class Line:
         free = int(self._scratch.ledger.nodes.free_gpus.array()[self.kept].sum())
         if not free or job == self._first:
             return None
-        first = self._scratch.snapshot.job(int(self._now.jobs[self._first]))
+        first = self._scratch.snapshot.job(int(self._standing.jobs[self._first]))
         return KeptFor(job=first.id, free_gpus=free)
 
     def why_row(self, row: int) -> KeptFor | None:
         """Return the same of the job of a row."""
-        return self.why(int(np.searchsorted(self._now.jobs, row)))
+        return self.why(int(np.searchsorted(self._standing.jobs, row)))
 
     def memo(self) -> Memo:
         """Return the times that have changed, by row of the job."""
         changed = np.flatnonzero(self._since != self._before)
-        rows, since = self._now.jobs[changed].tolist(), self._since[changed].tolist()
+        rows, since = self._standing.jobs[changed].tolist(), self._since[changed].tolist()
         return {IN_LINE_SINCE: dict(zip(rows, since, strict=True))} if rows else {}
 
     def _keep(self, nodes: list[int], unit: Unit) -> None:
@@ -104,7 +104,7 @@ class Line:
 
     def _holds(self, job: int, unit: Unit) -> bool:
         """Return whether the idle cluster and the ceiling of its queue hold a unit."""
-        limit = self._scratch.snapshot.queue(int(self._now.queue[job])).max_gpus
+        limit = self._scratch.snapshot.queue(int(self._standing.queue[job])).max_gpus
         if limit is not None and unit.gpus_milli(self._scratch.snapshot) > WHOLE * limit:
             return False
         if unit.shape not in self._idle_nodes:
@@ -115,4 +115,4 @@ class Line:
         """Return the nodes to keep for a unit, none if the idle cluster does not hold it."""
         free = self._scratch.ledger.nodes.free_gpus
         nodes = sorted(self._scratch.snapshot.live_nodes(), key=lambda row: (-free[row], row))
-        return self._wide.nodes_for(unit, nodes)
+        return self._multi_gpu.nodes_for(unit, nodes)

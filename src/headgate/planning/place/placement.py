@@ -64,9 +64,9 @@ class PlacedFit:
         equal = len(set(unit.demands)) == 1 and not _is_in_part(self._scratch, unit)
         if equal and self._placer.may_wait:
             placer, count = ClusterPlacer(self._scratch.snapshot, self._placer), len(unit.tasks)
-            found = placer.nodes_for(unit.demands[0], count, nodes, distinct=unit.distinct_nodes)
-            if found is not None:
-                return found
+            chosen = placer.nodes_for(unit.demands[0], count, nodes, distinct=unit.distinct_nodes)
+            if chosen is not None:
+                return chosen
         return self._first_fit.nodes_for(unit, nodes)
 
 

@@ -74,9 +74,9 @@ class Placing:
         """
         return None if self._links is None else self._links.better(unit, run_s, expected_s)
 
-    def run_s_on(self, found: Reservation, run_s: float) -> float:
+    def run_s_on(self, reservation: Reservation, run_s: float) -> float:
         """Return how long a run of `run_s` seconds takes as reserved."""
-        return run_s if self._links is None else self._links.run_s_on(found, run_s)
+        return run_s if self._links is None else self._links.run_s_on(reservation, run_s)
 
     def claim(self, demand: int, run_s: Floats, sought: Ints | None = None) -> None:
         """Count GPUs as used, in the order of the chooser; see `Timetable.claim`."""

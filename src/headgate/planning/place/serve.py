@@ -201,10 +201,12 @@ class Serving:
 
     def _reserves(self, turn: Turn) -> bool:
         """Reserve the GPUs with which a unit starts earliest, if it ever does."""
-        found = self.placing.earliest(turn.unit, turn.run_s)
-        if found is None or not (self._keeps_free or found.at > self.scratch.snapshot.now):
+        reservation = self.placing.earliest(turn.unit, turn.run_s)
+        if reservation is None or not (
+            self._keeps_free or reservation.at > self.scratch.snapshot.now
+        ):
             return False
-        self.keep(found, turn.run_s)
+        self.keep(reservation, turn.run_s)
         return True
 
     def _waits_for_links(self, turn: Turn) -> bool:

@@ -211,12 +211,12 @@ class Timetable:
 
     # --- reservations --------------------------------------------------------------------------
 
-    def keep(self, found: Reservation, run_s: float) -> None:
+    def keep(self, reservation: Reservation, run_s: float) -> None:
         """Keep the GPUs of a reservation free for a run of `run_s` seconds."""
-        rows = found.gpus
+        rows = reservation.gpus
         self.has_reservations = True
-        self.reserved_from[rows] = np.minimum(self.reserved_from[rows], found.at)
-        self._free_again_at[rows] = np.maximum(self._free_again_at[rows], found.at + run_s)
+        self.reserved_from[rows] = np.minimum(self.reserved_from[rows], reservation.at)
+        self._free_again_at[rows] = np.maximum(self._free_again_at[rows], reservation.at + run_s)
 
     def hold(self, rows: Ints, until: float) -> None:
         """Change when GPUs become free."""

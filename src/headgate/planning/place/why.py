@@ -90,20 +90,20 @@ def no_such_gpu(memory_bytes: int, model: str = "") -> NothingFits:
     return NothingFits(need=f"{one} of {format_size(memory_bytes)}" if memory_bytes else one)
 
 
-def no_gpu_of_type(now: Standing, task_type: int, demand: Demand, free: Ints) -> Reason:
-    """Return why a task that is not wide waits, since none of the free GPUs suits its type.
+def no_gpu_of_type(standing: Standing, task_type: int, demand: Demand, free: Ints) -> Reason:
+    """Return why a task that is not multi-GPU waits, since none of the free GPUs suits its type.
 
     `free` are these, `[classes]`; the task is of `demand`.
     """
     memory_bytes, model = demand.gpu_memory_bytes, model_text(demand)
-    if task_type == len(now.accepts):
+    if task_type == len(standing.accepts):
         return no_such_gpu(memory_bytes, model)
     if not model:
-        return gpu_memory(memory_bytes, int(now.class_bytes[free > 0].max(initial=0)))
+        return gpu_memory(memory_bytes, int(standing.class_bytes[free > 0].max(initial=0)))
     return NoFreeGpu(
-        free_gpus=int(free[now.accepts[task_type]].sum()),
+        free_gpus=int(free[standing.accepts[task_type]].sum()),
         needed_gpus=1,
-        total_gpus=int(now.gpus[now.kinds.accepts[task_type]].sum()),
+        total_gpus=int(standing.gpus[standing.kinds.accepts[task_type]].sum()),
         memory_bytes=memory_bytes,
         model=model,
     )
@@ -197,20 +197,20 @@ class WhyWaits:
         key = unit.shape, self._snapshot.jobs.queue[unit.job]
         if key not in self._known:
             self._known[key] = self._short(unit)
-        found, mine = self._known[key], self._reservation.get(unit.tasks)
+        known, mine = self._known[key], self._reservation.get(unit.tasks)
         reserved = None if mine is None else self._reserved(mine)
         if mine is not None and mine.spread is not None:
             return self._waits_for_links(mine, mine.spread, reserved)
-        if isinstance(found, Reason):
-            return replace(found, reserved=reserved) if isinstance(found, Short) else found
-        if run_s <= found + SAME_INSTANT_S:
+        if isinstance(known, Reason):
+            return replace(known, reserved=reserved) if isinstance(known, Short) else known
+        if run_s <= known + SAME_INSTANT_S:
             gpus = -(-unit.gpus_milli(self._snapshot) // WHOLE)
             spread = GangSpread(tasks=len(unit.tasks), gpus=gpus, reserved=reserved)
             return spread if self._may_wait else None
         return BackfillTooLong(
             needs_s=None if math.isinf(run_s) else run_s,
-            hole_s=found,
-            ahead=self._ahead(found),
+            hole_s=known,
+            ahead=self._ahead(known),
             reserved=reserved,
         )
 

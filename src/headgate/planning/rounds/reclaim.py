@@ -206,17 +206,17 @@ class _Reclaim:
         def reclaimed(held: _Held) -> bool:
             return not held.planned or exchanged(held)
 
-        found = self._room(self._now, unit, exchanged)
-        if found is not None:
-            if found.freed or promised:
-                self._start(unit, found)
+        room = self._room(self._now, unit, exchanged)
+        if room is not None:
+            if room.freed or promised:
+                self._start(unit, room)
             else:  # it waits by the choice of the policy
-                self._take(found, self._now, self._soon)
+                self._take(room, self._now, self._soon)
             return True
         for allowed in (exchanged, reclaimed):
-            found = self._room(self._soon, unit, allowed)
-            if found is not None:
-                self._await(unit, found, promised=promised)
+            room = self._room(self._soon, unit, allowed)
+            if room is not None:
+                self._await(unit, room, promised=promised)
                 return True
         return False
 
@@ -266,20 +266,20 @@ class _Reclaim:
 
         Task by task, each on the first of the nodes where it needs fewest.
         """
-        found = _Room([], [])
+        room = _Room([], [])
         with ledger.trial():
             for task, demand in zip(unit.tasks, unit.demands, strict=True):
-                used = {start.node for start in found.starts} if unit.distinct_nodes else set()
-                place = self._place(ledger, unit, demand, used, found.freed, allowed)
+                used = {start.node for start in room.starts} if unit.distinct_nodes else set()
+                place = self._place(ledger, unit, demand, used, room.freed, allowed)
                 if place is None:
                     return None
                 node, gpus, freed = place
                 for held in freed:
                     ledger.free(held.task, held.demand, held.node, held.gpus)
                 ledger.take(task, demand, node, gpus)
-                found.starts.append(Start(task, node, gpus))
-                found.freed.extend(freed)
-        return found if self._under_ceiling(ledger, unit, found.freed) else None
+                room.starts.append(Start(task, node, gpus))
+                room.freed.extend(freed)
+        return room if self._under_ceiling(ledger, unit, room.freed) else None
 
     def _place(
         self,

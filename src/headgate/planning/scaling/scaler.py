@@ -26,10 +26,10 @@ def with_scaling(snapshot: Snapshot, plan: Plan) -> Plan:
     """
     if snapshot.fleet.scaling is None:
         return plan
-    found = decide_nodes(snapshot, plan)
-    times = [at for at in (plan.again_at, found.again_at) if at is not None]
-    drains = tuple(snapshot.names.node_rows[node] for node in found.drains)
-    return replace(plan, orders=found.orders, drains=drains, again_at=min(times, default=None))
+    decision = decide_nodes(snapshot, plan)
+    times = [at for at in (plan.again_at, decision.again_at) if at is not None]
+    drains = tuple(snapshot.names.node_rows[node] for node in decision.drains)
+    return replace(plan, orders=decision.orders, drains=drains, again_at=min(times, default=None))
 
 
 def decide_nodes(snapshot: Snapshot, plan: Plan) -> Wanted:
@@ -65,7 +65,7 @@ def why_unmet(snapshot: Snapshot, unit: Pending) -> str:
     if fleet.scaling is None:
         return "the cluster does not scale"
     rows = [row for row in snapshot.live_nodes() if not snapshot.nodes.draining[row]]
-    found = wanted(
+    decision = wanted(
         fleet.scaling,
         now=snapshot.now,
         parked=[unit],
@@ -73,7 +73,7 @@ def why_unmet(snapshot: Snapshot, unit: Pending) -> str:
         nodes=_members(snapshot, Plan(), rows),
         ordered=[order.shape for order in fleet.orders.values()],
     )
-    return found.unmet.get(0, "")
+    return decision.unmet.get(0, "")
 
 
 def pending_units(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[Pending, Job | None]]:

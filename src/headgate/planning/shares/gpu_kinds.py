@@ -109,7 +109,7 @@ def gpu_kinds(snapshot: Snapshot, is_up: Bools, tasks: Iterable[int]) -> GpuKind
     none = len(sets)
     accepted = [np.frombuffer(each, bool) for each in sets]
     accepts = np.array(accepted, bool).reshape(none, table.shape[1])
-    found = GpuKinds(
+    kinds = GpuKinds(
         memories=memories,
         classes=GpuClasses(
             memory_bytes=memories[classes[0]],
@@ -122,7 +122,7 @@ def gpu_kinds(snapshot: Snapshot, is_up: Bools, tasks: Iterable[int]) -> GpuKind
         of_demand=np.zeros(0, np.int64),
         types={need: none if each == UNKNOWN else each for need, each in types.items()},
     )
-    return found.after(demands)
+    return kinds.after(demands)
 
 
 def _distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:

@@ -13,12 +13,12 @@ from headgate.model import WHOLE
 from headgate.planning.shares.fair_shares import Hierarchy, ceilings
 from headgate.planning.shares.gpu_kinds import GpuKinds, gpu_kinds
 from headgate.planning.shares.task_counts import (
-    Census,
+    TaskCounts,
     WaitingChange,
     any_of_class,
-    empty_census,
     index_of,
     new_tasks,
+    no_task_counts,
     task_changes,
 )
 from headgate.state import Changes, JobState, Scratch, Snapshot
@@ -49,25 +49,25 @@ class Hardware:
 class Standing:
     """A snapshot in int64 arrays; `jobs` are those in flight with unfinished tasks on GPUs.
 
-    Shares count GPUs: `held`, `unfinished`, `wide`, parts of one rounded up. `waiting` counts tasks
-    that are not wide, each on one whole GPU of any node: only these are in `task`. Wide are the
-    tasks of gangs, on several GPUs or parts of GPUs, and those that name or exclude nodes. Types
-    are those of `kinds`; `accepts` are the classes of GPUs that tasks which are not wide accept. A
-    task that no GPU suits is of the type after the last one; `unfinished`, `waiting` and `wide`
-    exclude it.
+    Shares count GPUs: `held`, `unfinished`, `multi_gpu`, parts of one rounded up. `waiting` counts
+    tasks that are not multi-GPU, each on one whole GPU of any node: only these are in `task`.
+    Multi-GPU are the tasks of gangs, on several GPUs or parts of GPUs, and those that name or
+    exclude nodes. Types are those of `kinds`; `accepts` are the classes of GPUs that tasks which
+    are not multi-GPU accept. A task that no GPU suits is of the type after the last one;
+    `unfinished`, `waiting` and `multi_gpu` exclude it.
     """
 
     snapshot: Snapshot
     hardware: Hardware
     kinds: GpuKinds
-    census: Census
+    task_counts: TaskCounts
     jobs: Ints  # [jobs] rows, in order of arrival
     held: Ints  # [jobs] GPUs
     unfinished: Ints  # [jobs, types] GPUs
     waiting: Ints  # [jobs, types] tasks on one whole GPU
-    wide: Ints  # [jobs, types] GPUs that waiting wide tasks need
-    wide_jobs: Ints  # indices of the jobs with waiting wide tasks, of any class
-    has_wide: Bools  # [jobs] whether it has unfinished wide tasks
+    multi_gpu: Ints  # [jobs, types] GPUs that waiting multi-GPU tasks need
+    multi_gpu_jobs: Ints  # indices of the jobs with waiting multi-GPU tasks, of any class
+    has_multi_gpu: Bools  # [jobs] whether it has unfinished multi-GPU tasks
     task: Ints  # [tasks] rows of the `waiting` tasks of these jobs, ascending
     task_job: Ints  # [tasks] index into `jobs`
     task_type: Ints  # [tasks]
@@ -95,14 +95,14 @@ class Standing:
     @property
     def needed(self) -> Ints:
         """GPUs that waiting tasks of each job need, `[jobs]`, where there are large enough ones."""
-        needed: Ints = self.waiting.sum(axis=1) + self.wide.sum(axis=1)
+        needed: Ints = self.waiting.sum(axis=1) + self.multi_gpu.sum(axis=1)
         return needed
 
     @property
     def every_waiting(self) -> Ints:
-        """Waiting tasks that are not wide, `[jobs, types + 1]`: at last those no GPU suits."""
-        rows = np.searchsorted(self.census.job, self.jobs)
-        waiting: Ints = self.census.waiting[rows]
+        """Waiting tasks that are not multi-GPU, `[jobs, types + 1]`: at last those no GPU suits."""
+        rows = np.searchsorted(self.task_counts.job, self.jobs)
+        waiting: Ints = self.task_counts.waiting[rows]
         return waiting
 
     @property
@@ -134,7 +134,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Waiting:
-    """Waiting tasks that are not wide: rows, the index of their job, their type; `[tasks]`."""
+    """Waiting tasks that are not multi-GPU: rows, the index of their job, their type; `[tasks]`."""
 
     task: Ints
     job: Ints
@@ -145,56 +145,58 @@ class _Waiting:
         return _Waiting(task=self.task[chosen], job=self.job[chosen], type=self.type[chosen])
 
 
-def standing(snapshot: Snapshot) -> Standing:
+def standing_of(snapshot: Snapshot) -> Standing:
     """Return the standing of a snapshot; O(GPUs + tasks since the first job in flight)."""
     active = _active(snapshot)
     rows = _task_range(snapshot, active)
     is_up = snapshot.gpus.task.array() != GPU_GONE
     demands = np.unique(snapshot.tasks.demand.span(rows.start, rows.stop)).tolist()
     kinds = gpu_kinds(snapshot, is_up, demands)
-    empty = empty_census(len(kinds.accepts) + 1)
-    census, waiting = empty.after(new_tasks(snapshot, rows), kinds, active)
-    return _build(snapshot, _hardware(snapshot, kinds), kinds, census, waiting, active, None)
+    empty = no_task_counts(len(kinds.accepts) + 1)
+    task_counts, waiting = empty.after(new_tasks(snapshot, rows), kinds, active)
+    return _build(snapshot, _hardware(snapshot, kinds), kinds, task_counts, waiting, active, None)
 
 
 def standing_after(before: Standing, snapshot: Snapshot, changes: Changes) -> Standing:
     """Return the standing of a snapshot that differs by `changes` from that of `before`.
 
     No node has joined or was lost in between. O(GPUs + waiting tasks + changes x log), of which
-    only the changes cost more than copying arrays; as `standing` for tasks of a new type.
+    only the changes cost more than copying arrays; as `standing_of` for tasks of a new type.
     """
     active, kinds = _active(snapshot), before.kinds.after(snapshot.names.demands)
     if not kinds.know(snapshot.tasks.demand.take(changes.tasks)):
-        return standing(snapshot)
+        return standing_of(snapshot)
     changed = task_changes(before.snapshot, snapshot, changes.tasks)
-    census, waiting = before.census.after(changed, kinds, active)
-    return _build(snapshot, before.hardware, kinds, census, waiting, active, before)
+    task_counts, waiting = before.task_counts.after(changed, kinds, active)
+    return _build(snapshot, before.hardware, kinds, task_counts, waiting, active, before)
 
 
-def standing_less(now: Standing, scratch: Scratch) -> Standing:
+def standing_less(standing: Standing, scratch: Scratch) -> Standing:
     """Return a standing in which the placements of a scratch hold their GPUs.
 
     Their tasks do not wait any more: none of them is in `task`. O(GPUs + placements).
     """
     starts = [start for start in scratch.starts if start.gpus]
     if not starts:
-        return now
-    snapshot, hardware, classes = now.snapshot, now.hardware, len(now.class_bytes)
+        return standing
+    snapshot, hardware, classes = standing.snapshot, standing.hardware, len(standing.class_bytes)
     task = np.array([start.task for start in starts])
     demand, job = snapshot.tasks.demand.take(task), snapshot.tasks.job.take(task)
-    index = np.searchsorted(now.jobs, job)
-    held_milli = snapshot.jobs.held_gpus_milli.take(now.jobs).astype(np.int64)
-    np.add.at(held_milli, index, now.census.sizes.gpus_milli[demand])
+    index = np.searchsorted(standing.jobs, job)
+    held_milli = snapshot.jobs.held_gpus_milli.take(standing.jobs).astype(np.int64)
+    np.add.at(held_milli, index, standing.task_counts.sizes.gpus_milli[demand])
     held: Ints = -(-held_milli // WHOLE)
-    fits = now.kinds.of_demand[demand]
-    wide = now.wide.copy()
-    np.subtract.at(wide, (index, fits), -(-now.census.sizes.gpus_milli[demand] // WHOLE))
+    fits = standing.kinds.of_demand[demand]
+    multi_gpu = standing.multi_gpu.copy()
+    np.subtract.at(
+        multi_gpu, (index, fits), -(-standing.task_counts.sizes.gpus_milli[demand] // WHOLE)
+    )
     free = np.flatnonzero(scratch.ledger.gpus.task.array()[hardware.row] == GPU_FREE)
-    by_cell = np.bincount(hardware.cell[free], minlength=now.free.size)
+    by_cell = np.bincount(hardware.cell[free], minlength=standing.free.size)
     return replace(
-        now,
+        standing,
         held=held,
-        wide=np.maximum(wide, 0),
+        multi_gpu=np.maximum(multi_gpu, 0),
         free=by_cell.reshape(-1, classes),
         free_gpu=hardware.row[free],
     )
@@ -228,12 +230,16 @@ def _build(
     snapshot: Snapshot,
     hardware: Hardware,
     kinds: GpuKinds,
-    census: Census,
+    task_counts: TaskCounts,
     changed: WaitingChange,
     active: Ints,
     before: Standing | None,
 ) -> Standing:
-    unfinished, wide, classes = census.unfinished, census.wide, len(hardware.class_bytes)
+    unfinished, multi_gpu, classes = (
+        task_counts.unfinished,
+        task_counts.multi_gpu,
+        len(hardware.class_bytes),
+    )
     types = len(kinds.accepts)
     index = np.flatnonzero(any_of_class(unfinished))
     jobs = active[index]
@@ -247,14 +253,14 @@ def _build(
         snapshot=snapshot,
         hardware=hardware,
         kinds=kinds,
-        census=census,
+        task_counts=task_counts,
         jobs=jobs,
         held=held,
         unfinished=unfinished[index, :types],
-        waiting=census.waiting[index, :types],
-        wide=wide[index, :types],
-        wide_jobs=np.flatnonzero(any_of_class(wide)[index]),
-        has_wide=census.has_wide[index],
+        waiting=task_counts.waiting[index, :types],
+        multi_gpu=multi_gpu[index, :types],
+        multi_gpu_jobs=np.flatnonzero(any_of_class(multi_gpu)[index]),
+        has_multi_gpu=task_counts.has_multi_gpu[index],
         task=waiting.task,
         task_job=waiting.job,
         task_type=waiting.type,
@@ -267,7 +273,7 @@ def _build(
 
 
 def _waiting(jobs: Ints, count: int, changed: WaitingChange, before: Standing | None) -> _Waiting:
-    """Return the waiting tasks: those of `before` that are unchanged, and those that wait now.
+    """Return the waiting tasks: those of `before` that are unchanged, and those that wait standing.
 
     `count` is the number of rows of jobs.
     """

@@ -12,7 +12,7 @@ from headgate.base.arrays import Bools, Ints
 from headgate.model import WHOLE, Demand
 from headgate.planning._native import recount
 from headgate.planning.shares.gpu_kinds import GpuKinds
-from headgate.planning.units.unit import is_wide
+from headgate.planning.units.unit import is_multi_gpu
 from headgate.state import Snapshot, TaskState
 
 _STATES = np.arange(len(TaskState))
@@ -42,21 +42,22 @@ class DemandSizes:
     """The GPUs of each demand, `[demands]`."""
 
     gpus_milli: Ints  # thousandths, at least 1 of a demand for GPUs
-    wide: Bools  # see `is_wide`
+    multi_gpu: Bools  # see `is_multi_gpu`
 
     def after(self, demands: Sequence[Demand]) -> DemandSizes:
         """Return the sizes of demands of which these are the first; O(new ones)."""
-        new = demands[len(self.wide) :]
+        new = demands[len(self.multi_gpu) :]
         if not new:
             return self
         milli = np.array([max(d.gpus_milli, 1) if d.gpus else 0 for d in new], np.int64)
-        wide = np.array([is_wide(demand) for demand in new], bool)
+        multi_gpu = np.array([is_multi_gpu(demand) for demand in new], bool)
         return DemandSizes(
-            gpus_milli=np.append(self.gpus_milli, milli), wide=np.append(self.wide, wide)
+            gpus_milli=np.append(self.gpus_milli, milli),
+            multi_gpu=np.append(self.multi_gpu, multi_gpu),
         )
 
 
-NO_DEMANDS = DemandSizes(gpus_milli=np.zeros(0, np.int64), wide=np.zeros(0, bool))
+NO_DEMANDS = DemandSizes(gpus_milli=np.zeros(0, np.int64), multi_gpu=np.zeros(0, bool))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -84,7 +85,7 @@ def new_tasks(snapshot: Snapshot, rows: range) -> TaskChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class WaitingChange:
-    """The changed tasks that are not wide and wait now, in a job in flight, or waited before."""
+    """The changed tasks that are not multi-GPU: those that wait, in a job in flight, or waited."""
 
     row: Ints  # [waiting] rows of tasks, ascending
     job: Ints  # [waiting] rows of jobs
@@ -122,13 +123,13 @@ def index_of(rows: Ints, count: int) -> Ints:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Census:
+class TaskCounts:
     """The tasks on GPUs of each job in flight, counted; int64 arrays.
 
-    *Wide* tasks are those of gangs, and of wide demands (`is_wide`). `table` has a row per job
-    with four columns by type: unfinished tasks that are not wide, those of them that wait,
-    thousandths of GPUs of unfinished wide tasks, and those of waiting ones. The types are those
-    of the kinds of GPUs, and one more, the last one, for tasks that no GPU suits.
+    *Multi-GPU* tasks are those of gangs, and of multi-GPU demands (`is_multi_gpu`). `table` has a
+    row per job with four columns by type: unfinished tasks that are not multi-GPU, those of them
+    that wait, thousandths of GPUs of unfinished multi-GPU tasks, and those of waiting ones. The
+    types are those of the kinds of GPUs, and one more, the last one, for tasks that no GPU suits.
     """
 
     job: Ints  # [jobs] rows, ascending
@@ -139,22 +140,22 @@ class Census:
     @property
     def unfinished(self) -> Ints:
         """GPUs of unfinished tasks, parts of one rounded up, `[jobs, types]`."""
-        single, _, wide_milli, _ = self._columns()
-        return single + _whole(wide_milli)
+        single, _, multi_gpu_milli, _ = self._columns()
+        return single + _whole(multi_gpu_milli)
 
     @property
     def waiting(self) -> Ints:
-        """Waiting tasks that are not wide, `[jobs, types]`."""
+        """Waiting tasks that are not multi-GPU, `[jobs, types]`."""
         return self._columns()[1]
 
     @property
-    def wide(self) -> Ints:
-        """GPUs of waiting wide tasks, parts of one rounded up, `[jobs, types]`."""
+    def multi_gpu(self) -> Ints:
+        """GPUs of waiting multi-GPU tasks, parts of one rounded up, `[jobs, types]`."""
         return _whole(self._columns()[3])
 
     @property
-    def has_wide(self) -> Bools:
-        """Whether each job has unfinished wide tasks, `[jobs]`."""
+    def has_multi_gpu(self) -> Bools:
+        """Whether each job has unfinished multi-GPU tasks, `[jobs]`."""
         return any_of_class(self._columns()[2])
 
     def _columns(self) -> tuple[Ints, Ints, Ints, Ints]:
@@ -165,8 +166,8 @@ class Census:
 
     def after(
         self, changes: TaskChanges, kinds: GpuKinds, job: Ints
-    ) -> tuple[Census, WaitingChange]:
-        """Return the census after changes, for the jobs `job` in flight, and the waiting tasks.
+    ) -> tuple[TaskCounts, WaitingChange]:
+        """Return the counts after changes, for the jobs `job` in flight, and the waiting tasks.
 
         No task counts as unfinished before its job is in flight. O(changes + jobs x types).
         """
@@ -185,19 +186,19 @@ class Census:
             tasks.state.take(rows),
             changes.before,
             sizes.gpus_milli[demand],
-            sizes.wide[demand] | (snapshot.jobs.gang.take(its_job) > 0),
+            sizes.multi_gpu[demand] | (snapshot.jobs.gang.take(its_job) > 0),
             kinds.of_demand[demand],
             its_job,
             flags=_FLAGS,
             index=index_of(job, jobs),
             table=table,
         )
-        census = Census(job=job, types=self.types, table=table, sizes=sizes)
-        return census, WaitingChange(row=row, job=of_job, type=types, waited=waited)
+        task_counts = TaskCounts(job=job, types=self.types, table=table, sizes=sizes)
+        return task_counts, WaitingChange(row=row, job=of_job, type=types, waited=waited)
 
 
-def empty_census(types: int) -> Census:
-    """Return the census of no job."""
+def no_task_counts(types: int) -> TaskCounts:
+    """Return the task counts of no job."""
     none = np.zeros(0, np.int64)
     table = np.zeros((0, 4 * types), np.int64)
-    return Census(job=none, types=types, table=table, sizes=NO_DEMANDS)
+    return TaskCounts(job=none, types=types, table=table, sizes=NO_DEMANDS)

@@ -41,8 +41,8 @@ class ComputeTimes:
         """Return quantiles of the whole times, given that they are more than `ran_s`."""
         if not ran_s.any():
             logit = np.log(p) - np.log1p(np.negative(p))
-            at: Floats = self.median_s * np.exp(self.spread * logit)
-            return at
+            whole_s: Floats = self.median_s * np.exp(self.spread * logit)
+            return whole_s
         with np.errstate(divide="ignore", invalid="ignore"):
             past = np.log(ran_s / self.median_s)
             odds = np.logaddexp(past / self.spread, np.log(p)) - np.log1p(np.negative(p))

@@ -55,9 +55,9 @@ class Boxes(Layout):
             sides = self._sides(count)
             least = self._least(request, room, sides)
             boxes = [box for diameter, box in sides if diameter == least]
-            found = self._first_box(request.idle & (request.room >= room), boxes)
-            if found is not None:
-                return found
+            sites = self._first_box(request.idle & (request.room >= room), boxes)
+            if sites is not None:
+                return sites
         return None
 
     def may_be_closed(self, request: Request) -> bool:
@@ -72,9 +72,9 @@ class Boxes(Layout):
         for room, count in _by_room(request.room * request.idle, request):
             by_size = sorted(self._sides(count), key=lambda each: (math.prod(each[1]), each))
             idle = request.idle & (request.room >= room)
-            found = self._first_box(idle, [box for _, box in by_size])
-            if found is not None:
-                return found
+            sites = self._first_box(idle, [box for _, box in by_size])
+            if sites is not None:
+                return sites
         return None
 
     def compact(self, request: Request) -> Ints | None:
@@ -101,8 +101,8 @@ class Boxes(Layout):
                 low = middle
             else:
                 high = middle
-        found = self._roomy(sums, high, request.count)
-        return None if found is None else self._central(request, *found)
+        box = self._roomy(sums, high, request.count)
+        return None if box is None else self._central(request, *box)
 
     def best_fit(self, request: Request) -> Ints | None:
         """Return sites in the half of a half ... of the mesh whose room is closest to the tasks."""
@@ -127,10 +127,10 @@ class Boxes(Layout):
 
     def _lines_around(self, sites: Ints) -> list[Ints]:
         """Return the coordinates, by dimension, of the smallest closed box around some sites."""
-        at = self._mesh.coordinates[:, self._leaf[sites]]
+        coordinates = self._mesh.coordinates[:, self._leaf[sites]]
         lines = []
         for axis, (size, wrap) in enumerate(zip(self._mesh.shape, self._mesh.wrap, strict=True)):
-            used = np.unique(at[axis])
+            used = np.unique(coordinates[axis])
             first, side = int(used[0]), int(used[-1] - used[0]) + 1
             if wrap:
                 gaps = np.diff(np.append(used, used[0] + size))
@@ -149,7 +149,7 @@ class Boxes(Layout):
         For all sides but the first, the least first one; by diameter, then size, then evenness.
         """
         if count not in self._sides_of:
-            mesh, found = self._mesh, set[tuple[int, Sides]]()
+            mesh, boxes = self._mesh, set[tuple[int, Sides]]()
             for others in itertools.product(*[range(1, n + 1) for n in mesh.shape[1:]]):
                 first = -(-count // math.prod(others))
                 while first < mesh.shape[0] and not mesh.is_closed_side(0, first):
@@ -157,9 +157,9 @@ class Boxes(Layout):
                 sides = (first, *others)
                 if first <= mesh.shape[0] and self._is_least(sides, count):
                     reach = map(self._reach, range(len(sides)), sides)
-                    found.add((sum(reach), sides))
+                    boxes.add((sum(reach), sides))
             key = lambda each: (each[0], math.prod(each[1]), max(each[1]), each[1])  # noqa: E731
-            self._sides_of[count] = sorted(found, key=key)
+            self._sides_of[count] = sorted(boxes, key=key)
         return self._sides_of[count]
 
     def _is_least(self, sides: Sides, count: int) -> bool:
@@ -194,10 +194,10 @@ class Boxes(Layout):
             return None
         bits = self._bits(idle)
         for sides in boxes:
-            found = self._found(bits, sides)
-            if found:
-                at = np.unravel_index((found & -found).bit_length() - 1, self._padded)
-                return self._box(tuple(map(int, at)), sides)
+            origins = self._found(bits, sides)
+            if origins:
+                origin = np.unravel_index((origins & -origins).bit_length() - 1, self._padded)
+                return self._box(tuple(map(int, origin)), sides)
         return None
 
     def _found(self, bits: int, sides: Sides) -> int:
@@ -249,9 +249,9 @@ class Boxes(Layout):
         for sides in self._largest(diameter):
             room = sums
             for axis, side in enumerate(sides):
-                after, at = [slice(None)] * room.ndim, [slice(None)] * room.ndim
-                after[axis], at[axis] = slice(side, None), slice(0, -side)
-                room = room[tuple(after)] - room[tuple(at)]
+                after, before = [slice(None)] * room.ndim, [slice(None)] * room.ndim
+                after[axis], before[axis] = slice(side, None), slice(0, -side)
+                room = room[tuple(after)] - room[tuple(before)]
             best = int(room.argmax())
             if room.ravel()[best] >= count:
                 return tuple(int(n) for n in np.unravel_index(best, room.shape)), sides
@@ -259,14 +259,14 @@ class Boxes(Layout):
 
     def _largest(self, diameter: int) -> list[Sides]:
         """Return the sides of the largest boxes of at most a diameter, the most even first."""
-        most, found = self._reaches, set[Sides]()
+        most, largest = self._reaches, set[Sides]()
         for others in itertools.product(*[range(min(n, diameter) + 1) for n in most[1:]]):
             left = diameter - sum(others)
             if left >= 0:
                 reach = (min(left, most[0]), *others)
                 wraps = zip(reach, most, self._mesh.shape, strict=True)
-                found.add(tuple(n if r == m else r + 1 for r, m, n in wraps))
-        return sorted(found, key=lambda sides: (-math.prod(sides), sides))
+                largest.add(tuple(n if r == m else r + 1 for r, m, n in wraps))
+        return sorted(largest, key=lambda sides: (-math.prod(sides), sides))
 
     def _central(self, request: Request, origin: Sides, sides: Sides) -> Ints | None:
         """Return sites for the tasks in a box, those nearest its middle, in order of leaves."""

@@ -181,8 +181,8 @@ def _of_tree(snapshot: Snapshot, given: ClusterTree) -> Fabric:
     gpu_vertex = np.full(len(snapshot.gpus.node), -1)
     for number, gpus in np.unique(kinds, axis=0).tolist():
         nodes = np.flatnonzero((kinds == (number, gpus)).all(axis=1))
-        at = grown.add_gpus(vertex[nodes], gpus, number)
-        gpu_vertex[(first_gpu[nodes][:, None] + np.arange(gpus)).ravel()] = at.ravel()
+        added = grown.add_gpus(vertex[nodes], gpus, number)
+        gpu_vertex[(first_gpu[nodes][:, None] + np.arange(gpus)).ravel()] = added.ravel()
     return _with_places(snapshot, grown.tree(), vertex, gpu_vertex)
 
 
@@ -225,15 +225,15 @@ class _GrowingTree:
 
     def shapes_of(self, vertex: Ints, snapshot: Snapshot) -> Ints:
         """Return the number of each node's shape: as given, else as the node reports, else -1."""
-        found = []
-        for row, at in enumerate(vertex.tolist()):
-            number, reported = self._shape.get(at, -1), snapshot.node(row).shape
+        numbers = []
+        for row, node_vertex in enumerate(vertex.tolist()):
+            number, reported = self._shape.get(node_vertex, -1), snapshot.node(row).shape
             if number < 0 and reported is not None:
                 if reported not in self._shapes:
                     self._shapes.append(reported)
                 number = self._shapes.index(reported)
-            found.append(number)
-        return np.array(found, np.int64)
+            numbers.append(number)
+        return np.array(numbers, np.int64)
 
     def _add(self, parents: Ints, levels: Ints, uplinks: Floats, names: Sequence[str]) -> Ints:
         """Add vertices; return their numbers."""
@@ -265,9 +265,9 @@ class _GrowingTree:
         parents, levels = self._parents[0], self._levels[0]
         inner = np.flatnonzero(levels < self._node_level).tolist()
         for name_of in (str, lambda path: path.rsplit("/", 1)[-1]):
-            found = [vertex for vertex in inner if name_of(self.names[vertex]) == rack]
-            if len(found) == 1:
-                return found[0]
+            named = [vertex for vertex in inner if name_of(self.names[vertex]) == rack]
+            if len(named) == 1:
+                return named[0]
         return int(np.flatnonzero(parents < 0)[0])
 
     def add_gpus(self, nodes: Ints, gpus: int, number: int) -> Ints:

@@ -27,8 +27,11 @@ class Subtrees(Layout):
         self._is_sorted = bool((np.diff(self.in_order) > 0).all())
         self._place = np.empty_like(self.in_order)
         self._place[self.in_order] = np.arange(self.sites)
-        at = vertex[self.in_order]
-        first, end = np.searchsorted(at, np.arange(tree.vertices)), np.searchsorted(at, tree.end)
+        in_order = vertex[self.in_order]
+        first, end = (
+            np.searchsorted(in_order, np.arange(tree.vertices)),
+            np.searchsorted(in_order, tree.end),
+        )
         size = end - first
         span = tree.subtree_diameters()
         order = np.lexsort((first, size, span))
@@ -54,8 +57,8 @@ class Subtrees(Layout):
             fits &= room == self._size[level]
         elif fits.any():
             fits &= self._sums(~request.idle, level) == 0
-        at = int(fits.argmax()) if len(fits) else 0
-        return self._sites_of(level.start + at) if fits[at] else None
+        index = int(fits.argmax()) if len(fits) else 0
+        return self._sites_of(level.start + index) if fits[index] else None
 
     def may_be_closed(self, request: Request) -> bool:
         """Return whether a subtree of the idle tree holds the tasks."""
@@ -138,8 +141,8 @@ class Subtrees(Layout):
     def _least(self, request: Request) -> slice | None:
         """Return the subtrees of the least diameter at which one holds the tasks while idle."""
         if request.one_each:
-            at = int(np.searchsorted(self._most, request.count))
-            return self._levels[at] if at < len(self._levels) else None
+            index = int(np.searchsorted(self._most, request.count))
+            return self._levels[index] if index < len(self._levels) else None
         sums = self._before(request.capacity)
         for level in self._levels:
             room = sums[self._end[level]] - sums[self._first[level]]
@@ -159,16 +162,16 @@ class Subtrees(Layout):
     def _sites_needed(self, room: Ints, count: int, subtrees: Ints) -> Ints:
         """Return the least number of sites that hold the tasks in each of some subtrees."""
         needed = np.zeros(len(subtrees), np.int64)
-        kinds = np.unique(room)[::-1]
-        if kinds[0] <= 1:
+        capacities = np.unique(room)[::-1]
+        if capacities[0] <= 1:
             return needed + count
         left = np.full(len(subtrees), count)
-        for kind in kinds[kinds > 0].tolist():
-            sums = self._before(room == kind)
+        for capacity in capacities[capacities > 0].tolist():
+            sums = self._before(room == capacity)
             there = sums[self._end[subtrees]] - sums[self._first[subtrees]]
-            used = np.minimum(there, -(-left // kind))
+            used = np.minimum(there, -(-left // capacity))
             needed += used
-            left = np.maximum(left - used * kind, 0)
+            left = np.maximum(left - used * capacity, 0)
         return needed
 
     def _around(self, sites: Ints) -> int:

@@ -243,13 +243,13 @@ def _placed_by_first_fit(tasks: Sequence[Task], nodes: Sequence[Node], distinct_
         demand = state.names.demand(task.demand)
         options = range(first.get(demand, 0), len(nodes))
         fitting = ((r, state.ledger.best_gpus(demand, r)) for r in options if r not in used)
-        found = next(((row, gpus) for row, gpus in fitting if gpus is not None), None)
-        if found is None:
+        place = next(((row, gpus) for row, gpus in fitting if gpus is not None), None)
+        if place is None:
             return number
-        first[demand] = found[0]
-        state.ledger.take(number, demand, *found)
+        first[demand] = place[0]
+        state.ledger.take(number, demand, *place)
         if distinct_nodes:
-            used.add(found[0])
+            used.add(place[0])
     return len(tasks)
 
 

@@ -1,8 +1,8 @@
 """Units: waiting tasks that start together, a gang or one task; and their placement by first fit.
 
-A unit is *wide* unless it is one task on one whole GPU of any node: a gang, a task of several GPUs
-or of a part of one, or one that names or excludes nodes. Tasks without GPUs are units of their own
-kind: see `planning.place.cpu_tasks`.
+A unit is *multi-GPU* unless it is one task on one whole GPU of any node: a gang, a task of several
+GPUs or of a part of one, or one that names or excludes nodes. Tasks without GPUs are units of their
+own kind: see `planning.place.cpu_tasks`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.planning.units.fit import beside_first_fit, by_size, runs_that_fit
 from headgate.state import Scratch, Snapshot, TaskState
 
 
-def is_wide(demand: Demand) -> bool:
+def is_multi_gpu(demand: Demand) -> bool:
     """Return whether a task of a demand is wide: on anything but one whole GPU of any node."""
     return demand.gpus > 1 or demand.in_part or (demand.gpus == 1 and demand.for_nodes)
 
@@ -88,26 +88,26 @@ class Units:
             yield Unit(job=self.job, tasks=(task,), demands=demand)
 
 
-def waiting_units(snapshot: Snapshot, job: int, *, wide: bool = False) -> list[Units]:
+def waiting_units(snapshot: Snapshot, job: int, *, multi_gpu: bool = False) -> list[Units]:
     """Return the units of a job that wait for GPUs, in the order of their first tasks.
 
-    Only `wide` ones, if so required. A gang of which a task does not wait (it is being stopped)
-    has none. O(tasks of the job).
+    Only `multi_gpu` ones, if so required. A gang of which a task does not wait (it is being
+    stopped) has none. O(tasks of the job).
     """
     if snapshot.jobs.task_count[job] == 1 and not snapshot.jobs.gang[job]:
-        return _single(snapshot, job, wide=wide)
+        return _single(snapshot, job, multi_gpu=multi_gpu)
     tasks = snapshot.waiting_of(job).astype(np.int64)
     if snapshot.jobs.gang[job]:
         whole = len(tasks) == snapshot.jobs.task_count[job]
         on_gpus = snapshot.jobs.unit_gpus_milli[job] > 0
         return [_gang(snapshot, job, tasks)] if whole and on_gpus else []
-    found, demands = [], snapshot.tasks.demand.take(tasks).astype(np.int64)
+    units, demands = [], snapshot.tasks.demand.take(tasks).astype(np.int64)
     first = np.sort(np.unique(demands, return_index=True)[1])
     for demand in demands[first].tolist():
         spec = snapshot.names.demands[demand]
-        if spec.gpus and (is_wide(spec) or not wide):
+        if spec.gpus and (is_multi_gpu(spec) or not multi_gpu):
             some = tasks[demands == demand]
-            found.append(
+            units.append(
                 Units(
                     job=job,
                     tasks=some,
@@ -116,17 +116,17 @@ def waiting_units(snapshot: Snapshot, job: int, *, wide: bool = False) -> list[U
                     distinct_nodes=False,
                 )
             )
-    return found
+    return units
 
 
-def _single(snapshot: Snapshot, job: int, *, wide: bool) -> list[Units]:
+def _single(snapshot: Snapshot, job: int, *, multi_gpu: bool) -> list[Units]:
     """Return `waiting_units` of a job of one task, which most are."""
     task = snapshot.jobs.first_task[job]
     demand = snapshot.tasks.demand[task]
     spec = snapshot.names.demands[demand]
     if snapshot.tasks.state[task] != TaskState.WAITING or not spec.gpus:
         return []
-    if wide and not is_wide(spec):
+    if multi_gpu and not is_multi_gpu(spec):
         return []
     return [
         Units(

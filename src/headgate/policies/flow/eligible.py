@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from headgate.base.arrays import Bools, Ints
-from headgate.planning.place.wide import WideUnits
+from headgate.planning.moves.migration import Migration
+from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.shares.standing import Standing
-from headgate.policies.flow.bookings import Bookings
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.prices import Prices
+from headgate.policies.flow.unit_reservations import UnitReservations
 from headgate.policies.flow.windows import Windows
+from headgate.protocol import Refusal, Reserved
 from headgate.state import Snapshot
 
 
@@ -44,48 +48,82 @@ class WaitingTasks:
     eligible: Bools  # some GPU fits it, and its group of jobs is entitled to one
 
 
+class PlacedUnits(Protocol):
+    """The multi-GPU units of a round, placed before the flow, and once more after it.
+
+    `planning.place.multi_gpu.MultiGpuUnits` and `policies.flow.unit_reservations.UnitReservations`.
+    """
+
+    def __bool__(self) -> bool:
+        """Return whether any units may be left."""
+
+    def standing_after(self) -> Standing:
+        """Return the standing on what the placements leave to the flow."""
+
+    def place_rest(self) -> None:
+        """Place units on what the flow leaves, without limits."""
+
+    def room_freed(self) -> RoomFreed:
+        """Return the room that runs free which are stopped after all placements so far."""
+
+    def migration(self) -> Migration:
+        """Return moves of runs that make room for a unit, or none."""
+
+    def planned(self) -> Iterator[Reserved]:
+        """Yield what is reserved, in order."""
+
+    def refusals(self) -> Iterator[Refusal]:
+        """Yield why units still wait, one refusal per reason."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Round:
     """The immutable inputs of the flow problem of one snapshot."""
 
-    now: Standing
+    standing: Standing
     in_flight: InFlight | None  # of policies that also assign GPUs held now
     entitled: Entitled
     tasks: WaitingTasks
     prices: Prices
-    wide: WideUnits | Bookings  # placed before the flow
-    windows: Windows | None  # of GPUs that are reserved for later
+    units: PlacedUnits
+    reserving: UnitReservations | None  # the `units`, of a policy that reserves GPUs for some
 
     @property
     def snapshot(self) -> Snapshot:
         """The snapshot of the round."""
-        return self.now.snapshot
+        return self.standing.snapshot
+
+    @property
+    def windows(self) -> Windows | None:
+        """The windows of the GPUs that are reserved for later."""
+        return None if self.reserving is None else self.reserving.windows
 
 
 def round_of(
-    now: Standing,
+    standing: Standing,
     in_flight: InFlight | None,
     entitled: Entitled,
     prices: Prices,
-    wide: WideUnits | Bookings,
+    units: PlacedUnits,
+    reserving: UnitReservations | None,
 ) -> Round:
     """Return the inputs of a round; O(waiting tasks)."""
     most = entitled.most[entitled.group]
-    eligible = (now.task_type < len(now.accepts)) & (most > 0)[now.task_job]
-    if in_flight is None and not now.free.any():
+    eligible = (standing.task_type < len(standing.accepts)) & (most > 0)[standing.task_job]
+    if in_flight is None and not standing.free.any():
         eligible[:] = False
     tasks = WaitingTasks(
-        row=now.task,
-        job=now.task_job,
-        task_group=now.snapshot.tasks.task_group.take(now.task).astype(np.int64),
+        row=standing.task,
+        job=standing.task_job,
+        task_group=standing.snapshot.tasks.task_group.take(standing.task).astype(np.int64),
         eligible=eligible,
     )
     return Round(
-        now=now,
+        standing=standing,
         in_flight=in_flight,
         entitled=entitled,
         tasks=tasks,
         prices=prices,
-        wide=wide,
-        windows=wide.windows if isinstance(wide, Bookings) else None,
+        units=units,
+        reserving=reserving,
     )

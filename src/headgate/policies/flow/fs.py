@@ -31,21 +31,21 @@ class FlowSharing(FlowPolicy):
     def __init__(self, *, alpha1: float = 3.0, alpha2: float = 4.0, alpha3: float = 1.1) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2, alpha3=alpha3)
 
-    def entitle(self, now: Standing) -> Entitled:
+    def entitle(self, standing: Standing) -> Entitled:
         """Return each job's entitlement; a job that holds no GPU must place a task."""
-        target = now.fair_shares()
+        target = standing.fair_shares()
         won = entitle(
-            now.hierarchy,
+            standing.hierarchy,
             target=target,
-            held=now.held,
-            waiting=now.waiting,
-            free=now.free.sum(axis=0),
-            accepts=now.accepts,
+            held=standing.held,
+            waiting=standing.waiting,
+            free=standing.free.sum(axis=0),
+            accepts=standing.accepts,
         )
         return Entitled(
             target=target,
-            group=np.arange(len(now.jobs)),
-            row=now.jobs,
+            group=np.arange(len(standing.jobs)),
+            row=standing.jobs,
             most=won.most,
-            least=((now.held == 0) & (won.share > 0)).astype(np.int64),
+            least=((standing.held == 0) & (won.share > 0)).astype(np.int64),
         )

@@ -38,28 +38,32 @@ class PreemptiveFlowSharing(FlowPolicy):
         super().__init__(alpha1=alpha1, alpha2=alpha2)
         self._slack = slack
 
-    def entitle(self, now: Standing) -> Entitled:
+    def entitle(self, standing: Standing) -> Entitled:
         """Allocate the free GPUs up to the shares, then those left over beyond them."""
-        target = now.fair_shares()
+        target = standing.fair_shares()
         allocate = partial(
-            now.hierarchy.allocate_by_type,
-            held=now.held,
-            tasks=now.waiting,
-            gpus=now.free.sum(axis=0),
-            accepts=now.accepts,
+            standing.hierarchy.allocate_by_type,
+            held=standing.held,
+            tasks=standing.waiting,
+            gpus=standing.free.sum(axis=0),
+            accepts=standing.accepts,
         )
-        share = allocate(most=np.maximum(target - now.held, 0))
+        share = allocate(most=np.maximum(target - standing.held, 0))
         most = allocate(won=share)
         return Entitled(
-            target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
+            target=target,
+            group=np.arange(len(standing.jobs)),
+            row=standing.jobs,
+            most=most,
+            least=most,
         )
 
     def choose(self, round_: Round, placed: Placed, wait_price: Ints) -> Choice:
         """Preempt runs of jobs far above their share whose GPUs jobs below theirs can use."""
         preempted = victims(
-            round_.now, target=round_.entitled.target, slack=self._slack, starts=placed
+            round_.standing, target=round_.entitled.target, slack=self._slack, starts=placed
         )
         # Not for a single job: the number of tasks served decides.
-        reason = preempted_for(round_.now.snapshot, None)
+        reason = preempted_for(round_.standing.snapshot, None)
         stops = Steps.of(Group((Stop(task),), reason) for task in preempted)
         return replace(super().choose(round_, placed, wait_price), stops=stops)

@@ -23,17 +23,17 @@ class UnfairFlow(FlowPolicy):
     def __init__(self, *, alpha1: float = 1.5, alpha2: float = 2.0) -> None:
         super().__init__(alpha1=alpha1, alpha2=alpha2)
 
-    def wide_first(self, now: Standing) -> tuple[Ints, None]:
+    def unit_order(self, standing: Standing) -> tuple[Ints, None]:
         """Return the jobs in order of arrival, without limits."""
-        return np.arange(len(now.jobs)), None
+        return np.arange(len(standing.jobs)), None
 
-    def entitle(self, now: Standing) -> Entitled:
+    def entitle(self, standing: Standing) -> Entitled:
         """Entitle the jobs of a queue together to all waiting tasks, up to the queue's ceiling."""
-        queues = len(now.ceiling)
-        held = np.bincount(now.queue, now.held, minlength=queues)
-        waiting = np.bincount(now.queue, now.waiting.sum(axis=1), minlength=queues)
-        most = np.clip(now.ceiling - held, 0, waiting).astype(np.int64)
-        no_share = np.full(len(now.jobs), NO_CEILING)
+        queues = len(standing.ceiling)
+        held = np.bincount(standing.queue, standing.held, minlength=queues)
+        waiting = np.bincount(standing.queue, standing.waiting.sum(axis=1), minlength=queues)
+        most = np.clip(standing.ceiling - held, 0, waiting).astype(np.int64)
+        no_share = np.full(len(standing.jobs), NO_CEILING)
         return Entitled(
-            target=no_share, group=now.queue, row=np.arange(queues), most=most, least=most
+            target=no_share, group=standing.queue, row=np.arange(queues), most=most, least=most
         )

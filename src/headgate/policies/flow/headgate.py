@@ -12,19 +12,19 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import in_order, ranks
 from headgate.planning.moves.migration import WHEN_CHEAPER
 from headgate.planning.place.choose import ByLinks
-from headgate.planning.place.wide import WideUnits
+from headgate.planning.place.multi_gpu import MultiGpuUnits
 from headgate.planning.shares.debts import FinishOrder, debts_gpu_s, updated_debts
 from headgate.planning.shares.standing import Standing
-from headgate.policies.flow.bookings import Bookings, start_only_unit
-from headgate.policies.flow.eligible import Entitled, Round
+from headgate.policies.flow.eligible import Entitled, PlacedUnits, Round
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.node_order import assign_waiting, next_round_at, starts_by_rank
 from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.policy import FlowPolicy
 from headgate.policies.flow.preempt_by_price import JobClaims, worth_preempting
-from headgate.policies.flow.preempt_units import Bargain
+from headgate.policies.flow.preempt_units import PreemptionBudget
 from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.times import Times
+from headgate.policies.flow.unit_reservations import UnitReservations, start_only_unit
 from headgate.policies.flow.windows import UNLIMITED
 from headgate.state import Scratch
 
@@ -72,64 +72,69 @@ class TimelyFlow(FlowPolicy):
         self.migrates = migrate == WHEN_CHEAPER
         self._memory_s, self._slack, self._reservations = memory_s, slack, reservations
 
-    def place_wide(
-        self, now: Standing, work: Work | None, scratch: Scratch
-    ) -> tuple[WideUnits | Bookings, InFlight | None]:
-        """Book for all jobs in their order; GPUs that are reserved are no slots of the flow."""
+    def place_units(
+        self, standing: Standing, work: Work | None, scratch: Scratch
+    ) -> tuple[PlacedUnits, UnitReservations | None, InFlight | None]:
+        """Start or reserve units in the order of jobs; reserved GPUs are no slots of the flow."""
         assert work is not None
-        if not len(now.task) and not len(now.wide_jobs):
-            return WideUnits(scratch, now, self.placer), None
-        declared = ~np.isnan(now.snapshot.jobs.estimated_s.take(now.jobs))
-        times = Times(now) if now.has_wide.any() or declared.any() else None
-        if times is not None and start_only_unit(scratch, now, times, self.placer):
-            return WideUnits(scratch, replace(now, wide_jobs=now.wide_jobs[:0])), None
-        ahead = in_flight(now, work, times)
-        if times is None or not len(now.wide_jobs):
-            return WideUnits(scratch, now, self.placer), ahead
-        target = now.fair_shares()
-        owed = debts_gpu_s(now, memory_s=self._memory_s)
+        if not len(standing.task) and not len(standing.multi_gpu_jobs):
+            return MultiGpuUnits(scratch, standing, self.placer), None, None
+        declared = ~np.isnan(standing.snapshot.jobs.estimated_s.take(standing.jobs))
+        times = Times(standing) if standing.has_multi_gpu.any() or declared.any() else None
+        if times is not None and start_only_unit(scratch, standing, times, self.placer):
+            none_left = replace(standing, multi_gpu_jobs=standing.multi_gpu_jobs[:0])
+            return MultiGpuUnits(scratch, none_left), None, None
+        ahead = in_flight(standing, work, times)
+        if times is None or not len(standing.multi_gpu_jobs):
+            return MultiGpuUnits(scratch, standing, self.placer), None, ahead
+        target = standing.fair_shares()
+        owed = debts_gpu_s(standing, memory_s=self._memory_s)
         finish = FinishOrder.of(target, ahead.left_s, owed)
-        order = self._order(now, target, ahead.left_s, finish)
-        most = self._slots(now, now.waiting + now.wide)
-        flow = np.minimum(most, now.waiting.sum(axis=1))
-        booked = Bookings(
+        order = self._order(standing, target, ahead.left_s, finish)
+        most = self._slots(standing, standing.waiting + standing.multi_gpu)
+        flow = np.minimum(most, standing.waiting.sum(axis=1))
+        units = UnitReservations(
             scratch,
-            now,
+            standing,
             times,
             finish,
             reservations=int(self._reservations),
             placer=self.placer,
             migrate=self.migrates,
         )
-        booked.book(order, flow, most)
-        booked.preempt(ahead, Bargain.of(now, ahead, target, owed, slack=self._slack))
-        booked.open_windows(ahead)
-        is_slot = booked.is_slot(ahead.runs.gpu)
-        return booked, ahead if is_slot.all() else ahead.only(is_slot)
+        units.place(order, flow, most)
+        units.preempt(ahead, PreemptionBudget.of(standing, ahead, target, owed, slack=self._slack))
+        units.open_windows(ahead)
+        is_slot = units.is_slot(ahead.runs.gpu)
+        return units, units, ahead if is_slot.all() else ahead.only(is_slot)
 
-    def entitle(self, now: Standing) -> Entitled:
+    def entitle(self, standing: Standing) -> Entitled:
         """Allocate the next slots of all GPUs by fair shares.
 
         If a queue's ceiling may bind, GPUs that its jobs hold count against it: they get no more
         slots than the ceiling leaves, since they cannot use the next slots of others' GPUs.
         """
-        target = now.fair_shares()
-        most = self._slots(now, now.waiting)
+        target = standing.fair_shares()
+        most = self._slots(standing, standing.waiting)
         return Entitled(
-            target=target, group=np.arange(len(now.jobs)), row=now.jobs, most=most, least=most
+            target=target,
+            group=np.arange(len(standing.jobs)),
+            row=standing.jobs,
+            most=most,
+            least=most,
         )
 
-    def _slots(self, now: Standing, waiting: Ints) -> Ints:
+    def _slots(self, standing: Standing, waiting: Ints) -> Ints:
         """Return how many of the next slots of all GPUs each job gets, `[jobs]`.
 
         `waiting` are the GPUs that its waiting tasks need, `[jobs, types]`.
         """
-        bound = (now.ceiling < now.gpus.sum())[now.queue]
-        return now.hierarchy.allocate_by_type(
-            held=np.where(bound, now.held, 0),
+        bound = (standing.ceiling < standing.gpus.sum())[standing.queue]
+        return standing.hierarchy.allocate_by_type(
+            held=np.where(bound, standing.held, 0),
             tasks=waiting,
-            gpus=now.gpus,
-            accepts=now.kinds.accepts,
+            gpus=standing.gpus,
+            accepts=standing.kinds.accepts,
         )
 
     def choose(self, round_: Round, placed: Placed, wait_price: Ints) -> Choice:
@@ -137,49 +142,51 @@ class TimelyFlow(FlowPolicy):
 
         Prices of waiting follow from the GPUs that tasks wait for, not from `wait_price`.
         """
-        now, ahead, target = round_.now, round_.in_flight, round_.entitled.target
+        standing, ahead, target = round_.standing, round_.in_flight, round_.entitled.target
         if ahead is None:  # nothing waits
-            owed = debts_gpu_s(now, memory_s=self._memory_s)
-            useful = np.minimum(target, now.held + now.needed)
-            memo = updated_debts(now, owed, np.zeros(len(owed)), useful - now.held)
+            owed = debts_gpu_s(standing, memory_s=self._memory_s)
+            useful = np.minimum(target, standing.held + standing.needed)
+            memo = updated_debts(standing, owed, np.zeros(len(owed)), useful - standing.held)
             return Choice(starts=placed, wait_price=wait_price, memo=memo)
-        booked = round_.wide if isinstance(round_.wide, Bookings) else None
-        if booked:
-            finish = booked.finish
+        units = round_.reserving
+        if units:
+            finish = units.finish
         else:
-            owed = debts_gpu_s(now, memory_s=self._memory_s)
+            owed = debts_gpu_s(standing, memory_s=self._memory_s)
             finish = FinishOrder.of(target, ahead.left_s, owed)
-        owed, rank = finish.owed, ranks(self._order(now, target, ahead.left_s, finish))
+        owed, rank = finish.owed, ranks(self._order(standing, target, ahead.left_s, finish))
         placed, short = _by_window(placed)
-        starts, left = starts_by_rank(now, placed, rank)
+        starts, left = starts_by_rank(standing, placed, rank)
         started = None
-        if booked and booked.reservations:
-            short = short.only(in_order(rank[now.task_job[short.task]]))
-            started, short = self._with_backfill(booked, now, rank, starts, short)
+        if units and units.reservations:
+            short = short.only(in_order(rank[standing.task_job[short.task]]))
+            started, short = self._with_backfill(units, standing, rank, starts, short)
             left = left.only(np.flatnonzero(~np.isin(left.task, started.task)))
-        won = np.bincount(now.task_job[(started or starts).task], minlength=len(now.jobs))
-        held = now.held + won
-        waiting = assign_waiting(now, ahead, left)
-        units = booked.preempted if booked else None
+        won = np.bincount(standing.task_job[(started or starts).task], minlength=len(standing.jobs))
+        held = standing.held + won
+        waiting = assign_waiting(standing, ahead, left)
         claims = JobClaims(target=target, held=held, left_s=ahead.left_s, owed=owed)
+        for_units = units.preempted if units else None
         preempted = worth_preempting(
-            now, ahead, waiting, claims, units, round_.wide.room_freed,
+            standing, ahead, waiting, claims, for_units, round_.units.room_freed,
             slack=self._slack, memory_s=self._memory_s,
         )  # fmt: skip
-        useful = np.minimum(target, held + now.needed - won)
-        free = now.free.sum(axis=0) - np.bincount(starts.gpu_class, minlength=now.free.shape[1])
-        memo = dict(updated_debts(now, owed, preempted.paid, useful - held))
-        if booked:
-            memo |= booked.memo()
-        price = waiting.price_by_job(len(now.jobs))
-        again_at = next_round_at(now, ahead, waiting, free, held < target, preempted.next_s)
-        if booked and booked.again_at() < (again_at or math.inf):
-            again_at = booked.again_at()
+        useful = np.minimum(target, held + standing.needed - won)
+        free = standing.free.sum(axis=0) - np.bincount(
+            starts.gpu_class, minlength=standing.free.shape[1]
+        )
+        memo = dict(updated_debts(standing, owed, preempted.paid, useful - held))
+        if units:
+            memo |= units.memo()
+        price = waiting.price_by_job(len(standing.jobs))
+        again_at = next_round_at(standing, ahead, waiting, free, held < target, preempted.next_s)
+        if units and units.again_at() < (again_at or math.inf):
+            again_at = units.again_at()
         if round_.windows is not None:
             ahead = round_.windows.held
-            waiting = assign_waiting(now, ahead, short)
-            price = np.minimum(price, waiting.price_by_job(len(now.jobs)))
-            sooner_at = next_round_at(now, ahead, waiting, free, held < target, math.inf)
+            waiting = assign_waiting(standing, ahead, short)
+            price = np.minimum(price, waiting.price_by_job(len(standing.jobs)))
+            sooner_at = next_round_at(standing, ahead, waiting, free, held < target, math.inf)
             again_at = min((at for at in (again_at, sooner_at) if at is not None), default=None)
         return Choice(
             starts=starts,
@@ -190,29 +197,34 @@ class TimelyFlow(FlowPolicy):
             again_at=again_at,
         )
 
-    def _order(self, now: Standing, target: Ints, left_s: Floats, finish: FinishOrder) -> Ints:
+    def _order(self, standing: Standing, target: Ints, left_s: Floats, finish: FinishOrder) -> Ints:
         """Return the jobs in the order in which fair sharing would finish them.
 
         Jobs short of their share for long come first.
         """
-        first = _short_for_long(now, target, left_s, finish.owed, self._memory_s)[finish.order]
+        first = _short_for_long(standing, target, left_s, finish.owed, self._memory_s)[finish.order]
         return np.concatenate([finish.order[first], finish.order[~first]])
 
     def _with_backfill(
-        self, booked: Bookings, now: Standing, rank: Ints, starts: Placed, short: Placed
+        self,
+        units: UnitReservations,
+        standing: Standing,
+        rank: Ints,
+        starts: Placed,
+        short: Placed,
     ) -> tuple[Placed, Placed]:
         """Start tasks on reserved GPUs until their reservations.
 
         First those that the flow places there (`short`), then, by first fit, others that wait.
         Returns all starts, and which of `short` wait for GPUs that are held.
         """
-        begins, waits = booked.start_in_windows(short)
+        begins, waits = units.start_in_windows(short)
         all_starts = starts.joined(short.only(np.flatnonzero(begins)))
-        is_left = np.ones(len(now.task), bool)
+        is_left = np.ones(len(standing.task), bool)
         is_left[all_starts.task] = False
         tasks = np.flatnonzero(is_left)
-        tasks = tasks[in_order(rank[now.task_job[tasks]])]
-        task, node, gpu_class = booked.backfill(tasks, starts.task)
+        tasks = tasks[in_order(rank[standing.task_job[tasks]])]
+        task, node, gpu_class = units.backfill(tasks, starts.task)
         none = np.zeros(len(task), np.int64)
         all_starts = all_starts.joined(
             Placed(task=task, node=node, gpu_class=gpu_class, window=none, price=none)
@@ -230,13 +242,13 @@ def _by_window(placed: Placed) -> tuple[Placed, Placed]:
 
 
 def _short_for_long(
-    now: Standing, target: Ints, left_s: Floats, owed: Floats, memory_s: float
+    standing: Standing, target: Ints, left_s: Floats, owed: Floats, memory_s: float
 ) -> Bools:
     """Return which jobs have been short for long, `[jobs]`.
 
     They are owed more than half of the limit to which the debt of a job that misses as many GPUs
     grows: as after 0.7 x `memory_s`. Later the debt hardly grows and no longer changes their rank.
     """
-    missing = np.minimum(target - now.held, now.needed)
+    missing = np.minimum(target - standing.held, standing.needed)
     first: Bools = (missing > 0) & (2 * owed > missing * memory_s)
-    return np.where(now.has_wide, (now.needed > 0) & (owed >= left_s), first)
+    return np.where(standing.has_multi_gpu, (standing.needed > 0) & (owed >= left_s), first)

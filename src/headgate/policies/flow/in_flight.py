@@ -52,14 +52,14 @@ class GpuRuns:
         return GpuRuns(**{field.name: getattr(self, field.name)[some] for field in fields(GpuRuns)})
 
 
-def runs_now(now: Standing) -> GpuRuns:
+def runs_now(standing: Standing) -> GpuRuns:
     """Return the held GPUs, by row."""
-    snapshot = now.snapshot
+    snapshot = standing.snapshot
     holder = snapshot.gpus.task.array().astype(np.int64)
     gpu = np.flatnonzero(holder >= 0)
     task = holder[gpu]
     kept, left = (gpus_of(snapshot, grants) for grants in grants_of_moves(snapshot))
-    job = index_of(now.jobs, len(snapshot.jobs.state))[snapshot.tasks.job.array()[task]]
+    job = index_of(standing.jobs, len(snapshot.jobs.state))[snapshot.tasks.job.array()[task]]
     job[np.isin(gpu, [*kept, *left])] = -1
     stopping = snapshot.tasks.state.array()[task] == TaskState.STOPPING
     return GpuRuns(
@@ -67,7 +67,7 @@ def runs_now(now: Standing) -> GpuRuns:
         task=task,
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
         job=job,
-        gpu_class=now.hardware.gpu_class[gpu],
+        gpu_class=standing.hardware.gpu_class[gpu],
         stopping=stopping & ~np.isin(gpu, kept),
         launched_at=snapshot.tasks.launched_at.array()[task],
     )
@@ -99,7 +99,7 @@ class InFlight:
         return replace(self, runs=runs, wait_s=self.wait_s[chosen], price=self.price[chosen])
 
 
-def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight:
+def in_flight(standing: Standing, work: Work, times: Times | None = None) -> InFlight:
     """Return the work in flight; `View.expected_end` defines when a GPU is expected to be free.
 
     A run of a runtime class without an ended run is expected to compute as long as it reads. Work
@@ -108,7 +108,7 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
     The work left of these is what suffices with probability `BACKFILL_P`: it is compared between
     jobs, and the mean time, which counts for that, is far above the median if times vary much.
     """
-    snapshot, held = now.snapshot, work.runs
+    snapshot, held = standing.snapshot, work.runs
     gpu = np.flatnonzero(held.task >= 0)
     kept, left = held.kept[gpu], held.left[gpu]
     read_s, launched_at = held.read_s[gpu], held.launched_at[gpu]
@@ -118,22 +118,22 @@ def in_flight(now: Standing, work: Work, times: Times | None = None) -> InFlight
     takes_s = read_s + np.where(np.isnan(compute_s), read_s, left_s)
     run_s = np.where(kept, 0.0, snapshot.now - launched_at)
     wait_s = np.maximum(np.where(stopping, 0.0, np.abs(takes_s - run_s)), _SOONEST_S)
-    task, job = held.task[gpu], index_of(now.jobs, len(snapshot.jobs.state))[held.job[gpu]]
-    left_gpu_s = remaining_gpu_s(now, held, work.idle)
+    task, job = held.task[gpu], index_of(standing.jobs, len(snapshot.jobs.state))[held.job[gpu]]
+    left_gpu_s = remaining_gpu_s(standing, held, work.idle)
     if times is not None:
         other = np.flatnonzero(np.isnan(compute_s) | (job < 0) | times.learnt[job])
         wait_s[other] = np.maximum(times.end_at(task[other]) - snapshot.now, _SOONEST_S)
         wait_s[left] = _SOONEST_S
         ours = np.flatnonzero((job >= 0) & ~left)
         ends_s = times.surely_ended_at(task[ours]) - snapshot.now
-        estimated = estimated_gpu_s(now, times.surely_s, job[ours], ends_s)
+        estimated = estimated_gpu_s(standing, times.surely_s, job[ours], ends_s)
         left_gpu_s = np.where(times.learnt, estimated, left_gpu_s)
     runs = GpuRuns(
         gpu=gpu,
         task=task,
         job=np.where(kept | left, -1, job),
         node=snapshot.gpus.node.array()[gpu].astype(np.int64),
-        gpu_class=now.hardware.gpu_class[gpu],
+        gpu_class=standing.hardware.gpu_class[gpu],
         stopping=stopping,
         launched_at=launched_at,
     )

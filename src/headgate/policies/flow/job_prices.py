@@ -27,7 +27,7 @@ def prices_by_job(round_: Round, problem: FlowProblem) -> dict[int, JobPrices]:
             may_win_gpus=int(problem.most[group[i]]),
             wait_s=int(wait[i]) / 1e6 if may_wait[i] else None,
         )
-        for i, job in enumerate(round_.now.jobs)
+        for i, job in enumerate(round_.standing.jobs)
     }
 
 
@@ -41,8 +41,8 @@ def run_price_s(snapshot: Snapshot, task: int, node: int, prices: Prices) -> flo
     return min(price, PRICE_LIMIT) / 1e6
 
 
-def free_gpu_price_s(now: Standing, flow: Flow, node: int, gpu: int) -> float | None:
+def free_gpu_price_s(standing: Standing, flow: Flow, node: int, gpu: int) -> float | None:
     """Return the shadow price, in seconds, of a free GPU; None if one task less would start."""
-    row = now.snapshot.nodes.first_gpu[node] + gpu
-    price = flow.price_of_slot(node, int(now.hardware.gpu_class[row]))
+    row = standing.snapshot.nodes.first_gpu[node] + gpu
+    price = flow.price_of_slot(node, int(standing.hardware.gpu_class[row]))
     return None if price is None else price / 1e6

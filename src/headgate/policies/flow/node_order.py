@@ -17,14 +17,14 @@ from headgate.policies.flow.placed import Placed
 PAUSE_S = 1.0  # least seconds until a requested round
 
 
-def starts_by_rank(now: Standing, placed: Placed, rank: Ints) -> tuple[Placed, Placed]:
+def starts_by_rank(standing: Standing, placed: Placed, rank: Ints) -> tuple[Placed, Placed]:
     """Return the placed tasks that get free GPUs of their nodes, and, by rank, the others.
 
     `rank` is each job's position in the order of jobs, `[jobs]`.
     """
-    order = in_order(rank[now.task_job[placed.task]])
-    cell = (placed.node * now.free.shape[1] + placed.gpu_class)[order]
-    free = now.free.ravel()[cell]
+    order = in_order(rank[standing.task_job[placed.task]])
+    cell = (placed.node * standing.free.shape[1] + placed.gpu_class)[order]
+    free = standing.free.ravel()[cell]
     some = np.flatnonzero(free)
     first = np.zeros(len(order), bool)
     first[some] = nth_of_equals(cell[some]) < free[some]
@@ -45,29 +45,29 @@ class AssignedWaits:
         return least_of_each(self.job, self.price, jobs, PRICE_LIMIT)
 
 
-def assign_waiting(now: Standing, ahead: InFlight, left: Placed) -> AssignedWaits:
+def assign_waiting(standing: Standing, ahead: InFlight, left: Placed) -> AssignedWaits:
     """Return the held GPU of its node that each task waits for: the soonest free, in task order.
 
     There are at most as many tasks `left` at a node as held GPUs of the class.
     """
-    classes = now.free.shape[1]
+    classes = standing.free.shape[1]
     cell = ahead.runs.node * classes + ahead.runs.gpu_class
     sought = left.node * classes + left.gpu_class
     soonest = in_order(ahead.price)
     soonest = soonest[in_order(cell[soonest])]
-    held = np.bincount(cell, minlength=now.free.size)
+    held = np.bincount(cell, minlength=standing.free.size)
     first = np.cumsum(held) - held
     run = soonest[first[sought] + nth_of_equals(sought)]
     return AssignedWaits(
         task=left.task,
-        job=now.task_job[left.task],
+        job=standing.task_job[left.task],
         run=run,
         price=np.minimum(left.price + ahead.price[run], PRICE_LIMIT),
     )
 
 
 def next_round_at(
-    now: Standing,
+    standing: Standing,
     ahead: InFlight,
     waiting: AssignedWaits,
     free: Ints,
@@ -79,8 +79,8 @@ def next_round_at(
     It is when the first GPU is expected to be free that is awaited by a task that fits a free GPU
     (`free`, `[classes]`), or whose job is below its share (`short`, `[jobs]`), or after `next_s`.
     """
-    fits = now.types_on(free)
-    relevant = fits[now.task_type[waiting.task]] | short[waiting.job]
+    fits = standing.types_on(free)
+    relevant = fits[standing.task_type[waiting.task]] | short[waiting.job]
     soon_s = float(ahead.wait_s[waiting.run[relevant]].min(initial=next_s))
-    at = now.snapshot.now + max(PAUSE_S, soon_s)
+    at = standing.snapshot.now + max(PAUSE_S, soon_s)
     return at if at < UNKNOWN_AT else None

@@ -21,11 +21,11 @@ Options = tuple[Ints, Ints, Ints]
 
 
 def task_options(
-    problem: FlowProblem, at: Ints, dearer: int, own_place: Ints, own_cost: Ints
+    problem: FlowProblem, places: Ints, dearer: int, own_place: Ints, own_cost: Ints
 ) -> Options:
     """Return the options of each task.
 
-    `at` numbers the places of nodes, racks and the whole cluster, in this order, by kind, negative
+    `places` numbers those of nodes, racks and the whole cluster, in this order, by kind, negative
     if there is none. Each of the classes that a task accepts costs `dearer` more than the one
     below, and so does a window: what is not reserved is preferred. Nodes and racks are options only
     if they are cheaper than the place around them. A task also has the options `own_place` for
@@ -44,7 +44,7 @@ def task_options(
         accepts=problem.accepts,
         shortest=problem.task_window,
         windows=problem.windows,
-        at=at,
+        places=places,
         dearer=dearer,
         own_place=own_place,
         own_cost=own_cost,
@@ -63,8 +63,8 @@ def cheapest_free(problem: FlowProblem, free: Ints) -> Ints:
 
     `free` is `[nodes, classes]`; the largest int64 stands for no such GPU. O(options).
     """
-    at = np.where(around(free, problem.node_rack) > 0, 0, -1)
+    places = np.where(around(free, problem.node_rack) > 0, 0, -1)
     nothing = np.zeros((len(problem.task_job), 0), np.int64)
-    offsets, _, cost = task_options(problem, at, 0, nothing, nothing)
+    offsets, _, cost = task_options(problem, places, 0, nothing, nothing)
     job = np.repeat(problem.task_job, np.diff(offsets))
     return least_of_each(job, cost, len(problem.most), np.iinfo(np.int64).max)

@@ -13,7 +13,7 @@ from headgate.policies.flow.placed import Placed
 from headgate.state import Scratch
 
 
-def packed(now: Standing, scratch: Scratch, starts: Placed) -> Placed:
+def packed(standing: Standing, scratch: Scratch, starts: Placed) -> Placed:
     """Return the starts with other nodes for tasks without inputs, on GPUs of the same class.
 
     By demand and class, nodes are filled in the order of what others miss if one task starts there
@@ -23,19 +23,19 @@ def packed(now: Standing, scratch: Scratch, starts: Placed) -> Placed:
     packing = ClusterPacking(scratch)
     if not len(starts.task) or not packing.matters:
         return starts
-    snapshot, rows = now.snapshot, now.task[starts.task]
+    snapshot, rows = standing.snapshot, standing.task[starts.task]
     offsets, _ = snapshot.inputs.shards.flat(snapshot.tasks.input.take(rows).astype(np.int64))
     reads = np.diff(offsets) > 0
-    free = now.free.copy()
+    free = standing.free.copy()
     np.subtract.at(free, (starts.node[reads], starts.gpu_class[reads]), 1)
     is_open = np.zeros(len(snapshot.gpus.node), bool)
-    is_open[now.free_gpu] = True
+    is_open[standing.free_gpu] = True
     demand, classes = snapshot.tasks.demand.take(rows).astype(np.int64), free.shape[1]
-    kind, node = demand * classes + starts.gpu_class, starts.node.copy()
-    for each in np.unique(kind[~reads]).tolist():
-        some = np.flatnonzero((kind == each) & ~reads)
-        at = each % classes
-        room = _room(scratch, each // classes, free[:, at])
+    pair, node = demand * classes + starts.gpu_class, starts.node.copy()
+    for each in np.unique(pair[~reads]).tolist():
+        some = np.flatnonzero((pair == each) & ~reads)
+        gpu_class = each % classes
+        room = _room(scratch, each // classes, free[:, gpu_class])
         nodes = np.flatnonzero(room)
         if room.sum() < len(some):
             return starts  # some lack CPUs or memory, and start where they find them
@@ -43,7 +43,7 @@ def packed(now: Standing, scratch: Scratch, starts: Placed) -> Placed:
         nodes = nodes[np.lexsort((room[nodes], loss))]
         nodes_of = np.repeat(nodes, room[nodes])[: len(some)]
         node[some] = nodes_of
-        np.subtract.at(free[:, at], nodes_of, 1)
+        np.subtract.at(free[:, gpu_class], nodes_of, 1)
     return replace(starts, node=node)
 
 

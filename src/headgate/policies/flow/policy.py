@@ -19,10 +19,9 @@ from headgate.base.arrays import Ints
 from headgate.base.rng import Random
 from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
-from headgate.planning.place.wide import WideUnits, least_served_first
-from headgate.planning.shares.standing import Standing, standing
-from headgate.policies.flow.bookings import Bookings
-from headgate.policies.flow.eligible import Entitled, Round, round_of
+from headgate.planning.place.multi_gpu import MultiGpuUnits, least_served_first
+from headgate.planning.shares.standing import Standing, standing_of
+from headgate.policies.flow.eligible import Entitled, PlacedUnits, Round, round_of
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.job_prices import free_gpu_price_s, prices_by_job, run_price_s
 from headgate.policies.flow.packed import packed
@@ -37,6 +36,7 @@ from headgate.policies.flow.problem import (
 )
 from headgate.policies.flow.readback import Choice, flow_placements, plan
 from headgate.policies.flow.solve import Flow, solve
+from headgate.policies.flow.unit_reservations import UnitReservations
 from headgate.policies.flow.warm import WarmCache, WarmRound
 from headgate.ports.capabilities import CertificateStats, JobPrices
 from headgate.protocol import Plan
@@ -70,25 +70,28 @@ class FlowPolicy(PlacingPolicy, ABC):
         return copy.deepcopy(self)
 
     @abstractmethod
-    def entitle(self, now: Standing) -> Entitled:
+    def entitle(self, standing: Standing) -> Entitled:
         """Return how many tasks may and must be placed."""
 
-    def wide_first(self, now: Standing) -> tuple[Ints, Ints | None]:
-        """Return the order of jobs for wide units, indices, and the most GPUs of each, `[jobs]`.
+    def unit_order(self, standing: Standing) -> tuple[Ints, Ints | None]:
+        """Return the order of jobs for their units, indices, and the most GPUs of each, `[jobs]`.
 
-        None for no limit; see `WideUnits.place`. Here those that hold least of their share come
+        None for no limit; see `MultiGpuUnits.place`. Here those that hold least of their share come
         first, each with its entitlement.
         """
-        return least_served_first(now)
+        return least_served_first(standing)
 
-    def place_wide(
-        self, now: Standing, work: Work | None, scratch: Scratch
-    ) -> tuple[WideUnits | Bookings, InFlight | None]:
-        """Place wide units on the scratch; return them, and the work in flight."""
-        wide = WideUnits(scratch, now, self.placer)
-        if wide:
-            wide.place(*self.wide_first(now))
-        return wide, None if work is None else in_flight(now, work)
+    def place_units(
+        self, standing: Standing, work: Work | None, scratch: Scratch
+    ) -> tuple[PlacedUnits, UnitReservations | None, InFlight | None]:
+        """Place multi-GPU units on the scratch; return them, and the work in flight.
+
+        The second part is the units again if the policy reserves GPUs for some of them.
+        """
+        units = MultiGpuUnits(scratch, standing, self.placer)
+        if units:
+            units.place(*self.unit_order(standing))
+        return units, None, None if work is None else in_flight(standing, work)
 
     def choose(self, round_: Round, placed: Placed, wait_price: Ints) -> Choice:
         """Return which of the `placed` tasks start now, and the rest of the plan; here all start.
@@ -110,12 +113,12 @@ class FlowPolicy(PlacingPolicy, ABC):
         scratch = Scratch(snapshot)
         waiting_for_cpus = place_cpu_tasks(scratch, self.placer)
         with self._cache.lend(snapshot) as warm:
-            now, changes = warm.advance(snapshot, ahead=self.plans_ahead)
-            round_ = self._round(now, warm.work, scratch)
+            standing, changes = warm.advance(snapshot, ahead=self.plans_ahead)
+            round_ = self._round(standing, warm.work, scratch)
             placed, wait_price = self._flow(round_, changes, warm)
         choice = self.choose(round_, placed, wait_price)
         if self.placer is not None and self.placer.packs_tightly:
-            choice = replace(choice, starts=packed(round_.now, scratch, choice.starts))
+            choice = replace(choice, starts=packed(round_.standing, scratch, choice.starts))
         return plan(round_, choice, scratch, waiting_for_cpus, fill=self.fills_gpus)
 
     def _flow(self, round_: Round, changes: Changes | None, warm: WarmRound) -> tuple[Placed, Ints]:
@@ -123,10 +126,10 @@ class FlowPolicy(PlacingPolicy, ABC):
 
         Without tasks, nothing is solved: the next flow would start from nothing in any case.
         """
-        if not len(round_.now.task):
+        if not len(round_.standing.task):
             warm.flow = None
             warm.offered.clear()
-            return NOTHING_PLACED, np.zeros(len(round_.now.jobs), np.int64)
+            return NOTHING_PLACED, np.zeros(len(round_.standing.jobs), np.int64)
         posed = next_problem(round_, None if warm.flow is None else changes, warm.offered)
         warm.flow = solve(posed, warm.flow)
         if warm.flow.changes % _CERTIFY_EVERY == 1 and not self._is_certified(round_, warm):
@@ -135,11 +138,11 @@ class FlowPolicy(PlacingPolicy, ABC):
         placed = flow_placements(round_, warm.flow)
         return placed, 2 * posed.problem.wait_price[round_.entitled.group]
 
-    def _round(self, now: Standing, work: Work | None, scratch: Scratch) -> Round:
-        """Place wide units on the scratch; return the inputs of the flow, on what they leave."""
-        wide, ahead = self.place_wide(now, work, scratch)
-        now = wide.standing_after()
-        return round_of(now, ahead, self.entitle(now), self._prices, wide)
+    def _round(self, standing: Standing, work: Work | None, scratch: Scratch) -> Round:
+        """Place multi-GPU units on the scratch; return the inputs of the flow on the rest."""
+        units, reserving, ahead = self.place_units(standing, work, scratch)
+        standing = units.standing_after()
+        return round_of(standing, ahead, self.entitle(standing), self._prices, units, reserving)
 
     def _is_certified(self, round_: Round, warm: WarmRound) -> bool:
         """Return whether the re-optimized flow is optimal for the round's problem; count it."""
@@ -156,9 +159,9 @@ class FlowPolicy(PlacingPolicy, ABC):
     def _cold_problem(self, snapshot: Snapshot) -> tuple[Round, FullProblem]:
         """Return the round of a snapshot and its full problem, independent of the warm round."""
         work = Work(snapshot) if self.plans_ahead else None
-        scratch, now = Scratch(snapshot), standing(snapshot)
+        scratch, standing = Scratch(snapshot), standing_of(snapshot)
         place_cpu_tasks(scratch, self.placer)
-        round_ = self._round(now, work, scratch)
+        round_ = self._round(standing, work, scratch)
         return round_, full_problem(round_, OfferedTasks())
 
     @property
@@ -178,4 +181,4 @@ class FlowPolicy(PlacingPolicy, ABC):
     def slot_price_s(self, snapshot: Snapshot, node: int, gpu: int) -> float | None:
         """Return the shadow price, in seconds, of a free GPU; None if one task less would start."""
         round_, posed = self._cold_problem(snapshot)
-        return free_gpu_price_s(round_.now, Flow(posed), node, gpu)
+        return free_gpu_price_s(round_.standing, Flow(posed), node, gpu)

@@ -19,7 +19,7 @@ from headgate.policies.flow.in_flight import GpuRuns, InFlight
 from headgate.policies.flow.node_order import AssignedWaits
 from headgate.policies.flow.preempt_units import (
     RESTART_S,
-    Bargain,
+    PreemptionBudget,
     UnitPreemptions,
     running_units,
 )
@@ -51,7 +51,7 @@ class Preemptions:
 
 
 def worth_preempting(
-    now: Standing,
+    standing: Standing,
     ahead: InFlight,
     waiting: AssignedWaits,
     claims: JobClaims,
@@ -68,14 +68,15 @@ def worth_preempting(
     the price, which it then pays. The price is the lost work, reading included, plus `RESTART_S`.
     The run's job holds more than `1 + slack` of its target, and keeps its target and one run; and
     the waiting job precedes it even after paying. So the total work lost never exceeds what jobs
-    have missed, and a GPU is not preempted back. A run of a wide unit is preempted with its whole
-    unit, at the price of that. `units` are those preempted before for wide units, and `room_freed`
-    returns what they leave: none is preempted for a task that would not start then.
+    have missed, and a GPU is not preempted back. A multi-GPU unit is preempted whole, at its price.
+    `units` are preempted before, and the tasks must fit what these leave, `room_freed`.
     """
     runs, target, share = ahead.runs, claims.target, claims.share
-    bargain = units.bargain if units else Bargain.of(now, ahead, target, claims.owed, slack=slack)
+    budget = units.budget if units else None
+    if budget is None:
+        budget = PreemptionBudget.of(standing, ahead, target, claims.owed, slack=slack)
     preempted, next_s, done = list(units.groups) if units else [], math.inf, set[int]()
-    short, owed, spare = target - claims.held, bargain.owed, bargain.spare
+    short, owed, spare = target - claims.held, budget.owed, budget.spare
     so_far = Preemptions(stops=Steps.of(preempted), paid=claims.owed - owed, next_s=next_s)
     # Conditions only get harder as runs are preempted: a run that fails them now also fails later.
     sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
@@ -83,14 +84,14 @@ def worth_preempting(
     may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0)
     if not may.any():
         return so_far
-    price_s, size, unit = _victims(now, ahead, run, units)
+    price_s, size, unit = _victims(standing, ahead, run, units)
     worse = (claims.left_s - owed) / share
     rank = (claims.left_s[job] - np.maximum(0.0, owed[job] - price_s)) / share[job]
     may &= (spare[loser] >= size) & (rank < worse[loser])
     if units is not None:
         may &= ~units.is_freed(runs.gpu[run])
-    gained = _gained_s(now, ahead, waiting, sought) if may.any() else ()
-    would_start = partial(_would_start, now, runs, cache(room_freed))
+    gained = _gained_s(standing, ahead, waiting, sought) if may.any() else ()
+    would_start = partial(_would_start, standing, runs, cache(room_freed))
     for i in np.flatnonzero(may).tolist():
         winner, from_job, price, soonest = int(job[i]), int(loser[i]), price_s[i], gained[i]
         if spare[from_job] < size[i] or int(unit[i]) in done:
@@ -99,12 +100,12 @@ def worth_preempting(
         if left_s / share[winner] >= worse[from_job]:
             continue  # the other job would preempt the GPU back
         if price < min(soonest, owed[winner]):
-            if not would_start(int(now.task[waiting.task[sought[i]]]), int(run[i])):
+            if not would_start(int(standing.task[waiting.task[sought[i]]]), int(run[i])):
                 continue
             spare[from_job] -= int(size[i])
             done.add(int(unit[i]))
             owed[winner] -= price
-            preempted.append(_preempted(now, winner, int(runs.task[run[i]])))
+            preempted.append(_preempted(standing, winner, int(runs.task[run[i]])))
             continue
         grows = float(short[winner] - owed[winner] / memory_s)
         next_s = min(next_s, _covered_in_s(price, float(owed[winner]), grows, soonest))
@@ -112,16 +113,16 @@ def worth_preempting(
 
 
 def _would_start(
-    now: Standing, runs: GpuRuns, room: Callable[[], RoomFreed], task: int, run: int
+    standing: Standing, runs: GpuRuns, room: Callable[[], RoomFreed], task: int, run: int
 ) -> bool:
     """Return whether a task (row) starts on the GPU of a run, once that has ended."""
-    unit = one_task(now.snapshot, task)
+    unit = one_task(standing.snapshot, task)
     return room().holds(unit, runs.gpu[run : run + 1], (int(runs.task[run]),))
 
 
-def _preempted(now: Standing, job: int, task: int) -> Group:
+def _preempted(standing: Standing, job: int, task: int) -> Group:
     """Return the stop of a run for a job."""
-    return Group((Stop(task),), preempted_for(now.snapshot, int(now.jobs[job])))
+    return Group((Stop(task),), preempted_for(standing.snapshot, int(standing.jobs[job])))
 
 
 def _covered_in_s(price: float, owed: float, grows: float, soonest: float) -> float:
@@ -134,23 +135,23 @@ def _covered_in_s(price: float, owed: float, grows: float, soonest: float) -> fl
 
 
 def _victims(
-    now: Standing, ahead: InFlight, run: Ints, units: UnitPreemptions | None
+    standing: Standing, ahead: InFlight, run: Ints, units: UnitPreemptions | None
 ) -> tuple[Floats, Ints, Ints]:
     """Return of the unit of each of some runs: its price, its GPUs, and a number of its own."""
-    if not now.has_wide.any():
-        price_s = ahead.lost_s(now.snapshot, ahead.runs.only(run)) + RESTART_S
+    if not standing.has_multi_gpu.any():
+        price_s = ahead.lost_s(standing.snapshot, ahead.runs.only(run)) + RESTART_S
         return price_s, np.ones(len(run), np.int64), run
-    running = running_units(now, ahead) if units is None else units.running
-    at = np.searchsorted(ahead.all_runs.gpu, ahead.runs.gpu[run])
-    return running.price[at], running.gpus[at], running.unit[at]
+    running = running_units(standing, ahead) if units is None else units.running
+    index = np.searchsorted(ahead.all_runs.gpu, ahead.runs.gpu[run])
+    return running.price[index], running.gpus[index], running.unit[index]
 
 
-def _gained_s(now: Standing, ahead: InFlight, waiting: AssignedWaits, sought: Ints) -> Floats:
+def _gained_s(standing: Standing, ahead: InFlight, waiting: AssignedWaits, sought: Ints) -> Floats:
     """Return the seconds after which each seeking task would get a GPU without preemption.
 
     Each gets the soonest remaining one that fits, or the one that it waits for.
     """
-    own_s, classes = ahead.wait_s[waiting.run[sought]], now.free.shape[1]
+    own_s, classes = ahead.wait_s[waiting.run[sought]], standing.free.shape[1]
     if classes == 1:
         gained, many = own_s, min(len(sought), len(ahead.wait_s))
         gained[:many] = np.sort(np.partition(ahead.wait_s, many - 1)[:many])
@@ -161,7 +162,7 @@ def _gained_s(now: Standing, ahead: InFlight, waiting: AssignedWaits, sought: In
     gained = np.empty(len(sought))
     for n, i in enumerate(sought.tolist()):
         # Earlier tasks may have taken all GPUs that fit, except the one that it waits for.
-        accepted = np.flatnonzero(now.accepts[now.task_type[waiting.task[i]]]).tolist()
+        accepted = np.flatnonzero(standing.accepts[standing.task_type[waiting.task[i]]]).tolist()
         fitting = [free_s[k] for k in accepted if free_s[k]]
         own = [float(own_s[n])]
         gained[n] = min(fitting, key=lambda each: each[-1], default=own).pop()

@@ -1,4 +1,4 @@
-"""Preemption by price for wide units: whole units, gangs among them, as cause and as victim."""
+"""Preemption by price for multi-GPU units: whole units, gangs among them, also as victims."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class RunningUnits:
     price: Floats
 
 
-def running_units(now: Standing, ahead: InFlight) -> RunningUnits:
+def running_units(standing: Standing, ahead: InFlight) -> RunningUnits:
     """Return the units that hold GPUs now."""
-    runs, jobs = ahead.all_runs, now.snapshot.jobs
-    its_job = now.snapshot.tasks.job.take(runs.task).astype(np.int64)
+    runs, jobs = ahead.all_runs, standing.snapshot.jobs
+    its_job = standing.snapshot.tasks.job.take(runs.task).astype(np.int64)
     key = np.where(jobs.gang.take(its_job) > 0, -1 - its_job, runs.task)
     _, unit = np.unique(key, return_inverse=True)
-    lost_s = ahead.lost_s(now.snapshot, runs) + RESTART_S
+    lost_s = ahead.lost_s(standing.snapshot, runs) + RESTART_S
     price = np.bincount(unit, lost_s)[unit].astype(np.float64)
     return RunningUnits(unit=unit, gpus=np.bincount(unit)[unit], price=price)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Bargain:
+class PreemptionBudget:
     """What jobs hold, owe and may lose while units are preempted in a round, `[jobs]`."""
 
     target: Ints  # GPUs of the fair share
@@ -59,8 +59,8 @@ class Bargain:
 
     @classmethod
     def of(
-        cls, now: Standing, ahead: InFlight, target: Ints, owed: Floats, *, slack: float
-    ) -> Bargain:
+        cls, standing: Standing, ahead: InFlight, target: Ints, owed: Floats, *, slack: float
+    ) -> PreemptionBudget:
         """Start with what jobs hold now, without runs that are being stopped.
 
         A job above `1 + slack` of its target may lose GPUs, but keeps its target and one; one that
@@ -68,13 +68,15 @@ class Bargain:
         """
         runs = ahead.all_runs
         stopping = runs.job[runs.stopping & (runs.job >= 0)]
-        keeps = now.held - np.bincount(stopping, minlength=len(target))
+        keeps = standing.held - np.bincount(stopping, minlength=len(target))
         over = keeps > (1 + slack) * target
         spare = np.where(over, np.minimum(keeps - target, keeps - 1), 0)
-        if now.has_wide.any():
-            gang = over & (now.snapshot.jobs.gang.take(now.jobs) > 0)
+        if standing.has_multi_gpu.any():
+            gang = over & (standing.snapshot.jobs.gang.take(standing.jobs) > 0)
             spare = np.where(gang, keeps, spare)
-        return cls(target=target, held=now.held, left_s=ahead.left_s, owed=owed.copy(), spare=spare)
+        return cls(
+            target=target, held=standing.held, left_s=ahead.left_s, owed=owed.copy(), spare=spare
+        )
 
     def rank_of(self, job: int, price: float) -> float:
         """Return a job's place in the order of jobs once it has paid a price."""
@@ -83,11 +85,13 @@ class Bargain:
 
 
 class UnitPreemptions:
-    """The units preempted for wide units in a round."""
+    """The units preempted for multi-GPU units in a round."""
 
-    def __init__(self, serving: Serving, now: Standing, ahead: InFlight, bargain: Bargain) -> None:
+    def __init__(
+        self, serving: Serving, standing: Standing, ahead: InFlight, budget: PreemptionBudget
+    ) -> None:
         """Start without any."""
-        self._serving, self._now, self._ahead, self.bargain = serving, now, ahead, bargain
+        self._serving, self._standing, self._ahead, self.budget = serving, standing, ahead, budget
         self.room = RoomFreed(serving.scratch)
         self.groups: list[Group] = []
         self.freed: Bools = np.zeros(len(ahead.all_runs.gpu), bool)
@@ -96,7 +100,7 @@ class UnitPreemptions:
     @cached_property
     def running(self) -> RunningUnits:
         """The units that hold GPUs."""
-        return running_units(self._now, self._ahead)
+        return running_units(self._standing, self._ahead)
 
     def may_gain(self, jobs: Ints) -> Ints:
         """Return those of some jobs, in their order, for which units may be worth preempting.
@@ -104,18 +108,18 @@ class UnitPreemptions:
         Each holds less than its share, and the debt to it covers the least price. The others do not
         come to that later in the round: prices stay, and what jobs may lose and are owed shrinks.
         """
-        bargain, runs = self.bargain, self._ahead.all_runs
-        if not (bargain.spare > 0).any():
+        budget, runs = self.budget, self._ahead.all_runs
+        if not (budget.spare > 0).any():
             return jobs[:0]
-        jobs = jobs[bargain.held[jobs] < bargain.target[jobs]]
+        jobs = jobs[budget.held[jobs] < budget.target[jobs]]
         if not len(jobs):
             return jobs
-        may = (runs.job >= 0) & ~runs.stopping & (bargain.spare[runs.job] > 0)
+        may = (runs.job >= 0) & ~runs.stopping & (budget.spare[runs.job] > 0)
         if not may.any():
             return jobs[:0]
-        may &= self.running.gpus <= bargain.spare[runs.job]
+        may &= self.running.gpus <= budget.spare[runs.job]
         least: float = self.running.price[may].min(initial=math.inf)
-        return jobs[bargain.owed[jobs] > least]
+        return jobs[budget.owed[jobs] > least]
 
     def is_freed(self, gpus: Ints) -> Bools:
         """Return which of some held GPUs (rows) they free."""
@@ -130,11 +134,11 @@ class UnitPreemptions:
         precedes each job that loses a unit, even after paying. It would start then. The GPUs are
         free soon.
         """
-        unit, bargain = turn.unit, self.bargain
-        job = int(np.searchsorted(self._now.jobs, unit.job))
-        if bargain.held[job] >= bargain.target[job]:
+        unit, budget = turn.unit, self.budget
+        job = int(np.searchsorted(self._standing.jobs, unit.job))
+        if budget.held[job] >= budget.target[job]:
             return False
-        most = float(bargain.owed[job])
+        most = float(budget.owed[job])
         may = self._may_lose(job, most)
         if not may.any():
             return False
@@ -146,12 +150,12 @@ class UnitPreemptions:
         placing = self._serving.placing
         soonest = placing.earliest(unit, turn.run_s)
         wait_s = math.inf if soonest is None else soonest.at - placing.table.now
-        gpus = -(-unit.gpus_milli(self._now.snapshot) // WHOLE)
+        gpus = -(-unit.gpus_milli(self._standing.snapshot) // WHOLE)
         if not victims or total >= min(most, gpus * wait_s) or not self._affordable(victims):
             return False
-        rank = bargain.rank_of(job, total)
+        rank = budget.rank_of(job, total)
         losers = [int(self._ahead.all_runs.job[first]) for first in victims]
-        if any(rank >= bargain.rank_of(loser, 0.0) for loser in losers):
+        if any(rank >= budget.rank_of(loser, 0.0) for loser in losers):
             return False
         stops = [int(self._ahead.all_runs.task[first]) for first in victims]
         if not self.room.holds(unit, chosen, stops):
@@ -166,15 +170,15 @@ class UnitPreemptions:
         each = (self.running.price / self.running.gpus)[may]
         of_gpu = placing.table.cost_of_open()
         of_gpu[runs.gpu[may]] = each
-        of_task = np.full(len(self._now.snapshot.tasks.state), math.inf)
+        of_task = np.full(len(self._standing.snapshot.tasks.state), math.inf)
         of_task[runs.task[may]] = each
         return placing.cheapest(unit, GpuCosts(of_gpu, of_task.take))
 
     def _may_lose(self, job: int, most: float) -> Bools:
         """Return which held GPUs are of a unit that a job may preempt for less than `most`."""
-        runs, units, bargain = self._ahead.all_runs, self.running, self.bargain
+        runs, units, budget = self._ahead.all_runs, self.running, self.budget
         may: Bools = (runs.job >= 0) & ~runs.stopping & ~self.freed & (runs.job != job)
-        may &= (units.gpus <= bargain.spare[runs.job]) & (units.price < most)
+        may &= (units.gpus <= budget.spare[runs.job]) & (units.price < most)
         return may
 
     def _victims(self, chosen: Ints, may: Bools) -> list[int]:
@@ -187,16 +191,16 @@ class UnitPreemptions:
 
     def _affordable(self, victims: list[int]) -> bool:
         """Return whether the jobs of units can lose all of them."""
-        runs, lost = self._ahead.all_runs, np.zeros(len(self.bargain.spare), np.int64)
+        runs, lost = self._ahead.all_runs, np.zeros(len(self.budget.spare), np.int64)
         for first in victims:
             lost[runs.job[first]] += self.running.gpus[first]
-        return bool((lost <= self.bargain.spare).all())
+        return bool((lost <= self.budget.spare).all())
 
     def _preempt(self, job: int, victims: list[int], total: float) -> None:
-        runs, bargain = self._ahead.all_runs, self.bargain
-        reason = preempted_for(self._now.snapshot, int(self._now.jobs[job]))
+        runs, budget = self._ahead.all_runs, self.budget
+        reason = preempted_for(self._standing.snapshot, int(self._standing.jobs[job]))
         for first in victims:
-            bargain.spare[runs.job[first]] -= self.running.gpus[first]
+            budget.spare[runs.job[first]] -= self.running.gpus[first]
             self.freed |= self.running.unit == self.running.unit[first]
             self.groups.append(Group((Stop(int(runs.task[first])),), reason))
-        bargain.owed[job] -= total
+        budget.owed[job] -= total

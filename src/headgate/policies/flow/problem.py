@@ -184,14 +184,16 @@ def next_problem(
 
 def full_problem(round_: Round, offered: OfferedTasks) -> FullProblem:
     """Return the problem of a round with all tasks that it offers."""
-    tasks, entitled, now = round_.tasks, round_.entitled, round_.now
+    tasks, entitled, standing = round_.tasks, round_.entitled, round_.standing
     offered.clear()
     if round_.windows is not None:
-        offered.set_windows(now.jobs, round_.windows.needed)
+        offered.set_windows(standing.jobs, round_.windows.needed)
     nothing = np.zeros(len(tasks.row), bool)
     new = offered.more(tasks, entitled.most[entitled.group], nothing)
     offered.add(tasks.row[new], tasks.task_group[new])
-    up = np.bincount(now.hardware.cell, minlength=now.free.size).reshape(now.free.shape)
+    up = np.bincount(standing.hardware.cell, minlength=standing.free.size).reshape(
+        standing.free.shape
+    )
     up = np.repeat(up, offered.windows, axis=1)
     return FullProblem(problem=problem_with(round_, new, offered), up=up)
 
@@ -214,7 +216,7 @@ def _change(round_: Round, changes: Changes, offered: OfferedTasks) -> ProblemCh
     new = offered.more(tasks, entitled.most[entitled.group], is_offered)
     other = _with_other_reads(round_, changes, offered, np.flatnonzero(is_offered))
     if round_.windows is not None:
-        changed_jobs = offered.set_windows(round_.now.jobs, round_.windows.needed)
+        changed_jobs = offered.set_windows(round_.standing.jobs, round_.windows.needed)
         other = np.union1d(other, np.flatnonzero(is_offered & changed_jobs[tasks.job]))
     if 2 * (len(new) + len(other)) > before:
         return None
@@ -248,8 +250,8 @@ def problem_with(round_: Round, tasks: Ints, offered: OfferedTasks) -> FlowProbl
 
     O(reads and replicas of these tasks + GPUs + jobs + waiting tasks).
     """
-    snapshot, now, entitled = round_.snapshot, round_.now, round_.entitled
-    row, held = now.task[tasks], _held(round_, offered.windows)
+    snapshot, standing, entitled = round_.snapshot, round_.standing, round_.entitled
+    row, held = standing.task[tasks], _held(round_, offered.windows)
     read = snapshot.tasks.input.take(row).astype(np.int64)
     offsets, shard = snapshot.inputs.shards.flat(read)
     size_bytes = snapshot.shards.size_bytes.take(shard)
@@ -259,12 +261,12 @@ def problem_with(round_: Round, tasks: Ints, offered: OfferedTasks) -> FlowProbl
     return FlowProblem(
         node_rack=snapshot.nodes.rack.array().astype(np.int64),
         windows=offered.windows,
-        free=now.free if offered.windows == 1 else free_by_window(now, round_.windows),
+        free=standing.free if offered.windows == 1 else free_by_window(standing, round_.windows),
         task=row,
-        task_job=entitled.group[now.task_job[tasks]],
-        task_type=now.task_type[tasks],
-        accepts=now.accepts,
-        task_window=offered.window_of(now.jobs[now.task_job[tasks]]),
+        task_job=entitled.group[standing.task_job[tasks]],
+        task_type=standing.task_type[tasks],
+        accepts=standing.accepts,
+        task_window=offered.window_of(standing.jobs[standing.task_job[tasks]]),
         read_first=offsets,
         read_bytes=size_bytes,
         per_byte=round_.prices.per_byte(snapshot.bandwidth),
@@ -299,15 +301,15 @@ def _held(round_: Round, windows: int) -> tuple[Ints, ...]:
 
 def _wait_price(round_: Round, offered: OfferedTasks) -> Ints:
     """Return the price of waiting of each group's tasks, `[groups]`, for each of two arcs."""
-    now, group, alpha3 = round_.now, round_.entitled.group, round_.prices.alpha3
+    standing, group, alpha3 = round_.standing, round_.entitled.group, round_.prices.alpha3
     groups = len(round_.entitled.most)
     if alpha3 is None:
         return np.zeros(groups, np.int64)
-    waiting = np.bincount(group, now.waiting.sum(axis=1), minlength=groups)
+    waiting = np.bincount(group, standing.waiting.sum(axis=1), minlength=groups)
     read_bytes = offered.eligible_bytes(round_.tasks, group, groups)
     return wait_prices(
         read_bytes / np.maximum(waiting, 1),
         round_.snapshot.bandwidth,
         alpha3=alpha3,
-        least=now.free.shape[1],
+        least=standing.free.shape[1],
     )

@@ -72,23 +72,23 @@ def plan(
     """Return the plan of a round: tentative placements of `scratch`, and the policy's choice.
 
     A chosen start is kept if the rest of the task's demand also fits the node; to `fill`, another
-    task gets the GPU of one that fits nowhere. Then wide units that are left get what these starts
-    leave.
+    task gets the GPU of one that fits nowhere. Then multi-GPU units that are left get what these
+    starts leave.
     """
-    wide = round_.wide
+    units = round_.units
     before = len(scratch.starts)
     others = _others(round_, choice) if fill else ()
-    steps = _steps(round_.now, choice.starts)
-    starts, no_room = feasible_starts(scratch, steps, others, place=bool(wide))
+    steps = _steps(round_.standing, choice.starts)
+    starts, no_room = feasible_starts(scratch, steps, others, place=bool(units))
     started = np.array([start.task for start in scratch.starts[before:]], np.int64)
-    wide.place_rest()
+    units.place_rest()
     # A task that moves must not be one that is stopped for another.
-    moved = Migration() if choice.stops else wide.migration()
+    moved = Migration() if choice.stops else units.migration()
 
     def why() -> Iterator[Refusal]:
         yield from waiting_for_cpus
         yield from no_room
-        yield from wide.refusals()
+        yield from units.refusals()
         yield from refusals(round_, choice.starts, choice.wait_price, choice.backfilled, started)
 
     return Plan(
@@ -97,24 +97,26 @@ def plan(
         node_memo=scratch.node_memos(),
         again_at=choice.again_at,
         refusals=OnDemand(why),
-        reservations=Lazy(wide.planned),
+        reservations=Lazy(units.planned),
     )
 
 
 def _others(round_: Round, choice: Choice) -> Iterator[int]:
     """Yield the tasks that were not chosen; none where GPUs are reserved."""
-    if next(iter(round_.wide.planned()), None) is None:
+    if next(iter(round_.units.planned()), None) is None:
         chosen = {*choice.starts.task.tolist()}
-        yield from (t for n, t in enumerate(round_.now.task.tolist()) if n not in chosen)
+        yield from (t for n, t in enumerate(round_.standing.task.tolist()) if n not in chosen)
 
 
-def _steps(now: Standing, placed: Placed) -> Steps:
+def _steps(standing: Standing, placed: Placed) -> Steps:
     """Assign each placed task a GPU of its node and class, lower indices to earlier tasks."""
-    classes = now.free.shape[1]
+    classes = standing.free.shape[1]
     cell = placed.node * classes + placed.gpu_class
-    first = np.cumsum(now.free.ravel()) - now.free.ravel()  # `free_gpu` is by node and class
+    first = (
+        np.cumsum(standing.free.ravel()) - standing.free.ravel()
+    )  # `free_gpu` is by node and class
     gpu = (
-        now.free_gpu[first[cell] + nth_of_equals(cell)]
-        - now.snapshot.nodes.first_gpu.array()[placed.node]
+        standing.free_gpu[first[cell] + nth_of_equals(cell)]
+        - standing.snapshot.nodes.first_gpu.array()[placed.node]
     )
-    return Steps.one_gpu_each(now.task[placed.task], placed.node, gpu)
+    return Steps.one_gpu_each(standing.task[placed.task], placed.node, gpu)

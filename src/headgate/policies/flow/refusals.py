@@ -35,7 +35,7 @@ def refusals(
     groups: dict[Reason, list[int]] = {}
     for jobs in after.by_reason():
         groups.setdefault(after.reason(jobs[0]), []).extend(jobs)
-    rows = round_.now.jobs.tolist()
+    rows = round_.standing.jobs.tolist()
     for reason, jobs in groups.items():
         yield Refusal(reason=reason, jobs=tuple(rows[job] for job in jobs))
 
@@ -58,35 +58,37 @@ class _After:
         self, round_: Round, on_slots: Placed, wait_price: Ints, starts: Placed, placed: Ints
     ) -> None:
         """`on_slots` are the starts on the slots of the flow, `starts` and `placed` all."""
-        now, entitled = round_.now, round_.entitled
+        standing, entitled = round_.standing, round_.entitled
         group, most = entitled.group, entitled.most
-        self._now, self._target = now, entitled.target
+        self._standing, self._target = standing, entitled.target
         self._wait = wait_price
-        self._is_left = np.ones(len(now.task), bool)
+        self._is_left = np.ones(len(standing.task), bool)
         self._is_left[starts.task] = False
-        self._is_left[np.isin(now.task, placed)] = False
-        waiting, classes = now.every_waiting, len(now.class_bytes)
+        self._is_left[np.isin(standing.task, placed)] = False
+        waiting, classes = standing.every_waiting, len(standing.class_bytes)
         gone = np.flatnonzero(~self._is_left)
-        cell = now.task_job[gone] * waiting.shape[1] + now.task_type[gone]
+        cell = standing.task_job[gone] * waiting.shape[1] + standing.task_type[gone]
         started = np.bincount(cell, minlength=waiting.size).reshape(waiting.shape)
         left = waiting > started
         self._left = left.any(axis=1)
-        won, queues = started.sum(axis=1), len(now.ceiling)
-        self._holds = now.held + won
-        self._queue_holds = np.bincount(now.queue, self._holds, queues).astype(np.int64)
-        self._queue_won = np.bincount(now.queue, won, queues).astype(np.int64)
+        won, queues = started.sum(axis=1), len(standing.ceiling)
+        self._holds = standing.held + won
+        self._queue_holds = np.bincount(standing.queue, self._holds, queues).astype(np.int64)
+        self._queue_won = np.bincount(standing.queue, won, queues).astype(np.int64)
 
-        taken = np.bincount(on_slots.node * classes + on_slots.gpu_class, minlength=now.free.size)
-        free = now.free - taken.reshape(now.free.shape)
+        taken = np.bincount(
+            on_slots.node * classes + on_slots.gpu_class, minlength=standing.free.size
+        )
+        free = standing.free - taken.reshape(standing.free.shape)
         self._free = free.sum(axis=0)
-        fits = np.append(now.types_on(self._free), False)
+        fits = np.append(standing.types_on(self._free), False)
         self._type = (left * (1 + fits)).argmax(axis=1)  # the first that fits, else the first
         self._fits = fits[self._type]
         won_by_group = np.bincount(group, won, len(most))
         self._held_back = (won_by_group < most)[group]
-        self._move = np.full(len(now.jobs), np.iinfo(np.int64).max)
+        self._move = np.full(len(standing.jobs), np.iinfo(np.int64).max)
         if self._free.any() and self._held_back.any():
-            waits = np.flatnonzero(self._held_back[now.task_job] & self._is_left)
+            waits = np.flatnonzero(self._held_back[standing.task_job] & self._is_left)
             self._move = _cheapest(round_, waits, free)
         self._ahead = self._furthest_ahead()
         self._cases = self._bound_by()
@@ -100,21 +102,21 @@ class _After:
 
     def _bound_by(self) -> Ints:
         """Return the limit of each job, `[jobs]`."""
-        now, fits, some = self._now, self._fits, bool(self._free.any())
-        by_model = self._type >= len(now.kinds.memories)
-        led, over = np.full(len(now.jobs), False), np.full(len(now.jobs), False)
+        standing, fits, some = self._standing, self._fits, bool(self._free.any())
+        by_model = self._type >= len(standing.kinds.memories)
+        led, over = np.full(len(standing.jobs), False), np.full(len(standing.jobs), False)
         for job in self._ahead[::-1]:
-            others = np.arange(len(now.jobs)) != job
+            others = np.arange(len(standing.jobs)) != job
             led |= others
             over[others] = self._holds[job] > self._target[job]
-        bound = np.full(len(now.jobs), _BUSY)
+        bound = np.full(len(standing.jobs), _BUSY)
         if not some:
             bound[over] = _BELOW
         bound[(self._holds >= self._target) & led] = _SHARE
         bound[~fits & (by_model | some)] = _NO_FIT
         bound[self._held_back & fits] = _LOCALITY
-        bound[(self._queue_holds >= now.ceiling)[now.queue]] = _CEILING
-        bound[self._type == len(now.accepts)] = _NO_SUCH_GPU
+        bound[(self._queue_holds >= standing.ceiling)[standing.queue]] = _CEILING
+        bound[self._type == len(standing.accepts)] = _NO_SUCH_GPU
         return bound
 
     def by_reason(self) -> list[list[int]]:
@@ -126,7 +128,7 @@ class _After:
         for which, of_first, of_second in (
             (of_others, self._holds, self._target),
             (case == _LOCALITY, self._move, self._wait),
-            (case == _CEILING, self._now.queue, self._now.queue),
+            (case == _CEILING, self._standing.queue, self._standing.queue),
         ):
             first[which], second[which] = of_first[jobs[which]], of_second[jobs[which]]
         needs: dict[tuple[int, tuple[str, ...]], int] = {}
@@ -147,33 +149,35 @@ class _After:
 
     def _demand(self, job: int) -> Demand:
         """Return the demand of a waiting task of a job, of its first type, for least GPU memory."""
-        now = self._now
-        first, end = np.searchsorted(now.task_job, (job, job + 1)).tolist()
-        of_type = now.task_type[first:end] == self._type[job]
+        standing = self._standing
+        first, end = np.searchsorted(standing.task_job, (job, job + 1)).tolist()
+        of_type = standing.task_type[first:end] == self._type[job]
         left = first + np.flatnonzero(self._is_left[first:end] & of_type)
-        return now.snapshot.demand(int(now.task[left[now.memory_bytes_of(left).argmin()]]))
+        return standing.snapshot.demand(
+            int(standing.task[left[standing.memory_bytes_of(left).argmin()]])
+        )
 
     def reason(self, job: int) -> Reason:
         """Return the reason why tasks of a job are left waiting."""
-        now, case = self._now, int(self._cases[job])
+        standing, case = self._standing, int(self._cases[job])
         if case in (_NO_SUCH_GPU, _NO_FIT):
-            return no_gpu_of_type(now, int(self._type[job]), self._demand(job), self._free)
+            return no_gpu_of_type(standing, int(self._type[job]), self._demand(job), self._free)
         if case == _CEILING:
-            return self._queue_limit(int(now.queue[job]))
+            return self._queue_limit(int(standing.queue[job]))
         if case == _LOCALITY:
             move, wait = int(self._move[job]), int(self._wait[job])
             return WaitsForLocality(move_s=move / 1e6, wait_s=wait / 1e6)
         if case == _BUSY:
-            return no_free_gpu(int(self._free.sum()), int(now.gpus.sum()))
+            return no_free_gpu(int(self._free.sum()), int(standing.gpus.sum()))
         return self._less_than_others(job)
 
     def _less_than_others(self, job: int) -> Reason:
         holds, target, furthest = self._holds, self._target, self._furthest_but(job)
         return share_reason(
-            self._now.snapshot,
+            self._standing.snapshot,
             held=int(holds[job]),
             share=int(target[job]),
-            ahead=int(self._now.jobs[furthest]),
+            ahead=int(self._standing.jobs[furthest]),
             over=int(holds[furthest] - target[furthest]),
         )
 
@@ -181,6 +185,6 @@ class _After:
         return next(other for other in self._ahead if other != job)
 
     def _queue_limit(self, queue: int) -> Reason:
-        snapshot = self._now.snapshot
+        snapshot = self._standing.snapshot
         used = int(snapshot.gpus_of_queues()[queue]) + int(self._queue_won[queue])
         return queue_limit_at(snapshot, queue, used)

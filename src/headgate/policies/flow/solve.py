@@ -171,7 +171,7 @@ class Flow:
 
     def _options_of_gpus(self, problem: FlowProblem, held: Ints) -> Options:
         """Return the options of some held GPUs: to stay on the node, or to be displaced."""
-        own = self._tree.at[problem.held_node[held], problem.held_kind[held]]
+        own = self._tree.places[problem.held_node[held], problem.held_kind[held]]
         place, cost = np.full((len(held), 2), self._pools.freed), np.zeros((len(held), 2), np.int64)
         place[:, 0], cost[:, 1] = own, problem.held_price[held]
         return 2 * np.arange(len(held) + 1), place.ravel(), cost.ravel()
@@ -181,13 +181,13 @@ class Flow:
 
         `wait_price` is by group; a pool without capacity keeps its last price.
         """
-        pools, wide = self._pools, 1 + problem.may_wait
+        pools, width = self._pools, 1 + problem.may_wait
         slot = pools.slot_of(problem.job)[problem.task_job]
-        place, cost = np.empty((2, len(slot), wide), np.int64)
+        place, cost = np.empty((2, len(slot), width), np.int64)
         place[:, 0], cost[:, 0] = pools.excess(slot), _EXCESS_PRICE
         if problem.may_wait:
             place[:, 1], cost[:, 1] = pools.waits(slot), 2 * wait_price[problem.task_job]
-        return task_options(problem, self._tree.at, CLASS_PRICE, place, cost)
+        return task_options(problem, self._tree.places, CLASS_PRICE, place, cost)
 
     def _add_pools(self, count: int) -> None:
         added = np.full(count, -1)
@@ -259,10 +259,10 @@ class Flow:
     def price_of_slot(self, node: int, gpu_class: int) -> int | None:
         """Return the cost of one GPU of a node and class less; None if one task less would start.
 
-        Also None if the flow has no such GPU: wide units take it.
+        Also None if the flow has no such GPU: multi-GPU units take it.
         The dual price of the leaf may differ: at a degenerate optimum, several prices are optimal.
         """
-        leaf = self._tree.at[node, (gpu_class + 1) * self._windows - 1, None]
+        leaf = self._tree.places[node, (gpu_class + 1) * self._windows - 1, None]
         room = self._capacity[leaf]
         if not room.all():
             return None
@@ -279,20 +279,20 @@ class Flow:
 class _Tree:
     """The places that have GPUs: nodes, then racks, then the whole cluster.
 
-    `at` numbers them, `[nodes + racks + 1, kinds]`, -1 without a GPU of the kind; `node` and `kind`
-    are those of each leaf.
+    `places` numbers them, `[nodes + racks + 1, kinds]`, -1 without a GPU of the kind; `node` and
+    `kind` are those of each leaf.
     """
 
     def __init__(self, node_rack: Ints, up: Ints) -> None:
         nodes, has_gpus = len(up), around(up, node_rack) > 0
         row, of_kind = np.nonzero(has_gpus)
-        self.at = np.full(has_gpus.shape, -1)
-        self.at[row, of_kind] = np.arange(len(row))
+        self.places = np.full(has_gpus.shape, -1)
+        self.places[row, of_kind] = np.arange(len(row))
         leaves, roots = np.searchsorted(row, (nodes, len(has_gpus) - 1))
         self.node, self.kind = row[:leaves], of_kind[:leaves]
-        inner = self.at[-1, of_kind[leaves:roots]]
+        inner = self.places[-1, of_kind[leaves:roots]]
         self.parent = np.concatenate([
-            self.at[nodes + node_rack[self.node], self.kind],
+            self.places[nodes + node_rack[self.node], self.kind],
             inner,
             np.full(len(row) - roots, -1),
         ])  # fmt: skip
@@ -368,5 +368,5 @@ class _Pools:
 def _some(options: Options, units: Ints) -> Options:
     """Return the options of some units."""
     offsets, place, cost = options
-    chosen, at = options_of(offsets, units)
-    return chosen, place[at], cost[at]
+    chosen, rows = options_of(offsets, units)
+    return chosen, place[rows], cost[rows]

@@ -1,4 +1,4 @@
-"""Expected times of a round with wide tasks, computed once, when a stage first needs them."""
+"""Expected times of a round with multi-GPU tasks, computed once, when a stage first needs them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.planning.place.wide import leading_tasks
+from headgate.planning.place.multi_gpu import leading_tasks
 from headgate.planning.shares.standing import Standing
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.times.reservations import UNKNOWN_AT
@@ -23,14 +23,14 @@ So each one delays it with a probability of 0.2 at most, as far as the estimates
 class Times:
     """Ends of the runs on GPUs, and how long runs of waiting tasks take."""
 
-    def __init__(self, now: Standing) -> None:
+    def __init__(self, standing: Standing) -> None:
         """Estimate the runs of a standing's snapshot, and the first waiting task of each job."""
-        self._now, self.estimates = now, Estimates(now.snapshot)
+        self._standing, self.estimates = standing, Estimates(standing.snapshot)
 
     @cached_property
     def _tasks(self) -> Ints:
         """The tasks that hold whole GPUs, ascending."""
-        holder = self._now.snapshot.gpus.task.array()
+        holder = self._standing.snapshot.gpus.task.array()
         return np.unique(holder[holder >= 0]).astype(np.int64)
 
     @cached_property
@@ -41,7 +41,7 @@ class Times:
 
     @cached_property
     def _lead(self) -> Ints:
-        return _leading(self._now)
+        return _leading(self._standing)
 
     @cached_property
     def _jobs(self) -> Ints:
@@ -64,7 +64,7 @@ class Times:
     @cached_property
     def learnt(self) -> Bools:
         """Whether a job's times are estimated by its chain of classes, `[jobs]`."""
-        return _is_learnt(self._now, self._lead)
+        return _is_learnt(self._standing, self._lead)
 
     def _of_jobs(self, run_s: Floats) -> Floats:
         by_job = np.full(len(self._lead), math.inf)
@@ -73,11 +73,11 @@ class Times:
 
     def end_at(self, tasks: Ints) -> Floats:
         """Return when runs of tasks are expected to end; `UNKNOWN_AT` if that is unknown."""
-        at = np.searchsorted(self._tasks, tasks)
-        known = self._tasks.take(at, mode="clip") == tasks if len(self._tasks) else at < 0
+        index = np.searchsorted(self._tasks, tasks)
+        known = self._tasks.take(index, mode="clip") == tasks if len(self._tasks) else index < 0
         if not known.all():
             return self._estimated(tasks)
-        return self._ends[at]
+        return self._ends[index]
 
     def surely_ended_at(self, tasks: Ints) -> Floats:
         """Return when runs on GPUs have ended with probability `BACKFILL_P`, or `UNKNOWN_AT`."""
@@ -96,22 +96,22 @@ class Times:
         return _known(self.estimates.run_s(tasks, BACKFILL_P))
 
 
-def _leading(now: Standing) -> Ints:
-    """Return the first waiting wide task of each job, else its first for the flow, else -1."""
-    lead = np.full(len(now.jobs), -1)
-    first = np.flatnonzero(np.diff(now.task_job, prepend=-1))
-    lead[now.task_job[first]] = now.task[first]
-    lead[now.wide_jobs] = leading_tasks(now)
+def _leading(standing: Standing) -> Ints:
+    """Return the first waiting multi-GPU task of each job, else its first for the flow, else -1."""
+    lead = np.full(len(standing.jobs), -1)
+    first = np.flatnonzero(np.diff(standing.task_job, prepend=-1))
+    lead[standing.task_job[first]] = standing.task[first]
+    lead[standing.multi_gpu_jobs] = leading_tasks(standing)
     return lead
 
 
-def _is_learnt(now: Standing, lead: Ints) -> Bools:
-    """Return which jobs have wide tasks, declare their times, or are of an unknown class."""
-    snapshot = now.snapshot
+def _is_learnt(standing: Standing, lead: Ints) -> Bools:
+    """Return which jobs have multi-GPU tasks, declare their times, or are of an unknown class."""
+    snapshot = standing.snapshot
     unknown = np.isnan(snapshot.runtime_classes.held_s.array())
     kind = snapshot.tasks.runtime_class.take(np.maximum(lead, 0)) if len(lead) else lead
-    declared = ~np.isnan(snapshot.jobs.estimated_s.take(now.jobs))
-    learnt: Bools = now.has_wide | declared | ((lead >= 0) & unknown[kind])
+    declared = ~np.isnan(snapshot.jobs.estimated_s.take(standing.jobs))
+    learnt: Bools = standing.has_multi_gpu | declared | ((lead >= 0) & unknown[kind])
     return learnt
 
 

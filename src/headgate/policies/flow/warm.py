@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from headgate.planning.shares.standing import Standing, standing, standing_after
+from headgate.planning.shares.standing import Standing, standing_after, standing_of
 from headgate.policies.flow.in_flight import Work
 from headgate.policies.flow.problem import OfferedTasks
 from headgate.policies.flow.solve import Flow
@@ -21,7 +21,7 @@ class WarmRound:
     A `copied` one is for hypothetical rounds.
     """
 
-    now: Standing | None = None  # contains the last snapshot
+    standing: Standing | None = None  # contains the last snapshot
     work: Work | None = None
     offered: OfferedTasks = field(default_factory=OfferedTasks)
     flow: Flow | None = None
@@ -30,7 +30,7 @@ class WarmRound:
     def copy(self) -> WarmRound:
         """Return a copy, whose next rounds are those of the original; O(memory of the flow)."""
         work, offered, flow = copy.deepcopy((self.work, self.offered, self.flow))
-        return WarmRound(now=self.now, work=work, offered=offered, flow=flow, copied=True)
+        return WarmRound(standing=self.standing, work=work, offered=offered, flow=flow, copied=True)
 
     def changes(self, snapshot: Snapshot) -> Changes | None:
         """Return the changes since the last round, or None if the next one starts cold.
@@ -39,9 +39,9 @@ class WarmRound:
         compaction of tables), if a node joined or was lost, and if the bandwidth changed, since all
         places or all prices follow from these.
         """
-        if self.now is None:
+        if self.standing is None:
             return None
-        last = self.now.snapshot
+        last = self.standing.snapshot
         changes = snapshot.changes(last)
         if changes is None or len(changes.nodes) or last.bandwidth != snapshot.bandwidth:
             return None
@@ -54,26 +54,26 @@ class WarmRound:
         are counted now divide GPUs into other classes: its places are by class.
         """
         changes = self.changes(snapshot)
-        if changes is None or self.now is None:
-            self.now, self.flow = standing(snapshot), None
+        if changes is None or self.standing is None:
+            self.standing, self.flow = standing_of(snapshot), None
             self.work = Work(snapshot) if ahead else None
-            return self.now, None
-        before, self.now = self.now, standing_after(self.now, snapshot, changes)
-        if not self.now.hardware.divides_as(before.hardware):
+            return self.standing, None
+        before, self.standing = self.standing, standing_after(self.standing, snapshot, changes)
+        if not self.standing.hardware.divides_as(before.hardware):
             self.flow = None
         if self.work is not None:
             self.work.update(snapshot, changes)
-        return self.now, changes
+        return self.standing, changes
 
     @property
     def is_real(self) -> bool:
         """Whether real rounds follow: hypothetical ones would end their history."""
-        hypothetical = self.copied or self.now is None or self.now.snapshot.hypothetical
+        hypothetical = self.copied or self.standing is None or self.standing.snapshot.hypothetical
         return not hypothetical
 
     def is_past(self, snapshot: Snapshot) -> bool:
         """Return whether a snapshot of the same history is not newer than the last round."""
-        return self.now is not None and self.now.snapshot.changes(snapshot) is not None
+        return self.standing is not None and self.standing.snapshot.changes(snapshot) is not None
 
 
 class WarmCache:

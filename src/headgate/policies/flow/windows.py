@@ -45,16 +45,16 @@ class Windows:
     needed: Ints  # [jobs] the shortest window that a job's tasks need
 
 
-def cells(now: Standing, node: Ints, gpu_class: Ints, window: Ints) -> Ints:
+def cells(standing: Standing, node: Ints, gpu_class: Ints, window: Ints) -> Ints:
     """Return the numbers of nodes' windows of classes."""
-    cell: Ints = (node * now.free.shape[1] + gpu_class) * WINDOWS + window
+    cell: Ints = (node * standing.free.shape[1] + gpu_class) * WINDOWS + window
     return cell
 
 
-def free_by_window(now: Standing, windows: Windows | None) -> Ints:
+def free_by_window(standing: Standing, windows: Windows | None) -> Ints:
     """Return the free GPUs, `[nodes, classes x windows]`."""
-    free = np.zeros((now.free.size, WINDOWS), np.int64)
-    free[:, UNLIMITED] = now.free.ravel()
+    free = np.zeros((standing.free.size, WINDOWS), np.int64)
+    free[:, UNLIMITED] = standing.free.ravel()
     if windows is not None:
         free += np.bincount(windows.free_cell, minlength=free.size).reshape(free.shape)
-    return free.reshape(len(now.free), -1)
+    return free.reshape(len(standing.free), -1)

@@ -38,15 +38,17 @@ class Candidate:
 class FreeGpus:
     """Free GPUs by node and class, and the price of reading shards on each node."""
 
-    def __init__(self, snapshot: Snapshot, now: Standing, *, alpha1: float, alpha2: float) -> None:
-        self.count = now.free.copy()  # [nodes, classes]
+    def __init__(
+        self, snapshot: Snapshot, standing: Standing, *, alpha1: float, alpha2: float
+    ) -> None:
+        self.count = standing.free.copy()  # [nodes, classes]
         self._snapshot = snapshot
         self._rack = snapshot.nodes.rack.array()
         per_byte = prices_per_byte(snapshot.bandwidth, alpha1=alpha1, alpha2=alpha2)
         self._shard_price = shard_prices(snapshot.shards.size_bytes.array(), per_byte)
-        self._gpu_class, self.accepts = now.hardware.gpu_class, now.accepts
+        self._gpu_class, self.accepts = standing.hardware.gpu_class, standing.accepts
         self._has = np.zeros(self.count.shape, bool)  # [nodes, classes] whether any, free or not
-        self._has.flat[now.hardware.cell] = True
+        self._has.flat[standing.hardware.cell] = True
 
     def limit_to(self, ledger: Ledger, node: int) -> None:
         """Count no more GPUs of a node as free than in a ledger."""
@@ -121,8 +123,8 @@ class Candidates:
     def best(self, accepted: int) -> Candidate | None:
         """Return the least candidate that a job accepts (CHEAPEST, SECOND, ANY), or None."""
         declined: list[tuple[Candidate, int]] = []
-        found = None
-        while found is None and self._heap:
+        chosen = None
+        while chosen is None and self._heap:
             candidate, number = self._heap[0]
             if not self._free_gpus.count[candidate.node, candidate.gpu_class]:
                 heapq.heappop(self._heap)
@@ -130,10 +132,10 @@ class Candidates:
             elif accepted != ANY and candidate.price > self._groups[number].limits[accepted]:
                 declined.append(heapq.heappop(self._heap))
             else:
-                found = candidate
+                chosen = candidate
         for entry in declined:
             heapq.heappush(self._heap, entry)
-        return found
+        return chosen
 
     def least_price(self, candidate: Candidate) -> int:
         """Return the task's least price on any GPU, free or held, of a current candidate."""

@@ -22,10 +22,10 @@ class SkipCounters:
     """The skip counters in one round; jobs are indices into `Standing.jobs`."""
 
     def __init__(
-        self, snapshot: Snapshot, now: Standing, *, threshold1: float, threshold2: float
+        self, snapshot: Snapshot, standing: Standing, *, threshold1: float, threshold2: float
     ) -> None:
-        self._rows: list[int] = now.jobs.tolist()
-        known = snapshot.memo(SKIPS)[now.jobs]
+        self._rows: list[int] = standing.jobs.tolist()
+        known = snapshot.memo(SKIPS)[standing.jobs]
         self._before = np.where(np.isnan(known), 0, known).astype(np.int64).tolist()
         self._count = list(self._before)
         self._thresholds = threshold1, threshold2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.base.rng import Random
 from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
-from headgate.planning.shares.standing import Standing, standing
+from headgate.planning.shares.standing import Standing, standing_of
 from headgate.policies.offers.candidates import FreeGpus
 from headgate.policies.offers.delay import SkipCounters
 from headgate.policies.offers.greedy_refusals import refusals
@@ -22,7 +22,7 @@ class GreedySharing(PlacingPolicy):
     below their share before all others; it takes its cheapest (task, GPU) by the time of reading.
     Ties: the first task, on the smallest GPU that fits, on the first node. No GPU that a waiting
     task fits stays idle, except where a queue is at its ceiling, and on nodes that are kept for the
-    first wide unit in line; see `planning.place.line`.
+    first multi-GPU unit in line; see `planning.place.line`.
     """
 
     name = "gs"
@@ -35,11 +35,11 @@ class GreedySharing(PlacingPolicy):
         del rng
         scratch = Scratch(snapshot)
         waiting_for_cpus = place_cpu_tasks(scratch, self.placer)
-        now = standing(snapshot)
-        target = now.fair_shares()
-        free_gpus = FreeGpus(snapshot, now, alpha1=self._alpha1, alpha2=self._alpha2)
-        counters = self._skip_counters(snapshot, now)
-        greedy = GreedyRound(scratch, now, target, free_gpus, counters, self.placer)
+        standing = standing_of(snapshot)
+        target = standing.fair_shares()
+        free_gpus = FreeGpus(snapshot, standing, alpha1=self._alpha1, alpha2=self._alpha2)
+        counters = self._skip_counters(snapshot, standing)
+        greedy = GreedyRound(scratch, standing, target, free_gpus, counters, self.placer)
         no_room = greedy.run()
         return Plan(
             steps=scratch.steps() + self._preemptions(snapshot, greedy),
@@ -48,14 +48,14 @@ class GreedySharing(PlacingPolicy):
             refusals=(
                 *waiting_for_cpus,
                 *no_room,
-                *greedy.wide.refusals(greedy.line.why_row),
+                *greedy.multi_gpu.refusals(greedy.line.why_row),
                 *refusals(snapshot, greedy, counters),
             ),
         )
 
-    def _skip_counters(self, snapshot: Snapshot, now: Standing) -> SkipCounters | None:
+    def _skip_counters(self, snapshot: Snapshot, standing: Standing) -> SkipCounters | None:
         """Return the skip counters of delay scheduling, None if jobs do not decline GPUs."""
-        del snapshot, now
+        del snapshot, standing
         return None
 
     def _preemptions(self, snapshot: Snapshot, greedy: GreedyRound) -> Steps:
@@ -106,5 +106,7 @@ class GreedyDelay(GreedySharing):
         super().__init__(alpha1=alpha1, alpha2=alpha2)
         self._threshold1, self._threshold2 = threshold1, threshold2
 
-    def _skip_counters(self, snapshot: Snapshot, now: Standing) -> SkipCounters | None:
-        return SkipCounters(snapshot, now, threshold1=self._threshold1, threshold2=self._threshold2)
+    def _skip_counters(self, snapshot: Snapshot, standing: Standing) -> SkipCounters | None:
+        return SkipCounters(
+            snapshot, standing, threshold1=self._threshold1, threshold2=self._threshold2
+        )

@@ -24,7 +24,7 @@ def refusals(
     after = _AfterGreedy(snapshot, greedy, counters)
     groups: dict[Reason, list[int]] = {}
     for job in after.left.tolist():
-        groups.setdefault(after.reason(job), []).append(int(greedy.now.jobs[job]))
+        groups.setdefault(after.reason(job), []).append(int(greedy.standing.jobs[job]))
     for reason, jobs in groups.items():
         yield Refusal(reason=reason, jobs=tuple(jobs))
 
@@ -35,10 +35,10 @@ class _AfterGreedy:
     def __init__(
         self, snapshot: Snapshot, greedy: GreedyRound, counters: SkipCounters | None
     ) -> None:
-        now = greedy.now
+        standing = greedy.standing
         self._snapshot, self._greedy, self._counters = snapshot, greedy, counters
-        waiting = np.bincount(now.task_job, minlength=len(now.jobs))
-        placed = (now.waiting - greedy.waiting).sum(axis=1)
+        waiting = np.bincount(standing.task_job, minlength=len(standing.jobs))
+        placed = (standing.waiting - greedy.waiting).sum(axis=1)
         self.left = np.flatnonzero(waiting - placed)
         self._queue_used = greedy.queue_gpus()
         self._free = greedy.free_gpus.count.sum(axis=0)
@@ -52,16 +52,18 @@ class _AfterGreedy:
         """Return the reason why a job with tasks left waits."""
         greedy = self._greedy
         if not greedy.waiting[job].any():  # no GPU suits its tasks left
-            return self._no_fit(job, len(greedy.now.accepts))
+            return self._no_fit(job, len(greedy.standing.accepts))
         if not self._under_ceiling[job]:
-            queue = int(greedy.now.queue[job])
+            queue = int(greedy.standing.queue[job])
             return queue_limit_at(self._snapshot, queue, int(self._queue_used[queue]))
         if self._fitting[job] and self._counters is not None:
             offered = greedy.candidates(job).best(ANY)
             if offered is not None:
                 return self._declines(job, offered, self._counters)
         first = int(np.flatnonzero(greedy.waiting[job])[0])
-        if self._free.any() or (first >= len(greedy.now.kinds.memories) and not self._fitting[job]):
+        if self._free.any() or (
+            first >= len(greedy.standing.kinds.memories) and not self._fitting[job]
+        ):
             return self._no_fit(job, first)
         kept = greedy.line.why(job)
         if kept is not None:
@@ -69,16 +71,21 @@ class _AfterGreedy:
         held, share = int(greedy.held[job]), int(greedy.target[job])
         ahead = next((j for j in self._ahead if j != job), None)
         if ahead is not None:
-            row, over = int(greedy.now.jobs[ahead]), int(greedy.held[ahead] - greedy.target[ahead])
+            row, over = (
+                int(greedy.standing.jobs[ahead]),
+                int(greedy.held[ahead] - greedy.target[ahead]),
+            )
             if held >= share or over > 0:
                 return share_reason(self._snapshot, held=held, share=share, ahead=row, over=over)
-        return no_free_gpu(0, int(greedy.now.gpus.sum()))
+        return no_free_gpu(0, int(greedy.standing.gpus.sum()))
 
     def _demand(self, job: int, task_type: int) -> Demand:
         """Return the demand of a job's waiting task of a type, for the least GPU memory."""
-        now, here = self._greedy.now, self._greedy.tasks_of(job)
-        of_type = here.start + np.flatnonzero(now.task_type[here] == task_type)
-        return self._snapshot.demand(int(now.task[of_type[now.memory_bytes_of(of_type).argmin()]]))
+        standing, here = self._greedy.standing, self._greedy.tasks_of(job)
+        of_type = here.start + np.flatnonzero(standing.task_type[here] == task_type)
+        return self._snapshot.demand(
+            int(standing.task[of_type[standing.memory_bytes_of(of_type).argmin()]])
+        )
 
     def _declines(self, job: int, offered: Candidate, counters: SkipCounters) -> Reason:
         gap = int(self._greedy.target[job] - self._greedy.held[job])
@@ -92,4 +99,4 @@ class _AfterGreedy:
 
     def _no_fit(self, job: int, task_type: int) -> Reason:
         demand = self._demand(job, task_type)
-        return no_gpu_of_type(self._greedy.now, task_type, demand, self._free)
+        return no_gpu_of_type(self._greedy.standing, task_type, demand, self._free)

@@ -1,8 +1,8 @@
 """The greedy round: free GPUs are offered one at a time to the job that holds fewest.
 
-Jobs below their share come first. When none of them has a task that fits a free GPU, or all of
-them have declined, the other jobs share the remaining GPUs evenly. Jobs whose queue is at its
-ceiling get no offer. A job to which a GPU is offered first places a wide unit, by first fit or a
+Jobs below their share come first. When none of them has a task that fits a free GPU, or all of them
+have declined, the other jobs share the remaining GPUs evenly. Jobs whose queue is at its ceiling
+get no offer. A job to which a GPU is offered first places a multi-GPU unit, by first fit or a
 placer.
 """
 
@@ -16,7 +16,7 @@ from headgate.planning.place.ceilings import limits_milli
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.feasible_starts import place_elsewhere
 from headgate.planning.place.line import Line
-from headgate.planning.place.wide import WideUnits
+from headgate.planning.place.multi_gpu import MultiGpuUnits
 from headgate.planning.shares.standing import Standing
 from headgate.planning.shares.task_counts import any_of_class
 from headgate.policies.offers.candidates import ANY, Candidate, Candidates, FreeGpus
@@ -31,30 +31,30 @@ class GreedyRound:
     def __init__(
         self,
         scratch: Scratch,
-        now: Standing,
+        standing: Standing,
         target: Ints,
         free_gpus: FreeGpus,
         counters: SkipCounters | None = None,
         placer: Placer | None = None,
     ) -> None:
         """Start from the GPUs held now; without `counters` no job declines."""
-        self.now, self.target = now, target
-        self.held = now.held.copy()
-        self.waiting = now.waiting.copy()  # [jobs, types] tasks on one whole GPU
-        self.wide = WideUnits(scratch, now, placer)
-        self.line = Line(scratch, now, self.wide)
+        self.standing, self.target = standing, target
+        self.held = standing.held.copy()
+        self.waiting = standing.waiting.copy()  # [jobs, types] tasks on one whole GPU
+        self.multi_gpu = MultiGpuUnits(scratch, standing, placer)
+        self.line = Line(scratch, standing, self.multi_gpu)
         self.free_gpus = free_gpus
         self.declined: list[int] = []
         table, queues = scratch.snapshot.jobs, scratch.snapshot.queues
-        self._held_milli = table.held_gpus_milli.array()[now.jobs].astype(np.int64)
+        self._held_milli = table.held_gpus_milli.array()[standing.jobs].astype(np.int64)
         self._queue_milli = queues.held_gpus_milli.array().astype(np.int64)
         self._limit_milli = limits_milli(scratch.snapshot)
-        self._wide_open = np.zeros(len(now.jobs), bool)  # with units that may fit
-        self._wide_open[now.wide_jobs] = True
+        self._open_jobs = np.zeros(len(standing.jobs), bool)  # with units that may fit
+        self._open_jobs[standing.multi_gpu_jobs] = True
         self._scratch, self._counters = scratch, counters
         self._candidates: dict[int, Candidates] = {}
         self._lacking: list[int] = []  # tasks whose node lacks CPUs or another resource
-        self._bounds = np.searchsorted(now.task_job, np.arange(len(now.jobs) + 1))
+        self._bounds = np.searchsorted(standing.task_job, np.arange(len(standing.jobs) + 1))
 
     def run(self) -> list[Refusal]:
         """Offer GPUs until no job takes one; the placements are in the scratch.
@@ -62,23 +62,23 @@ class GreedyRound:
         Returns the refusals of tasks that got a GPU, but fit no node with the rest of their demand:
         another task gets that GPU.
         """
-        for first in self.line.in_order(self._wide_open & (self.held < self.target)):
+        for first in self.line.in_order(self._open_jobs & (self.held < self.target)):
             self._offer_unit(first)
         while (job := self._next()) is not None:
-            if self._wide_open[job]:
+            if self._open_jobs[job]:
                 self._offer_unit(job)
             else:
                 self._offer(job)
         before, chosen = len(self._scratch.starts), {*self._lacking}
         chosen |= {start.task for start in self._scratch.starts}
-        others = (task for task in self.now.task.tolist() if task not in chosen)
+        others = (task for task in self.standing.task.tolist() if task not in chosen)
         refusals = place_elsewhere(self._scratch, self._lacking, others)
         self.line.end()
         for start in self._scratch.starts[before:]:
-            index = np.searchsorted(self.now.task, start.task)
-            job = int(self.now.task_job[index])
+            index = np.searchsorted(self.standing.task, start.task)
+            job = int(self.standing.task_job[index])
             if start.task not in chosen:
-                self.waiting[job, self.now.task_type[index]] -= 1
+                self.waiting[job, self.standing.task_type[index]] -= 1
                 self._count(job, WHOLE)
             if self._counters is not None:
                 self._counters.reset(job)
@@ -90,12 +90,12 @@ class GreedyRound:
 
     def fitting(self) -> Bools:
         """Return which jobs [jobs] have a waiting task that fits a free GPU."""
-        served = self.now.types_on(self.free_gpus.count.sum(axis=0))
+        served = self.standing.types_on(self.free_gpus.count.sum(axis=0))
         return any_of_class(self.waiting[:, served])
 
     def under_ceiling(self) -> Bools:
         """Return which jobs [jobs] are in a queue that may hold one more GPU."""
-        room: Bools = (self.room_milli() >= WHOLE)[self.now.queue]
+        room: Bools = (self.room_milli() >= WHOLE)[self.standing.queue]
         return room
 
     def room_milli(self) -> Ints:
@@ -112,14 +112,14 @@ class GreedyRound:
         """Return the job that is next offered the free GPUs, None if there is none."""
         able = self.fitting() & self.under_ceiling()
         able[self.declined] = False
-        able |= self._wide_open
+        able |= self._open_jobs
         below = able & (self.held < self.target)
         among = np.flatnonzero(below if below.any() else able)
         return int(among[self.held[among].argmin()]) if len(among) else None
 
     def _offer_unit(self, job: int) -> None:
-        """Place a wide unit of a job; without one that fits, it gets no such offer any more."""
-        before, kept, queue = len(self._scratch.starts), self.line.kept, self.now.queue[job]
+        """Place a multi-GPU unit of a job; if none fits, it gets no such offer any more."""
+        before, kept, queue = len(self._scratch.starts), self.line.kept, self.standing.queue[job]
         milli = self.line.offer(
             job, int(self.room_milli()[queue]), below_share=self.held[job] < self.target[job]
         )
@@ -127,7 +127,7 @@ class GreedyRound:
             self.free_gpus.count[self.line.kept] = 0
             self._limit_milli[queue] -= self.line.kept_milli
         if not milli:  # resources are only taken: none will fit in this round
-            self._wide_open[job] = False
+            self._open_jobs[job] = False
             return
         starts = self._scratch.starts[before:]
         for node in dict.fromkeys(start.node for start in starts if start.gpus):
@@ -140,7 +140,7 @@ class GreedyRound:
         """Count thousandths of GPUs as held by a job."""
         self._held_milli[job] += milli
         self.held[job] = -(-self._held_milli[job] // WHOLE)
-        self._queue_milli[self.now.queue[job]] += milli
+        self._queue_milli[self.standing.queue[job]] += milli
 
     def _offer(self, job: int) -> None:
         candidates = self.candidates(job)
@@ -161,7 +161,9 @@ class GreedyRound:
         placed = self._scratch.place(candidate.task, candidate.node)
         if not placed:
             self._lacking.append(candidate.task)
-        task_type = int(self.now.task_type[np.searchsorted(self.now.task, candidate.task)])
+        task_type = int(
+            self.standing.task_type[np.searchsorted(self.standing.task, candidate.task)]
+        )
         self.waiting[job, task_type] -= 1
         self._count(job, WHOLE)
         if placed and self._counters is not None:
@@ -177,9 +179,11 @@ class GreedyRound:
             groups: dict[tuple[int, tuple[int, ...]], list[int]] = {}
             here = self.tasks_of(job)
             for task, task_type in zip(
-                self.now.task[here].tolist(), self.now.task_type[here].tolist(), strict=True
+                self.standing.task[here].tolist(),
+                self.standing.task_type[here].tolist(),
+                strict=True,
             ):
-                if task_type < len(self.now.accepts):
+                if task_type < len(self.standing.accepts):
                     reads = self._scratch.snapshot.reads(task)
                     groups.setdefault((task_type, reads), []).append(task)
             self._candidates[job] = Candidates(self.free_gpus, groups)

@@ -22,14 +22,14 @@ _CLUSTER: Place = (Locality.CLUSTER, 0)
 class FreeGpusByPlace:
     """The free GPUs of a round by place and class; GPUs are only taken."""
 
-    def __init__(self, snapshot: Snapshot, now: Standing) -> None:
+    def __init__(self, snapshot: Snapshot, standing: Standing) -> None:
         """Sort the free GPUs; O(GPUs x log GPUs)."""
-        self._snapshot, self._type = snapshot, now.kinds.of_demand
-        free = now.free_gpu
+        self._snapshot, self._type = snapshot, standing.kinds.of_demand
+        free = standing.free_gpu
         self.left = len(free)
-        self._class, self._node = now.hardware.gpu_class, snapshot.gpus.node.array()
+        self._class, self._node = standing.hardware.gpu_class, snapshot.gpus.node.array()
         self._free: dict[Place, dict[int, deque[int]]] = {}  # by place and class
-        self._accepted = [*map(np.flatnonzero, now.accepts), np.zeros(0, np.int64)]  # by type
+        self._accepted = [*map(np.flatnonzero, standing.accepts), np.zeros(0, np.int64)]  # by type
         self._taken: set[int] = set()
         for gpu in free[np.lexsort((free, self._node[free], self._class[free]))].tolist():
             node, gpu_class = int(self._node[gpu]), int(self._class[gpu])

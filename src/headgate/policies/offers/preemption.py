@@ -47,7 +47,7 @@ class _Preemption:
     """The choice of victims; jobs are indices into `Standing.jobs`."""
 
     def __init__(self, snapshot: Snapshot, greedy: GreedyRound, slack: float) -> None:
-        self._queue = greedy.now.queue
+        self._queue = greedy.standing.queue
         self._waiting = greedy.waiting.copy()
         self._held = greedy.held.copy()  # GPUs, less those of STOPPING runs
         self._room = greedy.room_milli() // WHOLE  # GPUs by queue
@@ -61,11 +61,14 @@ class _Preemption:
         self._missing = greedy.target - self._held
         self._snapshot, self._greedy = snapshot, greedy
         self._seeking: dict[tuple[int, int], list[int]] = {}  # by job and type: tasks left
-        self._accepts = greedy.now.accepts
+        self._accepts = greedy.standing.accepts
 
     def _split_runs(self, snapshot: Snapshot, greedy: GreedyRound, running: Ints) -> None:
         """Collect the GPUs of STOPPING runs, and the runs that may be victims; count runs."""
-        tasks, index = snapshot.tasks, {row: j for j, row in enumerate(greedy.now.jobs.tolist())}
+        tasks, index = (
+            snapshot.tasks,
+            {row: j for j, row in enumerate(greedy.standing.jobs.tolist())},
+        )
         holder = snapshot.gpus.task.array()
         left = set(gpus_of(snapshot, grants_of_moves(snapshot)[1]).tolist())
         by_task: dict[int, list[int]] = {}
@@ -74,10 +77,10 @@ class _Preemption:
         for task, gpus in by_task.items():
             row = tasks.job[task]
             job = index.get(row)
-            classes = tuple(sorted(greedy.now.hardware.gpu_class[gpus].tolist()))
+            classes = tuple(sorted(greedy.standing.hardware.gpu_class[gpus].tolist()))
             if is_moving(snapshot, task):  # it keeps as many GPUs as it leaves
                 here = [gpu for gpu in gpus if gpu in left]
-                self._freed += greedy.now.hardware.gpu_class[here].tolist()
+                self._freed += greedy.standing.hardware.gpu_class[here].tolist()
                 if job is not None:
                     running[job] += 1
                 continue
@@ -114,7 +117,7 @@ class _Preemption:
                     continue
                 self._runs.remove(run)
                 self._preempt(run, task_type)
-                reason = preempted_for(self._snapshot, int(self._greedy.now.jobs[job]))
+                reason = preempted_for(self._snapshot, int(self._greedy.standing.jobs[job]))
                 victims.append(Group((Stop(run.task),), reason))
             self._room[self._queue[job]] -= 1
             self._held[job] += 1
@@ -152,13 +155,13 @@ class _Preemption:
 
     @cached_property
     def _room_freed(self) -> RoomFreed:
-        return self._greedy.wide.room_freed()
+        return self._greedy.multi_gpu.room_freed()
 
     def _tasks(self, job: int, task_type: int) -> list[int]:
         """Return the tasks (rows) of a job and a type that still seek a GPU."""
         if (job, task_type) not in self._seeking:
-            now, here = self._greedy.now, self._greedy.tasks_of(job)
-            of_type = now.task[here][now.task_type[here] == task_type]
+            standing, here = self._greedy.standing, self._greedy.tasks_of(job)
+            of_type = standing.task[here][standing.task_type[here] == task_type]
             left = of_type[~np.isin(of_type, self._greedy.offered())]
             self._seeking[job, task_type] = left.tolist()
         return self._seeking[job, task_type]

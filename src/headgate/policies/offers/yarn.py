@@ -4,8 +4,8 @@ Each free GPU goes to the queue that holds fewest relative to its weight, in it 
 holds fewest, of that user to one job: under `capacity` the first to arrive, under `fair` the one
 that holds fewest; under both, higher priority goes first. Ties go to the earliest job. The job then
 takes the best GPU for any of its tasks: on a node with the task's data, else in such a node's rack,
-else anywhere. No job declines a GPU to wait for a nearer one. A job with wide units places one of
-these first, by first fit or a placer; GPUs are kept free for the first one in line, see
+else anywhere. No job declines a GPU to wait for a nearer one. A job with multi-GPU units places one
+of these first, by first fit or a placer; GPUs are kept free for the first one in line, see
 `planning.place.line`. For that, a user's share of the GPUs is divided among the user's jobs: in
 order under `capacity`, evenly under `fair`.
 """
@@ -26,8 +26,8 @@ from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.planning.place.feasible_starts import feasible_starts, place_elsewhere
 from headgate.planning.place.line import Line
-from headgate.planning.place.wide import WideUnits
-from headgate.planning.shares.standing import Standing, standing
+from headgate.planning.place.multi_gpu import MultiGpuUnits
+from headgate.planning.shares.standing import Standing, standing_of
 from headgate.policies.offers.places import FreeGpusByPlace, places_of
 from headgate.policies.offers.yarn_refusals import UserQueue, refusals
 from headgate.protocol import NO_STEPS, Plan, Refusal, Start, Steps
@@ -72,14 +72,18 @@ class _Round:
         self._scratch = Scratch(snapshot)
         self._starts: list[Start] = []  # of tasks on one whole GPU
         self._lacking: list[int] = []  # of these, tasks whose node lacks another resource
-        self._now = standing(snapshot)
-        self._gpus = FreeGpusByPlace(snapshot, self._now)
-        self._index = {row: index for index, row in enumerate(self._now.jobs.tolist())}
-        self._wide = WideUnits(self._scratch, self._now, placer)
-        self._line = Line(self._scratch, self._now, self._wide)
-        self._wide_open = set(self._now.jobs[self._now.wide_jobs].tolist())  # units may fit
-        self._has_wide = bool(self._wide_open)
-        self._share = _shares(self._now, evenly=evenly) if self._has_wide else self._now.held
+        self._standing = standing_of(snapshot)
+        self._gpus = FreeGpusByPlace(snapshot, self._standing)
+        self._index = {row: index for index, row in enumerate(self._standing.jobs.tolist())}
+        self._multi_gpu = MultiGpuUnits(self._scratch, self._standing, placer)
+        self._line = Line(self._scratch, self._standing, self._multi_gpu)
+        self._open_jobs = set(
+            self._standing.jobs[self._standing.multi_gpu_jobs].tolist()
+        )  # units may fit
+        self._has_multi_gpu = bool(self._open_jobs)
+        self._share = (
+            _shares(self._standing, evenly=evenly) if self._has_multi_gpu else self._standing.held
+        )
         jobs = snapshot.jobs
         self._queue_milli = dict(enumerate(snapshot.queues.held_gpus_milli.array().tolist()))
         self._user_milli: dict[UserQueue, int] = {}
@@ -111,13 +115,13 @@ class _Round:
             heapq.heapify(ranks)
         jobs_of = {user: [rank[-1] for rank in sorted(r)] for user, r in self._user_queues.items()}
         open_users = {user: min(rows) for user, rows in jobs_of.items()}
-        while open_users and (self._gpus.left or self._wide_open):
+        while open_users and (self._gpus.left or self._open_jobs):
             user_queue = min(open_users, key=lambda each: self._user_rank(each, open_users[each]))
             if not self._room_milli(user_queue[0]) or not self._offer(user_queue):
                 del open_users[user_queue]
         placed, short = self._checked()
         explained = refusals(
-            self._now,
+            self._standing,
             user_queues={u: [(j, self._tasks(j)) for j in jobs] for u, jobs in jobs_of.items()},
             fifo_within_user=not self._evenly,
             placed=(*self._starts, *scratch.starts),
@@ -131,18 +135,18 @@ class _Round:
             refusals=(
                 *waiting_for_cpus,
                 *short,
-                *self._wide.refusals(self._line.why_row),
+                *self._multi_gpu.refusals(self._line.why_row),
                 *explained,
             ),
         )
 
     def _serve_line(self) -> None:
         """Let the first in line choose before all other jobs."""
-        below = np.zeros(len(self._now.jobs), bool)
-        for job in self._wide_open:
+        below = np.zeros(len(self._standing.jobs), bool)
+        for job in self._open_jobs:
             below[self._index[job]] = self._below_share(job)
         for index in self._line.in_order(below):
-            job = int(self._now.jobs[index])
+            job = int(self._standing.jobs[index])
             self._count(job, self._place_unit(job))
 
     def _below_share(self, job: int) -> bool:
@@ -152,16 +156,16 @@ class _Round:
     def _checked(self) -> tuple[Steps, list[Refusal]]:
         """Return the starts whose demands fit their nodes, and the refusals of the others."""
         chosen = {start.task for start in self._starts}
-        others = (task for task in self._now.task.tolist() if task not in chosen)
-        if self._has_wide:  # they are in the scratch already
+        others = (task for task in self._standing.task.tolist() if task not in chosen)
+        if self._has_multi_gpu:  # they are in the scratch already
             return NO_STEPS, place_elsewhere(self._scratch, self._lacking, others)
         return feasible_starts(self._scratch, Steps.of(self._starts), others)
 
     def _tasks(self, job: int) -> list[int]:
         """Return the rows of a job's waiting tasks on one whole GPU, ascending."""
         index = self._index[job]
-        first, end = np.searchsorted(self._now.task_job, (index, index + 1))
-        tasks: list[int] = self._now.task[first:end].tolist()
+        first, end = np.searchsorted(self._standing.task_job, (index, index + 1))
+        tasks: list[int] = self._standing.task[first:end].tolist()
         return tasks
 
     def _user_rank(self, user_queue: UserQueue, first: int) -> tuple[float, int, int, int]:
@@ -202,8 +206,8 @@ class _Round:
         self._job_milli[job] = self._job_milli.get(job, 0) + milli
 
     def _place_unit(self, job: int) -> int:
-        """Place a wide unit of a job; return its thousandths of GPUs, 0 if none fits."""
-        if job not in self._wide_open:
+        """Place a multi-GPU unit of a job; return its thousandths of GPUs, 0 if none fits."""
+        if job not in self._open_jobs:
             return 0
         before, line, queue = len(self._scratch.starts), self._line, self._snapshot.jobs.queue[job]
         room_milli, kept = self._room_milli(queue), line.kept
@@ -215,7 +219,7 @@ class _Round:
         if milli:
             self._gpus.remove(self._scratch.starts[before:])
         else:
-            self._wide_open.discard(job)
+            self._open_jobs.discard(job)
         return milli
 
     def _place_task(self, job: int, queue: int) -> int:
@@ -229,27 +233,27 @@ class _Round:
             return 0
         start = self._gpus.take(*place)
         self._starts.append(start)
-        if self._has_wide and not self._scratch.place(*start):
+        if self._has_multi_gpu and not self._scratch.place(*start):
             self._lacking.append(start.task)
         return WHOLE
 
 
-def _shares(now: Standing, *, evenly: bool) -> Ints:
+def _shares(standing: Standing, *, evenly: bool) -> Ints:
     """Return each job's part of its user's fair share of the GPUs, `[jobs]`.
 
     Without `evenly`, jobs of higher priority, and earlier ones, get all that their tasks use first.
     """
-    shares = now.fair_shares().copy()
+    shares = standing.fair_shares().copy()
     if evenly:
         return shares
-    jobs, users = now.snapshot.jobs, dict[UserQueue, list[tuple[int, int]]]()
-    for index, row in enumerate(now.jobs.tolist()):
+    jobs, users = standing.snapshot.jobs, dict[UserQueue, list[tuple[int, int]]]()
+    for index, row in enumerate(standing.jobs.tolist()):
         of_user = users.setdefault((jobs.queue[row], jobs.user[row]), [])
         of_user.append((-jobs.priority[row], index))
     for of_user in users.values():
         left = int(shares[[index for _, index in of_user]].sum())
         for _, index in sorted(of_user):
-            shares[index] = min(left, int(now.unfinished[index].sum()))
+            shares[index] = min(left, int(standing.unfinished[index].sum()))
             left -= int(shares[index])
     return shares
 

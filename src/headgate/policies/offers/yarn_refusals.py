@@ -20,7 +20,7 @@ UserQueue = tuple[int, int]
 
 
 def refusals(
-    now: Standing,
+    standing: Standing,
     *,
     user_queues: Mapping[UserQueue, Sequence[tuple[int, Sequence[int]]]],
     fifo_within_user: bool,
@@ -31,9 +31,9 @@ def refusals(
 
     `user_queues` are the jobs that waited, in order, each with its tasks on one whole GPU, all as
     rows; with `fifo_within_user`, a user's jobs wait behind the first one. `placed` are all starts;
-    free GPUs may be kept for a wide unit, the first in `line`.
+    free GPUs may be kept for a multi-GPU unit, the first in `line`.
     """
-    after, snapshot = _AfterOffers(now, placed, line), now.snapshot
+    after, snapshot = _AfterOffers(standing, placed, line), standing.snapshot
     groups: dict[Reason, list[int]] = {}
     for user_queue in user_queues.values():
         head: int | None = None
@@ -52,9 +52,9 @@ def refusals(
 class _AfterOffers:
     """The state after the round's placements."""
 
-    def __init__(self, now: Standing, placed: Sequence[Start], line: Line) -> None:
-        snapshot = now.snapshot
-        self._now, self._line, self._snapshot = now, line, snapshot
+    def __init__(self, standing: Standing, placed: Sequence[Start], line: Line) -> None:
+        snapshot = standing.snapshot
+        self._standing, self._line, self._snapshot = standing, line, snapshot
         self._placed = dict.fromkeys(p.task for p in placed)
         queue_milli = snapshot.queues.held_gpus_milli.array().tolist()
         for task in self._placed:
@@ -64,32 +64,32 @@ class _AfterOffers:
         free = snapshot.gpus.task.array() == GPU_FREE
         free[[snapshot.nodes.first_gpu[p.node] + gpu for p in placed for gpu in p.gpus]] = False
         free[np.isin(snapshot.gpus.node.array(), line.kept)] = False
-        classes = len(now.class_bytes)
-        self._free = np.bincount(now.hardware.gpu_class[free], minlength=classes)
-        self._fits = now.types_on(self._free)
+        classes = len(standing.class_bytes)
+        self._free = np.bincount(standing.hardware.gpu_class[free], minlength=classes)
+        self._fits = standing.types_on(self._free)
 
     def reason(self, job: int, tasks: Sequence[int]) -> Reason | None:
         """Return the reason why tasks of a job wait, or None if none of them is left."""
-        now, snapshot = self._now, self._snapshot
+        standing, snapshot = self._standing, self._snapshot
         left = [t for t in tasks if t not in self._placed]
         if not left:
             return None
         task_type, _, demand = min(map(self._need, left))
-        why = no_gpu_of_type(now, task_type, snapshot.names.demands[demand], self._free)
-        if task_type == len(now.accepts):
+        why = no_gpu_of_type(standing, task_type, snapshot.names.demands[demand], self._free)
+        if task_type == len(standing.accepts):
             return why
         row = snapshot.jobs.queue[job]
         queue = snapshot.queue(row)
         used = self._queue_used[row]
         if queue.max_gpus is not None and used >= queue.max_gpus:
             return queue_limit_at(snapshot, row, used)
-        by_model = task_type >= len(now.kinds.memories)
+        by_model = task_type >= len(standing.kinds.memories)
         if self._free.any() or (by_model and not self._fits[task_type]):
             return why
-        return self._line.why_row(job) or no_free_gpu(0, int(now.gpus.sum()))
+        return self._line.why_row(job) or no_free_gpu(0, int(standing.gpus.sum()))
 
     def _need(self, task: int) -> tuple[int, int, int]:
         """Return the type of a task, the GPU memory that it needs, and its demand."""
         demand = self._snapshot.tasks.demand[task]
         memory_bytes = self._snapshot.tasks.memory_bytes[task]
-        return int(self._now.kinds.of_demand[demand]), memory_bytes, demand
+        return int(self._standing.kinds.of_demand[demand]), memory_bytes, demand

@@ -115,7 +115,7 @@ class Preempting:
         """
         rows, runs = self._snapshot.jobs, self._runs
         left = WHOLE * int((self._snapshot.gpus.task.array() != GPU_GONE).sum())
-        found: list[int] = []
+        outnumbered: list[int] = []
         need = (WHOLE * np.diff(runs.first)).tolist()
         after = np.searchsorted(runs.rank, np.arange(len(self._jobs)), side="right").tolist()
         columns = (rows.waiting, rows.unit_gpus_milli, rows.gang)
@@ -124,13 +124,13 @@ class Preempting:
         for end, waiting, unit, gang in zip(after, *lists, strict=True):
             for each in range(run, end):
                 if need[each] > left:
-                    found += runs.tasks_of(each)
+                    outnumbered += runs.tasks_of(each)
                 else:
                     left -= need[each]
             run = end
             if waiting and left >= unit:
                 left -= unit * min(1 if gang else waiting, left // unit)
-        return found
+        return outnumbered
 
     def _count_gpus(self) -> None:
         """Count the GPUs that are within reach, and those of them that are free."""

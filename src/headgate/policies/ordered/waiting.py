@@ -107,15 +107,15 @@ def _one_by_one(
     if whole.all():
         return jobs, lead, milli
     needs = np.array([demand.gpus_milli for demand in snapshot.names.demands], np.int64)
-    found: list[tuple[Ints, Ints, Ints]] = []
+    pieces: list[tuple[Ints, Ints, Ints]] = []
     done = 0
     for index in np.flatnonzero(~whole).tolist():
         tasks = snapshot.waiting_of(int(jobs[index])).astype(np.int64)
         need = needs[snapshot.tasks.demand.take(tasks)]
         on_gpus = np.flatnonzero(need)
-        found.append((jobs[done:index], lead[done:index], milli[done:index]))
-        found.append((np.full(len(on_gpus), jobs[index]), tasks[on_gpus], need[on_gpus]))
+        pieces.append((jobs[done:index], lead[done:index], milli[done:index]))
+        pieces.append((np.full(len(on_gpus), jobs[index]), tasks[on_gpus], need[on_gpus]))
         done = index + 1
-    found.append((jobs[done:], lead[done:], milli[done:]))
-    job, task, need = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    pieces.append((jobs[done:], lead[done:], milli[done:]))
+    job, task, need = (np.concatenate(parts) for parts in zip(*pieces, strict=True))
     return job, task, need

@@ -66,8 +66,8 @@ class LinkWeigher:
 
     def start(self, unit: Unit, run_s: float) -> bool:
         """Place a unit to which links matter on the set, free now, on which it ends first."""
-        found, self._found = self._found, None
-        best = found[1] if found is not None and found[0] is unit else None
+        known, self._found = self._found, None
+        best = known[1] if known is not None and known[0] is unit else None
         if best is None:
             best = self._best_now(unit, run_s, run_s)
         if best is None:  # tasks of several demands may fit on all nodes
@@ -86,24 +86,27 @@ class LinkWeigher:
         if not math.isfinite(expected_s) or not self._links.matter(unit):
             return None
         self._table.kept_only = False
-        now = self._best_now(unit, run_s, expected_s)
-        if now is None:
+        best = self._best_now(unit, run_s, expected_s)
+        if best is None:
             return None
         later = None
-        if not now.cost.is_least:
-            later = self._best_later(unit, expected_s, now.cost.paid_at - SAME_INSTANT_S)
+        if not best.cost.is_least:
+            later = self._best_later(unit, expected_s, best.cost.paid_at - SAME_INSTANT_S)
         if later is None:
-            self._found = unit, now
+            self._found = unit, best
             return None
-        spread = self._links.spread(now.leaves, later.leaves, now.cost.rate)
+        spread = self._links.spread(best.leaves, later.leaves, best.cost.rate)
         return Reservation(unit=unit, at=later.cost.at, gpus=later.gpus, spread=spread)
 
-    def run_s_on(self, found: Reservation, run_s: float) -> float:
+    def run_s_on(self, reservation: Reservation, run_s: float) -> float:
         """Return how long a run of `run_s` seconds at slowdown 1 takes as reserved."""
-        if not math.isfinite(run_s) or not self._links.matter(found.unit):
+        if not math.isfinite(run_s) or not self._links.matter(reservation.unit):
             return run_s
-        leaves = self._links.leaves(found.gpus)
-        return self._links.cost(found.unit, leaves, found.at, run_s).ends_at - found.at
+        leaves = self._links.leaves(reservation.gpus)
+        return (
+            self._links.cost(reservation.unit, leaves, reservation.at, run_s).ends_at
+            - reservation.at
+        )
 
     def sooner(self, first: Reservation, run_s: float) -> Reservation:
         """Return the reservation with which a unit ends soonest, or if unknown, starts so.
@@ -173,14 +176,18 @@ class LinkWeigher:
                 if nodes.tobytes() in known:
                     continue
                 known.add(nodes.tobytes())
-                found = self._earliest_on(unit, run_s, nodes)
-                if found is None or found.at <= self._table.now or found.at + work_s >= before:
+                reservation = self._earliest_on(unit, run_s, nodes)
+                if (
+                    reservation is None
+                    or reservation.at <= self._table.now
+                    or reservation.at + work_s >= before
+                ):
                     continue
-                leaves = self._links.leaves(found.gpus)
-                cost = self._links.cost(unit, leaves, found.at, work_s)
+                leaves = self._links.leaves(reservation.gpus)
+                cost = self._links.cost(unit, leaves, reservation.at, work_s)
                 if cost.paid_at < before:
                     before = cost.paid_at
-                    best = _Choice(nodes=nodes, gpus=found.gpus, leaves=leaves, cost=cost)
+                    best = _Choice(nodes=nodes, gpus=reservation.gpus, leaves=leaves, cost=cost)
         return best
 
     def _earliest_on(self, unit: Unit, run_s: float, nodes: Bools) -> Reservation | None:
@@ -211,14 +218,14 @@ class LinkWeigher:
         used = self._links.fabric.leaf_node[self._links.busy_leaves()]
         busy[used[used >= 0]] = True
         request = Request(count=count, room=room[nodes], idle=~busy[nodes], capacity=room[nodes])
-        found = list[Bools]()
+        sets = list[Bools]()
         for sites in layouts.of_nodes.sets(request, _SETS):
             among = np.zeros(len(room), bool)
             among[nodes[sites]] = True
-            found.append(among)
-        if not found and room.sum() >= count:  # some nodes have no place in the topology
-            found.append(np.ones(len(room), bool))
-        return found
+            sets.append(among)
+        if not sets and room.sum() >= count:  # some nodes have no place in the topology
+            sets.append(np.ones(len(room), bool))
+        return sets
 
 
 class _TightSets:

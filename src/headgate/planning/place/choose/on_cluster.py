@@ -171,7 +171,7 @@ class ClusterPlacer:
     # --- choice --------------------------------------------------------------------------------
 
     def spots(
-        self, demand: int, count: int, now: Usable, *, distinct: bool, anchors: Ints
+        self, demand: int, count: int, free: Usable, *, distinct: bool, anchors: Ints
     ) -> list[Spot] | None:
         """Return a node and whole GPUs for each task of a demand; None if they are to wait.
 
@@ -179,29 +179,29 @@ class ClusterPlacer:
         """
         spec = self._snapshot.names.demands[demand]
         if len(anchors):
-            nodes = self._near(now.room, count, anchors)
-            return None if nodes is None else self._with_gpus(nodes, spec, now)
+            nodes = self._near(free.room, count, anchors)
+            return None if nodes is None else self._with_gpus(nodes, spec, free)
         capacity = self._capacity_of(demand, distinct=distinct)
-        busy = now.held | now.kept
+        busy = free.held | free.kept
         if spec.gpus and not distinct and self.placer.stays_on_node and (capacity >= count).any():
-            found = self._on_one_node(demand, count, now, busy, capacity)
-            if found is not None:
-                return found
+            on_node = self._on_one_node(demand, count, free, busy, capacity)
+            if on_node is not None:
+                return on_node
         layouts, nodes = self._layouts, self._layouts.node
-        is_busy = np.zeros(len(now.room), bool) if now.busy is None else now.busy.copy()
+        is_busy = np.zeros(len(free.room), bool) if free.busy is None else free.busy.copy()
         is_busy[self._gpu_node[busy]] = True
         request = Request(
-            count=count, room=now.room[nodes], idle=~is_busy[nodes], capacity=capacity[nodes]
+            count=count, room=free.room[nodes], idle=~is_busy[nodes], capacity=capacity[nodes]
         )
         places = self.placer.choose(layouts.of_nodes, request)
         if places is not None:
-            return self._with_gpus(nodes[places.sites], spec, now)
+            return self._with_gpus(nodes[places.sites], spec, free)
         waits = self.placer.may_wait and layouts.of_nodes.may_be_closed(request)
-        if waits or now.room[nodes].sum() == now.room.sum():
+        if waits or free.room[nodes].sum() == free.room.sum():
             return None
-        rest = np.setdiff1d(np.flatnonzero(now.room), nodes)  # nodes without a place
-        chosen = filled(np.concatenate([nodes, rest]), now.room, count)
-        return None if chosen is None else self._with_gpus(chosen, spec, now)
+        rest = np.setdiff1d(np.flatnonzero(free.room), nodes)  # nodes without a place
+        chosen = filled(np.concatenate([nodes, rest]), free.room, count)
+        return None if chosen is None else self._with_gpus(chosen, spec, free)
 
     def _near(self, room: Ints, count: int, anchors: Ints) -> Ints | None:
         """Return a node for each task, those nearest to the nodes `anchors` first."""
@@ -232,42 +232,46 @@ class ClusterPlacer:
         return self._capacity[demand, distinct]
 
     def _on_one_node(
-        self, demand: int, count: int, now: Usable, busy: Bools, capacity: Ints
+        self, demand: int, count: int, free: Usable, busy: Bools, capacity: Ints
     ) -> list[Spot] | None:
         """Return spots on one node, None if there is none, or the tasks are to wait."""
-        layouts, fits, spec = self._layouts, now.room >= count, self._snapshot.names.demands[demand]
+        layouts, fits, spec = (
+            self._layouts,
+            free.room >= count,
+            self._snapshot.names.demands[demand],
+        )
         if layouts.of_gpus is None:
             fits &= capacity >= count
             if not fits.any():
                 return None
             is_busy = np.zeros(len(fits), bool)
-            is_busy[self._gpu_node[busy & ~now.held]] = True  # in another job's closed set
-            node = np.lexsort((now.room, is_busy, ~fits))[0]
-            return self._with_gpus(np.full(count, node), spec, now)
+            is_busy[self._gpu_node[busy & ~free.held]] = True  # in another job's closed set
+            node = np.lexsort((free.room, is_busy, ~fits))[0]
+            return self._with_gpus(np.full(count, node), spec, free)
         gpus, node = layouts.gpu, self._gpu_node[layouts.gpu]
         up = (self._snapshot.gpus.task.array() != GPU_GONE)[gpus]
         up &= self._ledger.suits(demand)[gpus] & (capacity[node] >= count)
         request = Request(
             count=count * spec.gpus,
-            room=(now.usable[gpus] & fits[node]).astype(np.int64),
+            room=(free.usable[gpus] & fits[node]).astype(np.int64),
             idle=~busy[gpus],
             capacity=up.astype(np.int64),
         )
         places = self.placer.choose(layouts.of_gpus, request)
         if places is None and request.count == 1:
-            places = self.placer.choose(layouts.of_gpus, replace(request, idle=~now.held[gpus]))
+            places = self.placer.choose(layouts.of_gpus, replace(request, idle=~free.held[gpus]))
         if places is None or len(np.unique(node[places.sites])) > 1:
             return None
         rows = gpus[places.sites].reshape(count, spec.gpus).tolist()
         first = int(node[places.sites[0]])
         return [(first, tuple(each)) for each in rows]
 
-    def _with_gpus(self, nodes: Ints, spec: Demand, now: Usable) -> list[Spot]:
+    def _with_gpus(self, nodes: Ints, spec: Demand, free: Usable) -> list[Spot]:
         """Return spots on nodes, one entry per task: on each node GPUs that are close together."""
         if not spec.gpus:
             return [(node, ()) for node in nodes.tolist()]
         chosen = {
-            node: self.gpus_on(node, count * spec.gpus, now)
+            node: self.gpus_on(node, count * spec.gpus, free)
             for node, count in zip(*np.unique(nodes, return_counts=True), strict=True)
         }
         nth = nth_of_equals(nodes)
@@ -276,12 +280,12 @@ class ClusterPlacer:
             for node, n in zip(nodes.tolist(), nth.tolist(), strict=True)
         ]
 
-    def gpus_on(self, node: int, count: int, now: Usable) -> list[int]:
+    def gpus_on(self, node: int, count: int, free: Usable) -> list[int]:
         """Return so many of the usable GPUs of a node (rows), close together."""
         first, number = self._first[node], self._snapshot.nodes.gpu_count[node]
-        rows = first + np.flatnonzero(now.usable[first : first + number])
+        rows = first + np.flatnonzero(free.usable[first : first + number])
         if len(rows) > count:
-            rows = rows[np.lexsort((now.rank[rows], self._memory[rows]))]
+            rows = rows[np.lexsort((free.rank[rows], self._memory[rows]))]
         layouts = self._layouts
         if len(rows) > count and layouts.of_gpus is not None:
             room = np.zeros(len(layouts.gpu), np.int64)

@@ -80,11 +80,11 @@ class ClosedMinimum(Placer):
 
     def choose(self, layout: Layout, request: Request) -> Places | None:
         """Return sites in the template, or as `otherwise` says."""
-        found = self.closed_set(layout, request)
-        if found is not None:
-            sites = filled(found, request.room, request.count)
+        closed = self.closed_set(layout, request)
+        if closed is not None:
+            sites = filled(closed, request.room, request.count)
             assert sites is not None, "a closed set is chosen that has room"
-            taken = found if self.reserve == "whole" else np.unique(sites)
+            taken = closed if self.reserve == "whole" else np.unique(sites)
             return Places(sites=sites, taken=taken, is_closed=True)
         if self.may_wait and layout.may_be_closed(request):
             return None
@@ -137,7 +137,7 @@ class ByLinks(Placer):
     diameter.
     """
 
-    name = "headgate"
+    name = "links"
     stays_on_node = places_parts = weighs_links = packs_tightly = True
 
     def choose(self, layout: Layout, request: Request) -> Places | None:
@@ -218,10 +218,10 @@ def place_all(
     ones, not the other way round. None for jobs that do not fit beside the others.
     """
     taken = np.zeros(layout.sites, bool) if used is None else used.copy()
-    found: list[Places | None] = [None] * len(counts)
+    placed: list[Places | None] = [None] * len(counts)
     for index in sorted(range(len(counts)), key=lambda n: -counts[n]):
         places = placer.choose(layout, Request.on(taken, counts[index]))
         if places is not None:
             taken[places.taken] = True
-            found[index] = places
-    return found
+            placed[index] = places
+    return placed

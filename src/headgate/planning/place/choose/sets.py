@@ -140,9 +140,9 @@ class Sets:
             return chosen, math.inf
         while high - low > 1:
             middle = (low + high) // 2
-            found = found_at(float(times[middle]))
-            low, high = (middle, high) if found is None else (low, middle)
-            best = best if found is None else found
+            gpus = found_at(float(times[middle]))
+            low, high = (middle, high) if gpus is None else (low, middle)
+            best = best if gpus is None else gpus
         return best, float(times[high])
 
     def _times(

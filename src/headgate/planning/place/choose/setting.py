@@ -34,7 +34,7 @@ def placer_of(
     """Return the placer of the parameters `PLACE`, None for first fit."""
     placers: dict[str, Placer | None] = {
         "first-fit": None,
-        "headgate": ByLinks(),
+        "links": ByLinks(),
         "best-fit-subtree": BestFitSubtree(refuses_others=sizes == "refuse"),
         "closed-minimum": ClosedMinimum(reserve=reserve, otherwise=otherwise),
         "sequential": Sequential(),
@@ -47,7 +47,7 @@ def placer_of(
 
 
 class PlacingPolicy(Policy):
-    """A policy whose wide units may be placed by a placer; None for its own choice."""
+    """A policy whose multi-GPU units may be placed by a placer; None for its own choice."""
 
     placer: Placer | None = None
     migrates: bool = False

@@ -1,4 +1,4 @@
-"""Wide units under the flow policies: gangs, tasks of several GPUs, and parts of GPUs."""
+"""Multi-GPU units under the flow policies: gangs, tasks of several GPUs, and parts of GPUs."""
 
 from __future__ import annotations
 

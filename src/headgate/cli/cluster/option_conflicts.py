@@ -13,7 +13,7 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.units import format_seconds, format_size
 from headgate.cli.common.settings import client_of
 from headgate.model.gpu_models import words_of
-from headgate.ports import Value, value_text
+from headgate.ports import Value, value_text, with_current_names
 
 if TYPE_CHECKING:
     from headgate.live.base.config import ControllerConfig
@@ -78,8 +78,11 @@ def _policy(name: str, parameters: Mapping[str, Value]) -> tuple[str, dict[str, 
     """Return a policy with all its parameters."""
     from headgate.app import POLICIES
 
-    defaults = {p.name: p.default for p in POLICIES[name].parameters} if name in POLICIES else {}
-    return name, {**defaults, **parameters}
+    if name not in POLICIES:
+        return name, dict(parameters)
+    info = POLICIES[name]
+    defaults = {p.name: p.default for p in info.parameters}
+    return name, defaults | with_current_names(info, parameters)
 
 
 def _shown(key: str, value: Any) -> str:

@@ -17,7 +17,7 @@ struct Tasks {
     std::span<const std::int32_t> job;
 };
 
-// Tasks that are not wide: row, job and type of those that wait now, rows of those that waited
+// Tasks that are not multi-GPU: row, job and type of those that wait now, rows of those that waited
 // before.
 struct WaitingChange {
     Counts row, job, type, waited;
@@ -26,12 +26,12 @@ struct WaitingChange {
 constexpr std::uint8_t kUnfinished = 1, kWaiting = 2;
 
 // Updates a table, a row per job, for tasks whose states were `before`. Four groups of columns, each
-// by type: unfinished tasks that are not wide, those of them that wait, thousandths of GPUs of
-// unfinished wide tasks, and of those of them that wait. `flags` are those of each state, `index` is
+// by type: unfinished tasks that are not multi-GPU, those of them that wait, thousandths of GPUs of
+// unfinished multi-GPU tasks, and of those of them that wait. `flags` are those of each state, `index` is
 // the row of each job in the table, negative if it has none. Throws std::invalid_argument if columns
 // do not match or an index is out of range.
 WaitingChange recount(const Tasks& tasks, std::span<const std::uint8_t> before,
-                      std::span<const bool> wide, Numbers type,
+                      std::span<const bool> multi_gpu, Numbers type,
                       std::span<const std::uint8_t> flags, Numbers index,
                       std::span<std::int64_t> table, std::size_t types);
 

@@ -1,4 +1,4 @@
-#include "census.hpp"
+#include "task_counts.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -73,10 +73,10 @@ private:
 }  // namespace
 
 WaitingChange recount(const Tasks& tasks, std::span<const std::uint8_t> before,
-                      std::span<const bool> wide, Numbers type,
+                      std::span<const bool> multi_gpu, Numbers type,
                       std::span<const std::uint8_t> flags, Numbers index,
                       std::span<std::int64_t> table, std::size_t types) {
-    check(tasks, flags.size(), index.size(), before, wide, type);
+    check(tasks, flags.size(), index.size(), before, multi_gpu, type);
     for (const std::int64_t each : type) {
         require(each >= 0 && at_index(each) < types, "no such type");
     }
@@ -92,16 +92,16 @@ WaitingChange recount(const Tasks& tasks, std::span<const std::uint8_t> before,
     for (std::size_t i = 0; i < tasks.row.size(); ++i) {
         const std::uint8_t is = flags[tasks.state[i]], was = flags[before[i]];
         if (tasks.gpus_milli[i] == 0) continue;
-        if (!wide[i] && (was & kWaiting) != 0) changed.waited.push_back(tasks.row[i]);
+        if (!multi_gpu[i] && (was & kWaiting) != 0) changed.waited.push_back(tasks.row[i]);
         const std::int64_t row = index[at_index(tasks.job[i])];
         if (row < 0) continue;
         std::int64_t* counts = &table[at_index(row) * width];
         const bool waits_now = (is & kWaiting) != 0, waited = (was & kWaiting) != 0;
-        const std::int64_t amount = wide[i] ? tasks.gpus_milli[i] : 1;
-        counts += (wide[i] ? 2 * types : 0) + at_index(type[i]);
+        const std::int64_t amount = multi_gpu[i] ? tasks.gpus_milli[i] : 1;
+        counts += (multi_gpu[i] ? 2 * types : 0) + at_index(type[i]);
         *counts += amount * ((is & kUnfinished) - (was & kUnfinished));
         counts[types] += amount * (waits_now - waited);
-        if (wide[i]) continue;
+        if (multi_gpu[i]) continue;
         changed.row[waiting] = tasks.row[i];
         changed.job[waiting] = tasks.job[i];
         changed.type[waiting] = type[i];

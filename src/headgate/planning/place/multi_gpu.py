@@ -1,8 +1,8 @@
-"""Wide units under policies that allocate single GPUs: placed whole, within shares.
+"""Multi-GPU units under policies that allocate single GPUs: placed whole, within shares.
 
-Such a policy places the wide units of its jobs, by first fit or a placer, in its own order before
-it allocates the other GPUs, each job up to its entitlement, and once more after it, without that
-limit. A job that holds nothing may place one unit, however wide: none waits only because it is
+Such a policy places the multi-GPU units of its jobs, by first fit or a placer, in its own order
+before it allocates the other GPUs, each job up to its entitlement, and once more after it, without
+that limit. A job that holds nothing may place one unit, however wide: none waits only because it is
 wider than its share. Ceilings of queues always hold.
 """
 
@@ -41,15 +41,15 @@ class _Line:
         self.head = next(self._rest, None)
 
 
-class WideUnits:
-    """The waiting wide units of a round; jobs are indices into `Standing.jobs`."""
+class MultiGpuUnits:
+    """The waiting multi-GPU units of a round; jobs are indices into `Standing.jobs`."""
 
-    def __init__(self, scratch: Scratch, now: Standing, placer: Placer | None = None) -> None:
+    def __init__(self, scratch: Scratch, standing: Standing, placer: Placer | None = None) -> None:
         """Start with all that wait; units are listed when they are first placed."""
-        self._scratch, self._now = scratch, now
+        self._scratch, self._standing = scratch, standing
         self._placer, self._fit = placer, fit(scratch, placer)
         self._serving = Serving(scratch)
-        self._waiting = set(now.wide_jobs.tolist())
+        self._waiting = set(standing.multi_gpu_jobs.tolist())
         self._lines: dict[int, list[_Line]] = {}
         self._won_milli: dict[int, int] = {}
         self._placed_milli = 0  # of all jobs
@@ -101,7 +101,7 @@ class WideUnits:
 
     def _narrow_enough(self, order: Sequence[int]) -> Iterator[int]:
         """Yield the waiting jobs with a unit that is not wider than what is free then."""
-        jobs, unit_milli = self._now.jobs, self._now.snapshot.jobs.unit_gpus_milli
+        jobs, unit_milli = self._standing.jobs, self._standing.snapshot.jobs.unit_gpus_milli
         most = free_milli(self._scratch) + self._placed_milli
         for job in order if self._waiting else ():
             left = most - self._placed_milli
@@ -121,7 +121,7 @@ class WideUnits:
         `limit_milli` is what the job may get in all, but for a first unit.
         """
         won = self._won_milli.get(job, 0)
-        holds_nothing = not won and not self._now.held[job]
+        holds_nothing = not won and not self._standing.held[job]
         lines = self._lines_of(job)
         for line in lines:
             if line.head is None:
@@ -148,7 +148,7 @@ class WideUnits:
 
     def standing_after(self) -> Standing:
         """Return the standing with all placements of the scratch."""
-        return standing_less(self._now, self._scratch)
+        return standing_less(self._standing, self._scratch)
 
     def next_unit(self, job: int) -> Unit | None:
         """Return the first unit of a job that is not placed."""
@@ -160,8 +160,8 @@ class WideUnits:
 
     def _lines_of(self, job: int) -> list[_Line]:
         if job not in self._lines:
-            row = int(self._now.jobs[job])
-            units = waiting_units(self._scratch.snapshot, row, wide=True)
+            row = int(self._standing.jobs[job])
+            units = waiting_units(self._scratch.snapshot, row, multi_gpu=True)
             self._lines[job] = [_Line(each) for each in units]
         return self._lines[job]
 
@@ -178,7 +178,9 @@ class WideUnits:
 
         `kept` returns why a job (row) waits of which a unit fits.
         """
-        left = [(int(self._now.jobs[job]), self.next_unit(job)) for job in sorted(self._waiting)]
+        left = [
+            (int(self._standing.jobs[job]), self.next_unit(job)) for job in sorted(self._waiting)
+        ]
         why = WhyWaits(self._scratch, placer=self._placer)
         yield from unit_refusals(self._scratch, left, why, kept=kept)
 
@@ -206,25 +208,30 @@ def unit_refusals(
         yield Refusal(reason=reason, jobs=tuple(rows))
 
 
-def least_served_first(now: Standing) -> tuple[Ints, Ints]:
+def least_served_first(standing: Standing) -> tuple[Ints, Ints]:
     """Return the jobs by the part of their fair share that they hold, least first, as indices.
 
     And the GPUs that each may get in this round, `[jobs]`, for all its waiting tasks; ties go to
     the earliest.
     """
-    target, accepts = now.fair_shares(), now.kinds.accepts
-    waiting, free = now.waiting + now.wide, now.free_of_kind
+    target, accepts = standing.fair_shares(), standing.kinds.accepts
+    waiting, free = standing.waiting + standing.multi_gpu, standing.free_of_kind
     won = entitle(
-        now.hierarchy, target=target, held=now.held, waiting=waiting, free=free, accepts=accepts
+        standing.hierarchy,
+        target=target,
+        held=standing.held,
+        waiting=waiting,
+        free=free,
+        accepts=accepts,
     )
-    return np.argsort(now.held / np.maximum(target, 1), kind="stable"), won.most
+    return np.argsort(standing.held / np.maximum(target, 1), kind="stable"), won.most
 
 
-def leading_tasks(now: Standing) -> Ints:
-    """Return the first waiting wide task of each job in `Standing.wide_jobs`."""
-    snapshot, rows = now.snapshot, now.jobs[now.wide_jobs]
+def leading_tasks(standing: Standing) -> Ints:
+    """Return the first waiting multi-GPU task of each job in `Standing.wide_jobs`."""
+    snapshot, rows = standing.snapshot, standing.jobs[standing.multi_gpu_jobs]
     lead = snapshot.jobs.first_task.take(rows).astype(np.int64)
     several = (snapshot.jobs.task_count.take(rows) > 1) & (snapshot.jobs.gang.take(rows) == 0)
     for n in np.flatnonzero(several).tolist():
-        lead[n] = waiting_units(snapshot, int(rows[n]), wide=True)[0].tasks[0]
+        lead[n] = waiting_units(snapshot, int(rows[n]), multi_gpu=True)[0].tasks[0]
     return lead

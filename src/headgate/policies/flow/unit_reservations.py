@@ -1,13 +1,13 @@
-"""Bookings (`headgate`): wide units start or are reserved in the order of jobs, before the flow.
+"""Multi-GPU units that start or get reservations in the order of jobs, before the flow.
 
-In that order every job books GPUs in the timetable of the round. A job with tasks for the flow
-claims the GPUs of its entitlement, those that are free soonest. A wide unit starts if it fits now
-on GPUs that nothing before it needs; otherwise the first ones get reservations, at the earliest
-time at which their GPUs are expected to be free. So does a unit that communicates and would end
-sooner on other GPUs, with faster links (`planning.place.choose.links`). What comes later
-only backfills: it starts if it ends before the reservations begin with a probability of at least
-`BACKFILL_P`. For tasks of the flow, reserved GPUs are slots until then (`windows`); what the flow
-leaves, they get by first fit.
+So under `headgate`. In that order every job gets GPUs in the timetable of the round. A job with
+tasks for the flow claims the GPUs of its entitlement, those that are free soonest. A multi-GPU unit
+starts if it fits now on GPUs that nothing before it needs; otherwise the first ones get
+reservations, at the earliest time at which their GPUs are expected to be free. So does a unit that
+communicates and would end sooner on other GPUs, with faster links (`planning.place.choose.links`).
+What comes later only backfills: it starts if it ends before the reservations begin with a
+probability of at least `BACKFILL_P`. For tasks of the flow, reserved GPUs are slots until then
+(`windows`); what the flow leaves, they get by first fit.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from headgate.planning.links.job_traffic import communicates
 from headgate.planning.moves.migration import Migration
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.free_gpus import free_milli
+from headgate.planning.place.multi_gpu import unit_refusals
 from headgate.planning.place.placing import Placing
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.why import WhyWaits
-from headgate.planning.place.wide import unit_refusals
 from headgate.planning.shares.debts import FinishOrder
 from headgate.planning.shares.standing import Standing, standing_less
 from headgate.planning.times.reservations import UNKNOWN_AT, Reservation, first_reservations
@@ -38,20 +38,20 @@ from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.node_order import PAUSE_S
 from headgate.policies.flow.placed import Placed
-from headgate.policies.flow.preempt_units import Bargain, UnitPreemptions
+from headgate.policies.flow.preempt_units import PreemptionBudget, UnitPreemptions
 from headgate.policies.flow.times import Times
 from headgate.policies.flow.windows import Windows, cells, shortest_windows, windows_of
 from headgate.protocol import Memo, Refusal, Reserved
 from headgate.state import Scratch
 
 
-class Bookings:
-    """The bookings of one round; jobs are indices into `Standing.jobs`."""
+class UnitReservations:
+    """The multi-GPU units of a round, and reservations; jobs are indices into `Standing.jobs`."""
 
     def __init__(
         self,
         scratch: Scratch,
-        now: Standing,
+        standing: Standing,
         times: Times,
         finish: FinishOrder,
         *,
@@ -60,16 +60,16 @@ class Bookings:
         migrate: bool = False,
     ) -> None:
         """Start without any; at most `reservations` units get one, and runs may move for it."""
-        self._scratch, self._now, self._times, self.finish = scratch, now, times, finish
+        self._scratch, self._standing, self._times, self.finish = scratch, standing, times, finish
         self._most, self._placer, self._migrates = reservations, placer, migrate
         self._serving = Serving(scratch, times.end_at, placer)
-        self._order: Ints = now.wide_jobs
-        self._won_milli = np.zeros(len(now.jobs), np.int64)
+        self._order: Ints = standing.multi_gpu_jobs
+        self._won_milli = np.zeros(len(standing.jobs), np.int64)
         self.preempted: UnitPreemptions | None = None
         self.windows: Windows | None = None
 
     def __bool__(self) -> bool:
-        """Return True: some job has wide units."""
+        """Return True: some job has multi-GPU units."""
         return True
 
     @property
@@ -87,7 +87,7 @@ class Bookings:
         names = self._scratch.snapshot.names
         if not any(demand.restricted for demand in names.demands):
             return None
-        sought = np.zeros(len(self._now.hardware.gpu_class), np.int64)
+        sought = np.zeros(len(self._standing.hardware.gpu_class), np.int64)
         for demand in sorted(
             {unit.demands[0] for job in self._order for unit in self._heads(int(job))}
         ):
@@ -97,40 +97,41 @@ class Bookings:
 
     def _heads(self, job: int) -> Iterator[Unit]:
         """Yield the first unit of each demand of a job."""
-        row = int(self._now.jobs[job])
-        for units in waiting_units(self._scratch.snapshot, row, wide=True):
+        row = int(self._standing.jobs[job])
+        for units in waiting_units(self._scratch.snapshot, row, multi_gpu=True):
             yield next(iter(units))
 
     @cached_property
-    def _wide(self) -> _WideJobs:
-        return _WideJobs(self._now, self._times)
+    def _with_units(self) -> _JobsWithUnits:
+        return _JobsWithUnits(self._standing, self._times)
 
     # --- in the order of jobs ------------------------------------------------------------------
 
-    def book(self, order: Ints, flow: Ints, wide: Ints) -> None:
-        """Book for all jobs in this order.
+    def place(self, order: Ints, flow: Ints, most: Ints) -> None:
+        """Start or reserve units, and claim GPUs for the flow, for all jobs in this order.
 
-        `flow` and `wide`, `[jobs]`, are the GPUs that each job is entitled to, for its tasks in the
-        flow and for its wide units; it may book one unit however wide. Nothing is booked if no GPU
-        is free. O(jobs + reservations x GPUs x log), and for each unit that may fit, O(GPUs).
+        `flow` and `most`, `[jobs]`, are the GPUs that each job is entitled to, for its tasks
+        in the flow and for its multi-GPU units; it may get one unit however wide. Nothing is
+        reserved if no GPU is free. O(jobs + reservations x GPUs x log), and for each unit that may
+        fit, O(GPUs).
         """
-        is_wide = np.zeros(len(order), bool)
-        is_wide[self._now.wide_jobs] = True
-        self._order = order[is_wide[order]]
+        has_units = np.zeros(len(order), bool)
+        has_units[self._standing.multi_gpu_jobs] = True
+        self._order = order[has_units[order]]
         if not free_milli(self._scratch):
             return
-        self._serving.serve(self._in_order(order, is_wide[order], flow, wide))
-        self._serving.serve(self._filling(wide))
+        self._serving.serve(self._in_order(order, has_units[order], flow, most))
+        self._serving.serve(self._filling(most))
 
-    def _in_order(self, order: Ints, is_wide: Bools, flow: Ints, wide: Ints) -> Turns:
+    def _in_order(self, order: Ints, has_units: Bools, flow: Ints, most: Ints) -> Turns:
         """Yield units up to the last reservation; jobs before them claim GPUs for the flow."""
         last = 0
-        for place in np.flatnonzero(is_wide).tolist():
+        for place in np.flatnonzero(has_units).tolist():
             if len(self.reservations) >= self._most or not self._placing.table.has_open():
                 break
             self._claim(order[last:place], flow)
             last, job = place, int(order[place])
-            yield from self._within(job, WHOLE * int(wide[job]))
+            yield from self._within(job, WHOLE * int(most[job]))
         self._claim(order[last:], flow)
 
     def _claim(self, jobs: Ints, flow: Ints) -> None:
@@ -139,11 +140,11 @@ class Bookings:
         jobs, count = jobs[count > 0], count[count > 0]
         if not len(jobs) or not self._placing.table.has_open():
             return
-        now = self._now
-        task = now.task[np.searchsorted(now.task_job, jobs)]
+        standing = self._standing
+        task = standing.task[np.searchsorted(standing.task_job, jobs)]
         run_s = np.repeat(self._times.run_s[jobs], count)
-        demand = np.repeat(now.snapshot.tasks.demand.take(task), count)
-        for rows in _by_gpus(now.snapshot.names.demands, np.unique(demand).tolist()):
+        demand = np.repeat(standing.snapshot.tasks.demand.take(task), count)
+        for rows in _by_gpus(standing.snapshot.names.demands, np.unique(demand).tolist()):
             self._placing.claim(rows[0], run_s[np.isin(demand, rows)], self._sought)
 
     def _within(self, job: int, limit_milli: int) -> Turns:
@@ -168,8 +169,8 @@ class Bookings:
     ) -> Turn:
         return Turn(
             unit,
-            float(self._wide.high_s[job]),
-            float(self._wide.run_s[job]),
+            float(self._with_units.high_s[job]),
+            float(self._with_units.run_s[job]),
             starts=starts,
             reserves=reserves,
             waits_for_links=waits_for_links,
@@ -178,19 +179,21 @@ class Bookings:
     def _units(self, job: int) -> Iterator[Unit]:
         """Yield the units of a job that have not started."""
         started = self._serving.started
-        for units in waiting_units(self._scratch.snapshot, int(self._now.jobs[job]), wide=True):
+        for units in waiting_units(
+            self._scratch.snapshot, int(self._standing.jobs[job]), multi_gpu=True
+        ):
             yield from (unit for unit in units if unit.tasks[0] not in started)
 
     def _job_of(self, unit: Unit) -> int:
-        return int(np.searchsorted(self._now.jobs, unit.job))
+        return int(np.searchsorted(self._standing.jobs, unit.job))
 
-    def preempt(self, ahead: InFlight, bargain: Bargain) -> None:
+    def preempt(self, ahead: InFlight, budget: PreemptionBudget) -> None:
         """Preempt units for those of the first jobs in order that wait, where that is worth it.
 
         The GPUs that they free are reserved.
         """
-        bargain.held = bargain.held - (-self._won_milli // WHOLE)
-        preempted = UnitPreemptions(self._serving, self._now, ahead, bargain)
+        budget.held = budget.held - (-self._won_milli // WHOLE)
+        preempted = UnitPreemptions(self._serving, self._standing, ahead, budget)
         self._serving.serve(self._below_share(preempted), victims=preempted)
         self.preempted = preempted
 
@@ -209,24 +212,24 @@ class Bookings:
 
         None without data: all GPUs are equal then, and tasks backfill in the order of jobs alone.
         """
-        now, runs, table = self._now, ahead.runs, self._placing.table
-        if not self.reservations or not len(now.snapshot.shards.size_bytes):
+        standing, runs, table = self._standing, ahead.runs, self._placing.table
+        if not self.reservations or not len(standing.snapshot.shards.size_bytes):
             return
-        free = standing_less(now, self._scratch).free_gpu
+        free = standing_less(standing, self._scratch).free_gpu
         free_window = self._windows_of(free, np.full(len(free), table.now))
         held_window = self._windows_of(runs.gpu, table.now + ahead.wait_s)
         free, free_window = free[free_window >= 0], free_window[free_window >= 0]
         if not len(free) and (held_window < 0).all():
             return
-        node = now.snapshot.gpus.node.take(free).astype(np.int64)
-        cell = cells(now, node, now.hardware.gpu_class[free], free_window)
+        node = standing.snapshot.gpus.node.take(free).astype(np.int64)
+        cell = cells(standing, node, standing.hardware.gpu_class[free], free_window)
         order = np.lexsort((free, cell))
         self.windows = Windows(
             free_gpu=free[order],
             free_cell=cell[order],
             held=ahead.only(held_window >= 0),
             held_window=held_window[held_window >= 0],
-            needed=shortest_windows(self._wide.high_s),
+            needed=shortest_windows(self._with_units.high_s),
         )
 
     def _windows_of(self, gpus: Ints, free_at: Floats) -> Ints:
@@ -246,16 +249,16 @@ class Bookings:
         starts, waits = np.zeros(len(placed.task), bool), np.ones(len(placed.task), bool)
         if self.windows is None or not len(self.windows.free_gpu):
             return starts, waits
-        now, free = self._now, self.windows
-        cell = cells(now, placed.node, placed.gpu_class, placed.window)
-        at = np.searchsorted(free.free_cell, cell) + nth_of_equals(cell)
-        known = at < len(free.free_cell)
-        some = np.flatnonzero(known & (free.free_cell.take(at, mode="clip") == cell))
+        standing, free = self._standing, self.windows
+        cell = cells(standing, placed.node, placed.gpu_class, placed.window)
+        index = np.searchsorted(free.free_cell, cell) + nth_of_equals(cell)
+        known = index < len(free.free_cell)
+        some = np.flatnonzero(known & (free.free_cell.take(index, mode="clip") == cell))
         waits[some] = False
-        gpus, rows = free.free_gpu[at[some]], now.task[placed.task[some]]
+        gpus, rows = free.free_gpu[index[some]], standing.task[placed.task[some]]
         ends_at = self._placing.table.now + self._times.surely_s_of(rows)
         in_time = ends_at <= self._placing.table.reserved_from[gpus] + SAME_INSTANT_S
-        first = now.snapshot.nodes.first_gpu
+        first = standing.snapshot.nodes.first_gpu
         for n in np.flatnonzero(in_time).tolist():
             node, gpu = int(placed.node[some[n]]), int(gpus[n])
             if self._scratch.place(int(rows[n]), node, (gpu - first[node],)):
@@ -268,11 +271,13 @@ class Bookings:
     def _filling(self, limits: Ints | None) -> Turns:
         """Yield units in the order of jobs that may fit now, each job within its limit."""
         left, serving = free_milli(self._scratch), self._serving
-        order = self._order[self._wide.unit_milli[self._order] <= left]
+        order = self._order[self._with_units.unit_milli[self._order] <= left]
         for job in order.tolist():
-            if self._wide.unit_milli[job] > left:
+            if self._with_units.unit_milli[job] > left:
                 continue
-            if serving.is_too_long(self._wide.shape(job), float(self._wide.high_s[job])):
+            if serving.is_too_long(
+                self._with_units.shape(job), float(self._with_units.high_s[job])
+            ):
                 continue
             for unit in self._units(job):
                 milli, won = unit.gpus_milli(self._scratch.snapshot), int(self._won_milli[job])
@@ -312,37 +317,39 @@ class Bookings:
         `tasks` are indices into `Standing.task`, as are those that the flow `starts`. Returns those
         that start besides, the nodes, and the classes of the GPUs.
         """
-        now, before = self._now, len(self._scratch.starts)
-        found = list[int]()
+        standing, before = self._standing, len(self._scratch.starts)
+        starting = list[int]()
         if self.reservations and self._placing.table.has_kept():
-            self._serving.serve(self._on_kept(tasks, self._queue_room(starts), found))
+            self._serving.serve(self._on_kept(tasks, self._queue_room(starts), starting))
         started = self._scratch.starts[before:]
         node = np.array([start.node for start in started], np.int64)
-        gpu = now.snapshot.nodes.first_gpu.array()[node] + [start.gpus[0] for start in started]
-        return tasks[found], node, now.hardware.gpu_class[gpu.astype(np.int64)]
+        gpu = standing.snapshot.nodes.first_gpu.array()[node] + [start.gpus[0] for start in started]
+        return tasks[starting], node, standing.hardware.gpu_class[gpu.astype(np.int64)]
 
-    def _on_kept(self, tasks: Ints, room_milli: Ints, found: list[int]) -> Turns:
-        """Yield tasks of the flow that may fit; `found` are those that start, as indices."""
-        now, too_long = self._now, dict[int, float]()  # by demand
-        rows = now.task[tasks]
+    def _on_kept(self, tasks: Ints, room_milli: Ints, starting: list[int]) -> Turns:
+        """Yield tasks of the flow that may fit; `starting` are those that start, as indices."""
+        standing, too_long = self._standing, dict[int, float]()  # by demand
+        rows = standing.task[tasks]
         high_s = self._times.surely_s_of(rows)
-        demands = now.snapshot.tasks.demand.take(rows)
+        demands = standing.snapshot.tasks.demand.take(rows)
         for n in np.flatnonzero(np.isfinite(high_s)).tolist():
-            demand, run_s, job = int(demands[n]), float(high_s[n]), int(now.task_job[tasks[n]])
-            queue = int(now.queue[job])
+            demand, run_s, job = int(demands[n]), float(high_s[n]), int(standing.task_job[tasks[n]])
+            queue = int(standing.queue[job])
             if run_s >= too_long.get(demand, math.inf) or room_milli[queue] < WHOLE:
                 continue
-            unit = Unit(job=int(now.jobs[job]), tasks=(int(rows[n]),), demands=(demand,))
+            unit = Unit(job=int(standing.jobs[job]), tasks=(int(rows[n]),), demands=(demand,))
             if (yield Turn(unit, run_s, on_kept=True)) is Answer.STARTED:
                 room_milli[queue] -= WHOLE
-                found.append(n)
+                starting.append(n)
             else:
                 too_long[demand] = run_s
 
     def _queue_room(self, starts: Ints) -> Ints:
         """Return how many thousandths of GPUs queues may get besides these starts, `[queues]`."""
-        now = self._now
-        won = np.bincount(now.queue[now.task_job[starts]], minlength=len(now.ceiling))
+        standing = self._standing
+        won = np.bincount(
+            standing.queue[standing.task_job[starts]], minlength=len(standing.ceiling)
+        )
         room: Ints = self._serving.ceilings.room_milli() - WHOLE * won
         return room
 
@@ -354,7 +361,7 @@ class Bookings:
 
     def standing_after(self) -> Standing:
         """Return the standing with the starts, without the free GPUs that are reserved."""
-        left = standing_less(self._now, self._scratch)
+        left = standing_less(self._standing, self._scratch)
         if not self.reservations:
             return left
         kept = self._placing.table.is_kept(left.free_gpu)
@@ -378,7 +385,7 @@ class Bookings:
 
     def memo(self) -> Memo:
         """Return the times of reservations of jobs that had none before."""
-        return first_reservations(self._now.snapshot, self.reservations)
+        return first_reservations(self._standing.snapshot, self.reservations)
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why units still wait, one refusal per reason."""
@@ -386,7 +393,7 @@ class Bookings:
         for job in self._order.tolist():
             unit = next(self._units(job), None)
             if unit is not None or not self._won_milli[job]:
-                left.append((int(self._now.jobs[job]), unit))
+                left.append((int(self._standing.jobs[job]), unit))
         why = WhyWaits(self._scratch, self._placing.table, self._all_reservations, self._placer)
         yield from unit_refusals(self._scratch, left, why, self._unit_s)
 
@@ -407,12 +414,12 @@ class Bookings:
 
     def _unit_s(self, unit: Unit) -> float:
         """Return the run time of a unit that is compared with reservations."""
-        return float(self._wide.high_s[self._job_of(unit)])
+        return float(self._with_units.high_s[self._job_of(unit)])
 
     def planned(self) -> Iterator[Reserved]:
         """Yield what is reserved, in order."""
         for each in self._all_reservations:
-            run_s = float(self._wide.run_s[self._job_of(each.unit)])
+            run_s = float(self._with_units.run_s[self._job_of(each.unit)])
             yield each.planned(self._serving.run_s_on(each, run_s))
 
     def again_at(self) -> float:
@@ -421,7 +428,7 @@ class Bookings:
         Unless it is free by then, another round decides whether the unit still waits for it.
         """
         at = min((each.at for each in self.reservations if each.spread), default=math.inf)
-        return max(at, self._now.snapshot.now + PAUSE_S) if at < UNKNOWN_AT else math.inf
+        return max(at, self._standing.snapshot.now + PAUSE_S) if at < UNKNOWN_AT else math.inf
 
 
 def _by_gpus(demands: Sequence[Demand], rows: Iterable[int]) -> list[list[int]]:
@@ -435,42 +442,42 @@ def _by_gpus(demands: Sequence[Demand], rows: Iterable[int]) -> list[list[int]]:
 
 
 def start_only_unit(
-    scratch: Scratch, now: Standing, times: Times, placer: Placer | None = None
+    scratch: Scratch, standing: Standing, times: Times, placer: Placer | None = None
 ) -> bool:
     """Start the only unit that waits, if there is no other and it fits now; return whether it does.
 
-    It starts where `Bookings` would start it; no order of jobs needs to be known for that, and no
-    time unless it communicates.
+    It starts where `UnitReservations` would start it; no order of jobs needs to be known for that,
+    and no time unless it communicates.
     """
-    if len(now.task) or len(now.wide_jobs) != 1:
+    if len(standing.task) or len(standing.multi_gpu_jobs) != 1:
         return False
-    job = int(now.wide_jobs[0])
-    found = waiting_units(now.snapshot, int(now.jobs[job]), wide=True)
-    if len(found) != 1 or len(found[0]) != 1:
+    job = int(standing.multi_gpu_jobs[0])
+    units = waiting_units(standing.snapshot, int(standing.jobs[job]), multi_gpu=True)
+    if len(units) != 1 or len(units[0]) != 1:
         return False
-    (unit,) = found[0]
+    (unit,) = units[0]
     turn = Turn(unit)
-    if communicates(now.snapshot.job(unit.job)):
+    if communicates(standing.snapshot.job(unit.job)):
         high_s, run_s = float(times.surely_s[job]), float(times.run_s[job])
         turn = Turn(unit, high_s, run_s, waits_for_links=True)
     return Serving(scratch, times.end_at, placer).answer(turn) is Answer.STARTED
 
 
-class _WideJobs:
-    """The jobs with waiting wide units, as arrays by job: `[jobs]`."""
+class _JobsWithUnits:
+    """The jobs with waiting multi-GPU units, as arrays by job: `[jobs]`."""
 
-    def __init__(self, now: Standing, times: Times) -> None:
-        snapshot, jobs = now.snapshot, now.wide_jobs
-        rows = now.jobs[jobs]
-        self.unit_milli = np.full(len(now.jobs), np.iinfo(np.int64).max)
+    def __init__(self, standing: Standing, times: Times) -> None:
+        snapshot, jobs = standing.snapshot, standing.multi_gpu_jobs
+        rows = standing.jobs[jobs]
+        self.unit_milli = np.full(len(standing.jobs), np.iinfo(np.int64).max)
         self.unit_milli[jobs] = snapshot.jobs.unit_gpus_milli.take(rows)
         self.run_s, self.high_s = times.run_s, times.surely_s
-        self._now, self._shape = now, dict[int, object]()
+        self._standing, self._shape = standing, dict[int, object]()
 
     def shape(self, job: int) -> object:
         """Return the shape of the unit of a job; None if it may have several."""
         if job not in self._shape:
-            snapshot, row = self._now.snapshot, int(self._now.jobs[job])
+            snapshot, row = self._standing.snapshot, int(self._standing.jobs[job])
             one = snapshot.jobs.gang[row] or snapshot.jobs.task_count[row] == 1
             tasks = snapshot.tasks_of(row)
             demands = tuple(snapshot.tasks.demand.span(tasks.start, tasks.stop).tolist())

@@ -14,7 +14,7 @@ from tests.policies.flow.bench import Bench, submitted
 
 from headgate.model import Demand, Gpu, Node, Task
 from headgate.planning.times.estimates import Estimates
-from headgate.policies.flow import TimelyFlow, bookings, headgate
+from headgate.policies.flow import TimelyFlow, headgate, unit_reservations
 from headgate.policies.flow.preempt_units import UnitPreemptions
 from headgate.protocol import JobSubmitted, NodeJoined, Plan, TaskStarted
 from headgate.protocol.reasons import GangShort
@@ -232,7 +232,7 @@ class Compared(TimelyFlow):
 
     def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
         def start_only_unit(*inputs: Any) -> bool:
-            started = bookings.start_only_unit(*inputs)
+            started = unit_reservations.start_only_unit(*inputs)
             self.alone += started
             return started
 
