@@ -39,7 +39,7 @@ help:
 	@echo "make test-ray  Ray's libraries in Ray programs, and the oldest Ray; installs them in build (RAY=... for a version)"
 	@echo "make bench     the measurements in bench/"
 	@echo "make sanitize  the tests of what is compiled, with assertions and sanitizers"
-	@echo "make fuzz      the flow core against other solvers, and storms under all policies, on many random cases"
+	@echo "make fuzz      many random cases: flow core and other solvers, storms under all policies, heavy tests"
 	@echo "make fmt       format the code"
 
 install: $(NATIVE_STAMP)
@@ -157,6 +157,8 @@ sanitize: install
 
 fuzz: install
 	@$(BIN)/python fuzz/run.py
+	@HEADGATE_TEST_TIMES=10 $(BIN)/pytest -m "not live" --timeout=0 \
+	  $(shell grep -rl "import cases$$" tests --include="test_*.py")
 
 fmt: install
 	@$(BIN)/ruff check --fix-only --quiet .

@@ -14,6 +14,8 @@ import pytest
 
 from headgate.cli.main import run
 
+PAIR = "{name: pair, tasks: {run: 'true', count: 2}}"
+
 
 def _load(name: str) -> ModuleType:
     path = Path(__file__).parents[1] / "api" / f"{name}.py"
@@ -94,3 +96,9 @@ def job_file(tmp_path: Path) -> Callable[[str], str]:
         return str(path)
 
     return write
+
+
+@pytest.fixture
+def pair(up: Any, job_file: Any) -> str:
+    """A job of two running tasks."""
+    return str(up("submit", job_file(PAIR), "-o", "json").json["id"])

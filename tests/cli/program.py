@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,11 @@ from headgate.cli.verbs import app
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 PROGRAM = [sys.executable, "-c", "from headgate.cli.main import main; main()"]
+
+
+def cells(text: str) -> list[list[str]]:
+    """Return the cells of printed tables."""
+    return [re.split(" {2,}", line.strip()) for line in text.splitlines()]
 
 
 def until(truth: Callable[[], Any]) -> Any:

@@ -28,19 +28,19 @@ def test_the_oracle_equals_enumeration_of_all_plans(problem: Problem) -> None:
     assert optimum(problem) == optimum_of_all(problem)
 
 
-@settings(max_examples=1200)
+@settings(max_examples=400)
 @given(cases(all_fit=True))
 def test_every_plan_is_certified_optimal(case: Case) -> None:
     play(case, LaminarSolver)
 
 
-@settings(max_examples=500)
+@settings(max_examples=170)
 @given(cases(all_fit=False))
 def test_the_most_units_are_placed_when_not_all_fit(case: Case) -> None:
     play(case, LaminarSolver)
 
 
-@settings(max_examples=500)
+@settings(max_examples=170)
 @given(cases(all_fit=True, budgets=True))
 def test_a_plan_at_the_deadline_is_feasible_within_its_gap_and_optimal_after_the_next_solve(
     case: Case,
@@ -48,13 +48,13 @@ def test_a_plan_at_the_deadline_is_feasible_within_its_gap_and_optimal_after_the
     play(case, LaminarSolver)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(cases(all_fit=False, budgets=True))
 def test_a_plan_at_the_deadline_is_feasible_when_not_all_units_fit(case: Case) -> None:
     play(case, LaminarSolver)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(cases(all_fit=False), st.integers(0, 12))
 def test_a_copy_has_the_plans_of_the_original_and_shares_nothing(case: Case, first: int) -> None:
     solver, mirror = (

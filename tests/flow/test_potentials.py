@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.flow.networks import network
 from tests.flow.ortools_oracle import OrToolsSolver
 from tests.flow.potentials import UNREACHABLE, potentials
 
@@ -15,13 +16,6 @@ from headgate.base.arrays import Ints
 from headgate.flow import BadNetwork, Network
 
 FAR = UNREACHABLE // 2
-
-
-def network(arcs: list[tuple[int, int, int, int]], supply: list[int]) -> Network:
-    tail, head, capacity, cost = np.array(arcs, np.int64).reshape(-1, 4).T
-    return Network(
-        tail=tail, head=head, capacity=capacity, cost=cost, supply=np.array(supply, np.int64)
-    )
 
 
 @st.composite

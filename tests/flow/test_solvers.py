@@ -8,17 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.flow.networks import network
 from tests.flow.unit_paths import unit_paths
 
 from headgate.base.arrays import Ints
 from headgate.flow import COST_LIMIT, BadNetwork, NativeSolver, Network, verify
-
-
-def network(arcs: list[tuple[int, int, int, int]], supply: list[int]) -> Network:
-    tail, head, capacity, cost = np.array(arcs, np.int64).reshape(-1, 4).T
-    return Network(
-        tail=tail, head=head, capacity=capacity, cost=cost, supply=np.array(supply, np.int64)
-    )
 
 
 @st.composite

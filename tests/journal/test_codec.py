@@ -6,8 +6,9 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from headgate.base.errors import InvariantBroken
 from headgate.journal.codec import decode, encode
@@ -51,6 +52,7 @@ st.register_type_strategy(  # CPUs are written as a float, exact for as many as 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=cases(40))
 @given(data=st.data())
 def test_every_type_of_event_is_decoded_unchanged(kind: type[Event], data: st.DataObject) -> None:
     event = data.draw(st.from_type(kind))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live.system import Gates, Headgate
 
 from headgate.live.actors.agent import AgentReport, start_agent
 from headgate.live.actors.masters import end_account, start_master
@@ -59,6 +60,19 @@ def until(truth: Callable[[], Any], what: str, patience_s: float = 30) -> Any:
             return found
         time.sleep(0.05)
     raise AssertionError(f"after {patience_s} s still not: {what}")
+
+
+@pytest.fixture(scope="module")
+def headgate(request: pytest.FixtureRequest) -> Iterator[Headgate]:
+    """A Headgate for the tests of one module, with the nodes and options of its `SYSTEM`."""
+    with Headgate(**request.module.SYSTEM) as headgate:
+        yield headgate
+
+
+@pytest.fixture
+def gates(tmp_path: Path) -> Gates:
+    """Gates at which programs of this test wait."""
+    return Gates(tmp_path / "gates")
 
 
 def command(run: str, **options: Any) -> TaskProgram:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,10 +35,7 @@ def count(task):
 """
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=1, up=("--probe-period=0", "--policy=fsp")) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 2, "gpus": 1, "up": ("--probe-period=0", "--policy=fsp")}
 
 
 def _replayed(headgate: Headgate, copy: Path) -> tuple[Engine, list[LaunchTask], dict[str, float]]:

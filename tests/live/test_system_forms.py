@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +22,7 @@ CPU = {"gpus": 0}
 SUM = "cat {shards} | awk '{s += $1} END {print s + 0}' > {output}"
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=3, gpus=1) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 3, "gpus": 1}
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,10 +13,7 @@ from headgate.base.errors import HeadgateError
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=2) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 2, "gpus": 2}
 
 
 def gang(run: str, *, members: int, gpus: int) -> str:

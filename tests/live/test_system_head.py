@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,10 +17,7 @@ from headgate.protocol import Event
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=3, gpus=1) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 3, "gpus": 1}
 
 
 def _head(headgate: Headgate) -> list[psutil.Process]:

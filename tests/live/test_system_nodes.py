@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -13,10 +12,7 @@ from tests.live.system import Gates, Headgate
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=3, gpus=1) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 3, "gpus": 1}
 
 
 def _raylet(headgate: Headgate, node: str) -> psutil.Process:

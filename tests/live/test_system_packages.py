@@ -34,10 +34,7 @@ print([name for name, _ in found], len({node for _, node in found}))
 """
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=1, up=("--probe-period=0",)) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 2, "gpus": 1, "up": ("--probe-period=0",)}
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import contextlib
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,7 @@ pytestmark = pytest.mark.live
 GPUS = 4
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=2, up=("--probe-period=0", "--policy=fs")) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 2, "gpus": 2, "up": ("--probe-period=0", "--policy=fs")}
 
 
 def _events(headgate: Headgate, copy: Path) -> int:

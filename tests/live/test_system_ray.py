@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import venv
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -35,10 +34,7 @@ while ray.get(left.up.remote()):  # it fails soon when its cluster is lost
 """
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=2) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 2, "gpus": 2}
 
 
 def processes(directory: str) -> list[psutil.Process]:

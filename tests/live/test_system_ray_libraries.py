@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -37,10 +36,7 @@ PRINTED = {
 }
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=1, up=("--probe-period=0",)) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 2, "gpus": 1, "up": ("--probe-period=0",)}
 
 
 @pytest.mark.parametrize("program", PRINTED)

@@ -16,10 +16,7 @@ pytestmark = pytest.mark.live
 LETTERS = (b"a", b"b", b"c", b"d", b"e", b"f", b"g", b"h")
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=4, gpus=1) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 4, "gpus": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +27,6 @@ def _history(headgate: Headgate) -> Iterator[None]:
     for job in headgate.client.jobs()["jobs"]:
         if job["state"] in ("queued", "active"):
             headgate.client.cancel(job["id"])
-
-
-@pytest.fixture
-def gates(tmp_path: Path) -> Gates:
-    return Gates(tmp_path / "gates")
 
 
 def _job(gates: Gates, tasks: int) -> str:

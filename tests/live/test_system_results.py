@@ -17,10 +17,7 @@ from headgate.base.errors import HeadgateError, SpecError
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=4, gpus=1) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 4, "gpus": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -34,11 +31,6 @@ def _all_up(headgate: Headgate) -> Iterator[None]:
     for node in sorted({node.id for node in headgate.nodes} - headgate.up_nodes()):
         headgate.restart_node(node)
     headgate.until(lambda: len(headgate.up_nodes()) == 4, "all nodes are up")
-
-
-@pytest.fixture
-def gates(tmp_path: Path) -> Gates:
-    return Gates(tmp_path / "gates")
 
 
 def results(headgate: Headgate, job: str) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import psutil
 import pytest
 from tests.live.system import Headgate
@@ -11,10 +9,7 @@ from tests.live.system import Headgate
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=1, gpus=1, up=("--racks=1", "--spares=1")) as found:
-        yield found
+SYSTEM = {"nodes": 1, "gpus": 1, "up": ("--racks=1", "--spares=1")}
 
 
 def spares(headgate: Headgate) -> tuple[psutil.Process, psutil.Process]:

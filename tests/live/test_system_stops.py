@@ -6,7 +6,6 @@ import json
 import os
 import pwd
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +19,7 @@ ME = pwd.getpwuid(os.geteuid()).pw_name
 POLICY = "--policy=least-attained-service,threshold_gpu_s=5"
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=1, up=(POLICY, "--log-limit=1MiB")) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 2, "gpus": 1, "up": (POLICY, "--log-limit=1MiB")}
 
 
 def _stops(headgate: Headgate, job: str, task: int) -> list[dict[str, Any]]:

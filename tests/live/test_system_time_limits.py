@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,7 @@ from tests.live.system import Headgate
 pytestmark = pytest.mark.live
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=1) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 2, "gpus": 1}
 
 
 def _job(tmp_path: Path, time_limit: str) -> str:

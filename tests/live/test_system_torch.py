@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,10 +24,7 @@ TORCHRUN = (
 )
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=2, gpus=2, up=("--probe-period=0",)) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 2, "gpus": 2, "up": ("--probe-period=0",)}
 
 
 @pytest.mark.parametrize(("start", "per_node"), [("python", 1), (TORCHRUN, 2)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +18,7 @@ pytestmark = pytest.mark.live
 STEPS = 250
 
 
-@pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with Headgate(nodes=3, gpus=1, up=("--probe-period=0",)) as headgate:
-        yield headgate
+SYSTEM = {"nodes": 3, "gpus": 1, "up": ("--probe-period=0",)}
 
 
 class Training:

@@ -49,11 +49,6 @@ def _history(headgate: Headgate) -> Iterator[None]:
     )
 
 
-@pytest.fixture
-def gates(tmp_path: Path) -> Gates:
-    return Gates(tmp_path / "gates")
-
-
 def _job(run: str, count: int = 1, *, name: str = "work", queue: str = "default") -> str:
     return json.dumps({"name": name, "queue": queue, "tasks": {"count": count, "run": run}})
 

@@ -96,11 +96,6 @@ def colleague(headgate: Headgate) -> Caller:
     return Caller(headgate, OTHER, GROUP)
 
 
-@pytest.fixture
-def gates(tmp_path: Path) -> Gates:
-    return Gates(tmp_path / "gates")
-
-
 def _job(run: str, **keys: Any) -> str:
     return json.dumps({"name": "work", "resources": {"gpus": 0}, "run": run, **keys})
 

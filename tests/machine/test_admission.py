@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from headgate.base.rng import Random
 from headgate.machine import admission, apply
@@ -59,7 +60,7 @@ def admit(
     return admission.admit(state, seen, PlanReady(at=state.now, seen=seen.version, plan=plan))
 
 
-@settings(max_examples=300)
+@settings(max_examples=cases(120))
 @given(seed=SEED)
 def test_a_start_is_admitted_exactly_when_it_fits(seed: int) -> None:
     state, rng = random_state(seed), Random(seed)
@@ -75,7 +76,7 @@ def test_a_start_is_admitted_exactly_when_it_fits(seed: int) -> None:
         assert admitted == (expected is None and whole), (start, verdict, expected)
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(80))
 @given(seed=SEED)
 def test_gang_is_admitted_exactly_when_all_its_tasks_fit_together(seed: int) -> None:
     state, rng = random_state(seed), Random(seed)
@@ -301,7 +302,7 @@ def test_check_in_columns_equals_the_check_step_by_step(
         return found
 
     monkeypatch.setattr(admission, "_all_together", counted)
-    for seed in range(1500):
+    for seed in range(cases(500)):
         state, rng = random_state(seed), Random(seed)
         snapshot = state.freeze()
         groups = some_groups(snapshot, rng)

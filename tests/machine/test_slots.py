@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from tests.engine.conftest import Bench
 
 from headgate.model import Items, Task
 from headgate.protocol import JobCancelled, SlotsWithdrawn
 from headgate.state import JobState, TaskState, check
-
-
-@pytest.fixture
-def bench() -> Bench:
-    """A node with four GPUs."""
-    made = Bench()
-    made.node("a", gpus=4)
-    return made
 
 
 def states(bench: Bench) -> tuple[JobState, list[TaskState]]:

@@ -23,14 +23,6 @@ from headgate.protocol.reasons import PreemptedFor
 ARRAY = [Task()] * 4
 
 
-@pytest.fixture
-def bench() -> Bench:
-    """A node with four GPUs."""
-    made = Bench()
-    made.node("a", gpus=4)
-    return made
-
-
 def cancel(bench: Bench, job: str, *ordinals: int, now: bool = False) -> list[Command]:
     events = [
         TaskCancelled(at=bench.at, job=job, ordinal=number, by="ada", now=now)

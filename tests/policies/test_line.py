@@ -49,8 +49,8 @@ def test_wide_unit_starts_when_the_runs_on_its_nodes_have_ended(
     rng, gpus = stream(0, "stream of small tasks"), (Gpu(memory_bytes=1),) * 4
     facts: list[Event] = [QueueChanged(at=0.0, queue=Queue(name="default"))]
     facts += [NodeJoined(at=0.0, node=Node(id=f"n{n}", rack="r", gpus=gpus)) for n in range(3)]
-    for at in range(60):
-        small = tuple(Task(compute_s=rng.uniform(3.0, RUN_S)) for _ in range(5))
+    for at in range(40):
+        small = tuple(Task(compute_s=rng.uniform(3.0, RUN_S)) for _ in range(4))
         job = Job(id=f"small-{at}", name="", user="the same user", queue="default", tasks=small)
         facts.append(JobSubmitted(at=float(at), job=job))
     widths, apart = UNITS[kind]
@@ -63,7 +63,7 @@ def test_wide_unit_starts_when_the_runs_on_its_nodes_have_ended(
         gang=len(widths) > 1,
         distinct_nodes=apart,
     )
-    facts.append(JobSubmitted(at=20.0, job=wide))
+    facts.append(JobSubmitted(at=10.0, job=wide))
     facts.sort(key=lambda event: event.at)
     weather = Storm(seed=0, calm=True, facts=tuple(facts), decision_latency_s=0.0)
     engine = Engine()
@@ -71,9 +71,9 @@ def test_wide_unit_starts_when_the_runs_on_its_nodes_have_ended(
     state = engine.state
     assert set(state.jobs.state.array().tolist()) == {JobState.FINISHED}
     started_at = state.jobs.started_at[state.names.job_rows["wide"]]
-    waited_turn = started_at - 20.0 if user == "another user" else 0.0
+    waited_turn = started_at - 10.0 if user == "another user" else 0.0
     assert waited_turn <= 3 * RUN_S + 1.0
-    assert started_at < 50.0, "before the stream ends"
+    assert started_at < 38.0, "before the stream ends"
 
 
 class Stage:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,14 +32,23 @@ for seed in range(15):
 print(output.hexdigest())
 """
 
-SIMULATE = "import typer; from headgate.cli.simulate.simulate import simulate; typer.run(simulate)"
+SIMULATIONS = (
+    ("examples/three-tasks.yaml",),
+    ("examples/three-tasks.yaml", "--policy", "fifo", "--decision-latency", "1"),
+    ("--trace", "examples/philly-500.parquet", "--gpus", "48", "--policy", "fs", "--seed", "3"),
+)
+SIMULATE = f"""
+from headgate.cli import main
+for arguments in {SIMULATIONS}:
+    main.run(["simulate", *arguments, "-o", "json"])
+"""
 
 
-def outputs(code: str, *arguments: str) -> set[str]:
+def outputs(code: str) -> set[str]:
     """Return what a program prints under three hash seeds, each in its own process."""
     running = [
         subprocess.Popen(
-            [sys.executable, "-c", code, *arguments],
+            [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": seed},
             cwd=ROOT,
             stdout=subprocess.PIPE,
@@ -58,16 +66,8 @@ def test_storms_have_one_journal() -> None:
     assert len(journal.strip()) == 128
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("examples/three-tasks.yaml", "-o", "json"),
-        ("examples/three-tasks.yaml", "--policy", "fifo", "--decision-latency", "1", "-o", "json"),
-        ("--trace", "examples/philly-500.parquet", "--gpus", "64", "--policy", "fifo",
-         "--seed", "3", "-o", "json"),
-    ],
-    ids=["scenario", "latency", "trace"],
-)  # fmt: skip
-def test_simulation_prints_one_result(arguments: tuple[str, ...]) -> None:
-    (answer,) = outputs(SIMULATE, *arguments)
-    assert answer.startswith('{"policy": ')
+def test_simulations_print_one_result() -> None:
+    (answer,) = outputs(SIMULATE)
+    found = [json.loads(line) for line in answer.splitlines()]
+    assert len(found) == len(SIMULATIONS)
+    assert all(each["jobs_finished"] > 0 for each in found)

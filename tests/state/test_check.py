@@ -215,7 +215,7 @@ def test_a_task_that_waits_though_another_must_finish_first_is_found(state: Stat
 
 def test_a_task_that_is_blocked_by_nothing_is_found(state: State) -> None:
     state.move_task(2, TaskState.BLOCKED)
-    with pytest.raises(InvariantBroken, match="without predecessors is not blocked"):
+    with pytest.raises(InvariantBroken, match="blocked exactly when something blocks"):
         check(state)
 
 

@@ -14,8 +14,6 @@ from tests.cli.program import ME
 
 from headgate.protocol import FailureKind, TaskFailed, Usage
 
-PAIR = "{name: pair, tasks: {run: 'true', count: 2}}"
-
 
 @pytest.fixture
 def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -25,12 +23,6 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     monkeypatch.undo()
     time.tzset()
-
-
-@pytest.fixture
-def pair(up: Any, job_file: Any) -> str:
-    """A job of two running tasks."""
-    return str(up("submit", job_file(PAIR), "-o", "json").json["id"])
 
 
 def test_get_shows_a_job_and_its_tasks(up: Any, pair: str, controller: Any, berlin: None) -> None:

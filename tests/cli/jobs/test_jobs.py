@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 import threading
@@ -12,26 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.program import ME, PROGRAM, until
+from tests.cli.conftest import PAIR
+from tests.cli.program import ME, PROGRAM, cells, until
 
 from headgate.api.client import Client
 from headgate.app import POLICIES
 from headgate.model import LogPiece
 from headgate.ports import make_policy
 from headgate.protocol import ResultsExpired
-
-PAIR = "{name: pair, tasks: {run: 'true', count: 2}}"
-
-
-def rows(text: str) -> list[list[str]]:
-    """Return the cells of a printed table."""
-    return [re.split(" {2,}", line.strip()) for line in text.splitlines()]
-
-
-@pytest.fixture
-def pair(up: Any, job_file: Any) -> str:
-    """A job of two running tasks."""
-    return str(up("submit", job_file(PAIR), "-o", "json").json["id"])
 
 
 def test_submit_prints_the_job_id(up: Any, job_file: Any) -> None:
@@ -181,12 +168,12 @@ def test_jobs_prints_a_table(up: Any, job_file: Any, controller: Any) -> None:
     up("submit", job_file(PAIR))
     up("submit", job_file("{name: gang, gang: true, tasks: {run: x, count: 3}}"))
     controller.clock += 90
-    assert rows(up("jobs").out) == [
+    assert cells(up("jobs").out) == [
         ["JOB", "USER", "STATE", "TASKS", "GPUS", "TIME", "REASON"],
         ["job-2", ME, "PENDING", "0/3", "0", "1m30s", "2 of 3 needed GPUs are free"],
         ["job-1", ME, "RUNNING", "0/2", "2", "1m30s", "-"],
     ]  # fmt: skip
-    assert rows(up("jobs", "-o", "wide").out) == [
+    assert cells(up("jobs", "-o", "wide").out) == [
         ["JOB", "NAME", "USER", "QUEUE", "PRIORITY", "STATE", "TASKS", "GPUS", "PEAK", "NODES",
          "WAITED", "RAN", "REASON"],
         ["job-2", "gang", ME, "default", "0", "PENDING", "0/3", "0", "0", "-", "1 min 30 s", "-",
@@ -482,7 +469,7 @@ def test_nodes_and_queues_print_tables(up: Any, pair: str) -> None:
         "GPUS, CPUS, MEMORY: allocated/total\n"
         "Bandwidth: 476.8 MiB/s disk, 119.2 MiB/s in a rack, 29.8 MiB/s across racks\n"
     )
-    wide = rows(up("nodes", "-o", "wide").out)
+    wide = cells(up("nodes", "-o", "wide").out)
     assert wide[0][-3:] == ["GPU MODEL", "CPUS USED", "MEMORY USED"]
     assert (wide[1][-2], wide[2][-2:]) == ("0.5", ["-", "-"])
     assert up("nodes", "-o", "json").json["bandwidth"] == {
@@ -516,8 +503,8 @@ def test_archived_jobs_are_listed_with_all_and_shown_by_every_verb(
         controller.end(job, 0, b"0")
         controller.end(job, 1, b"the end")
     controller.move_to_archive(*jobs[:2])
-    assert [row[0] for row in rows(up("jobs").out)[1:]] == [jobs[2]]
-    assert [row[0] for row in rows(up("jobs", "--all").out)[1:]] == jobs[::-1]
+    assert [row[0] for row in cells(up("jobs").out)[1:]] == [jobs[2]]
+    assert [row[0] for row in cells(up("jobs", "--all").out)[1:]] == jobs[::-1]
     output = up("jobs", "--all", "--limit", "2")
     cursor = up("jobs", "--all", "--limit", "2", "-o", "json").json["next"]
     assert output.err == f"there are more than 2 jobs; see --limit or --cursor {cursor}\n"

@@ -6,16 +6,12 @@ import re
 from typing import Any
 
 import pytest
+from tests.cli.program import cells
 
 from headgate.testing.digest import digest
 
 MANY = "{name: many, tasks: {run: 'true', count: 6}}"
 FEW = "{name: few, tasks: {run: 'true', count: 3}}"
-
-
-def rows(text: str) -> list[list[str]]:
-    """Return the cells of printed tables."""
-    return [re.split(" {2,}", line.strip()) for line in text.splitlines()]
 
 
 @pytest.fixture
@@ -145,7 +141,7 @@ def test_plan_under_another_policy_shows_starts_and_preemptions(shared: Any) -> 
         "What if (fsp,slack=0): 2 runs would start, 2 would be preempted (GPU time lost: 1 min); "
         "0 of 4 GPUs would stay free"
     )
-    assert rows(output.out)[3:6] == [
+    assert cells(output.out)[3:6] == [
         ["JOB", "GPUS", "NOW", "WHAT IF", "RUNS", "PENDING", "REASON"],
         ["job-1", "4", "4", "2", "-2", "4", "waits for job-2: 2 GPUs, fair share 2"],
         ["job-2", "0", "0", "2", "+2", "1", "waits for job-1: 2 GPUs, fair share 2"],

@@ -6,19 +6,19 @@ import json
 import os
 import pwd
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.live.controller.test_submission import running
+from tests.live.controller.test_submission import controller
 
 from headgate.base.errors import SpecError
 from headgate.live.controller.controller import Controller
 from headgate.live.run.ray_program import Offer, command, ray_nodes
 from headgate.live.run.ray_start import look_often
 
+__all__ = ["controller"]
 GIB = 1 << 30
 ME = pwd.getpwuid(os.geteuid()).pw_name
 
@@ -91,12 +91,6 @@ def test_ray_node_keeps_to_its_ports() -> None:
     ports = [int(word.partition("=")[2]) for word in text.split() if "-port=" in word]
     assert len(ports) == len(set(ports)) == 9
     assert all(20000 < port <= 20199 for port in ports)
-
-
-@pytest.fixture
-def controller(tmp_path: Path) -> Iterator[Controller]:
-    with running(tmp_path) as found:
-        yield found
 
 
 class Registry:

@@ -8,13 +8,13 @@ from itertools import groupby
 import numpy as np
 import pytest
 from tests.planning.place.keeping import reserve
+from tests.planning.place.roomiest import on_roomiest
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.cheapest import CheapestGpus
-from headgate.planning.place.choose.compact import Compact, most_room_first
-from headgate.planning.place.placing import Placing
+from headgate.planning.place.choose.compact import most_room_first
 from headgate.planning.place.timetable import GpuCosts, Timetable, latest_holders
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.state import JobState, Scratch, State, TaskState, moves
@@ -45,11 +45,6 @@ def _unit(state: State, job: int) -> Unit:
     (units,) = waiting_units(state.freeze(), job)
     (unit,) = units
     return unit
-
-
-def _units(table: Timetable) -> Placing:
-    """Return what places units on a timetable, on the roomiest nodes."""
-    return Placing(table, Compact(table))
 
 
 def _timetable(state: State, ends: dict[int, float]) -> Timetable:
@@ -89,7 +84,7 @@ def test_reservations_are_at_the_earliest_time_at_which_a_unit_fits(seed: int) -
         expected = min(
             (t for t in sorted(times) if _fits_at(table, nodes, unit, gpus, t, run_s)), default=None
         )
-        found = reserve(_units(table), unit, run_s)
+        found = reserve(on_roomiest(table), unit, run_s)
         assert (found and found.at) == expected
         if found is not None:
             assert len(set(found.gpus.tolist())) == gpus * len(unit.tasks)
@@ -101,31 +96,33 @@ def test_reservations_are_at_the_earliest_time_at_which_a_unit_fits(seed: int) -
 def test_reservation_takes_what_becomes_free_last_so_that_the_rest_stays_usable() -> None:
     state = _state([6], [(1, 4), (1, 2)])
     table = _timetable(state, dict.fromkeys(range(2, 6), 10.0))
-    found = reserve(_units(table), _unit(state, 0), 100.0)
+    found = reserve(on_roomiest(table), _unit(state, 0), 100.0)
     assert found is not None
     assert found.at == 10.0
     assert found.gpus.tolist() == [2, 3, 4, 5]
-    assert _units(table).start(_unit(state, 1), _NEVER)  # on what the reservation does not need
+    assert on_roomiest(table).start(
+        _unit(state, 1), _NEVER
+    )  # on what the reservation does not need
 
 
 def test_unit_starts_on_reserved_gpus_only_if_it_ends_in_time() -> None:
     state = _state([4], [(1, 4), (1, 2), (1, 2)])
     table = _timetable(state, {2: 10.0, 3: 10.0})
-    reserved = reserve(_units(table), _unit(state, 0), 5.0)
+    reserved = reserve(on_roomiest(table), _unit(state, 0), 5.0)
     assert reserved is not None
     assert reserved.at == 10.0
-    assert not _units(table).start(_unit(state, 1), 11.0)
-    assert _units(table).start(_unit(state, 1), 10.0)
-    assert not _units(table).start(_unit(state, 2), 1.0)
+    assert not on_roomiest(table).start(_unit(state, 1), 11.0)
+    assert on_roomiest(table).start(_unit(state, 1), 10.0)
+    assert not on_roomiest(table).start(_unit(state, 2), 1.0)
 
 
 def test_claimed_gpus_are_not_given_to_units() -> None:
     state = _state([4], [(1, 3), (1, 2)])
     table = _timetable(state, {})
-    _units(table).claim(0, np.full(2, 7.0))
-    assert not _units(table).start(_unit(state, 0), 1.0)
-    assert _units(table).start(_unit(state, 1), 1.0)
-    reserved = _units(table).earliest(_unit(state, 0), 1.0)
+    on_roomiest(table).claim(0, np.full(2, 7.0))
+    assert not on_roomiest(table).start(_unit(state, 0), 1.0)
+    assert on_roomiest(table).start(_unit(state, 1), 1.0)
+    reserved = on_roomiest(table).earliest(_unit(state, 0), 1.0)
     assert reserved is not None
     assert reserved.at == 7.0
 
@@ -140,10 +137,10 @@ def test_start_places_a_unit_if_and_only_if_it_fits_now(seed: int) -> None:
     table = Timetable(scratch, lambda tasks: np.zeros(len(tasks)))
     for job in range(len(demands)):
         unit = _unit(state, job)
-        earliest = _units(table).earliest(unit, 1.0)
+        earliest = on_roomiest(table).earliest(unit, 1.0)
         fits = earliest is not None and earliest.at == 0.0
         before = len(scratch.starts)
-        assert _units(table).start(unit, 1.0) == fits
+        assert on_roomiest(table).start(unit, 1.0) == fits
         started = scratch.starts[before:]
         assert len(started) == (len(unit.tasks) if fits else 0)
         assert not unit.distinct_nodes or len({s.node for s in started}) == len(started)
@@ -162,7 +159,7 @@ def test_members_of_unequal_demand_on_distinct_nodes_wait_for_another_node() -> 
         state.move_task(task, TaskState.WAITING)
     table = _timetable(state, {3: 5.0})
     unit = _unit(state, row)
-    found = _units(table).earliest(unit, 1.0)
+    found = on_roomiest(table).earliest(unit, 1.0)
     assert found is not None
     assert found.at == 5.0
     for gpus in (found.gpus, CheapestGpus(table).of_unit(unit, _costs(table))):
@@ -183,7 +180,7 @@ def test_cheapest_gpus_are_free_first_where_costs_are_times(seed: int) -> None:
     state = _state(sizes, [(rng.randint(1, 3), rng.randint(1, 3))], distinct=rng.random() < 0.3)
     ends = {row: rng.choice((0.0, 3.0, 5.0, 9.0, _NEVER)) for row in range(sum(sizes))}
     table, unit = _timetable(state, ends), _unit(state, 0)
-    earliest = _units(table).earliest(unit, 1.0)
+    earliest = on_roomiest(table).earliest(unit, 1.0)
     cheapest = CheapestGpus(table).of_unit(unit, _costs(table))
     assert (earliest is None) == (cheapest is None)
     if earliest is not None and cheapest is not None:
@@ -285,7 +282,7 @@ def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None
     for task in state.tasks_of(row):
         state.move_task(task, TaskState.WAITING)
     table = _timetable(state, {0: 3.0, 1: 9.0, 2: 5.0})
-    found = _units(table).earliest(_unit(state, 1), 1.0)
+    found = on_roomiest(table).earliest(_unit(state, 1), 1.0)
     assert found is not None
     assert (found.at, sorted(found.gpus.tolist())) == (5.0, [0, 2, 3])
 
@@ -293,9 +290,9 @@ def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None
 def test_gpu_claimed_for_after_its_reservation_stays_kept_until_then() -> None:
     state = _state([4], [(1, 3)])
     table = _timetable(state, {2: 10.0})
-    reserved = reserve(_units(table), _unit(state, 0), 5.0)
+    reserved = reserve(on_roomiest(table), _unit(state, 0), 5.0)
     assert reserved is not None
-    _units(table).claim(0, np.array([1.0, 1.0]))
+    on_roomiest(table).claim(0, np.array([1.0, 1.0]))
     open_gpu = {0, 1, 2, 3} - set(reserved.gpus.tolist())
     assert np.flatnonzero(~table.is_kept(np.arange(4))).tolist() == sorted(open_gpu)
     assert not table.has_open(), "the one that is not reserved is claimed from now on"

@@ -9,11 +9,10 @@ from functools import cache
 import numpy as np
 import pytest
 from tests.planning.place.keeping import reserve
+from tests.planning.place.roomiest import on_roomiest
 
 from headgate.base.rng import Random, stream
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
-from headgate.planning.place.choose.compact import Compact
-from headgate.planning.place.placing import Placing
 from headgate.planning.place.timetable import Timetable
 from headgate.planning.place.why import WhyWaits, being_stopped
 from headgate.planning.times.reservations import Reservation
@@ -74,11 +73,6 @@ def _run(state: State, name: str, node: int, gpus: Sequence[Sequence[int]]) -> N
     tasks = state.tasks_of(state.names.job_rows[name])
     for task, each in zip(tasks, gpus, strict=True):
         state.launch(task, node, tuple(each), attempt=1)
-
-
-def _units(table: Timetable) -> Placing:
-    """Return what places units on a timetable, on the roomiest nodes."""
-    return Placing(table, Compact(table))
 
 
 def _timetable(state: State, ends: dict[str, float]) -> Timetable:
@@ -298,7 +292,7 @@ def test_reservation_names_the_jobs_whose_runs_end_before_it() -> None:
         _run(state, name, 0, [(gpu,)])
     ends = dict(zip(names, (50.0, 10.0, 40.0, 20.0, 30.0), strict=True))
     table, unit = _timetable(state, ends), _unit(state, "gang")
-    reservation = reserve(_units(table), unit, 5.0)
+    reservation = reserve(on_roomiest(table), unit, 5.0)
     assert reservation is not None
     reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, GangShort)
@@ -319,7 +313,7 @@ def test_later_reservation_names_the_unit_before_it_on_the_same_gpus() -> None:
     state = _state([_node("n", 1, 1)], jobs)
     _run(state, "run", 0, [(0, 1)])
     table = _timetable(state, {"run": 10.0})
-    made = [reserve(_units(table), _unit(state, name), 5.0) for name in ("one", "two")]
+    made = [reserve(on_roomiest(table), _unit(state, name), 5.0) for name in ("one", "two")]
     reservations = [each for each in made if each is not None]
     assert [each.at for each in reservations] == [10.0, 15.0]
     reason = WhyWaits(table.scratch, table, reservations).reason(_unit(state, "two"), 5.0)
@@ -337,7 +331,7 @@ def test_unit_that_would_run_into_a_reservation_names_its_job_and_the_hole() -> 
     state = _state([_node("n", 1, 1, 1, 1)], jobs)
     _run(state, "run", 0, [(0, 1)])
     table = _timetable(state, {"run": 2400.0})
-    reservation = reserve(_units(table), _unit(state, "wide"), 60.0)
+    reservation = reserve(on_roomiest(table), _unit(state, "wide"), 60.0)
     assert reservation is not None
     late = _unit(state, "late")
     why = WhyWaits(table.scratch, table, [reservation])
@@ -346,16 +340,16 @@ def test_unit_that_would_run_into_a_reservation_names_its_job_and_the_hole() -> 
         "BackfillTooLong(needs 2 h, GPUs are free for 40 min; starts after wide, for which they "
         "are reserved)"
     )
-    assert not _units(table).start(late, 7200.0)
+    assert not on_roomiest(table).start(late, 7200.0)
     assert why.reason(late, 2400.0) is None
-    assert _units(table).start(late, 2400.0)
+    assert on_roomiest(table).start(late, 2400.0)
 
 
 def test_reservation_without_a_known_end_gives_no_time() -> None:
     state = _state([_node("n", 1)], [_job("run", Task()), _job("j", Task())])
     _run(state, "run", 0, [(0,)])
     table, unit = _timetable(state, {"run": 1e300}), _unit(state, "j")
-    reservation = reserve(_units(table), unit, 5.0)
+    reservation = reserve(on_roomiest(table), unit, 5.0)
     assert reservation is not None
     reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, NoFreeGpu)
@@ -372,7 +366,7 @@ def test_runs_on_parts_of_a_reserved_gpu_are_named() -> None:
     for name in ("p1", "p2"):
         _run(state, name, 0, [(0,)])
     table, unit = _timetable(state, {"p1": 5.0, "p2": 9.0}), _unit(state, "j")
-    reservation = reserve(_units(table), unit, 5.0)
+    reservation = reserve(on_roomiest(table), unit, 5.0)
     assert reservation is not None
     reason = WhyWaits(table.scratch, table, [reservation]).reason(unit, 5.0)
     assert isinstance(reason, NoFreeGpu)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.policies.flow.bench import GB, Bench, priced, submitted
 
 from headgate.base.errors import SpecError
@@ -283,7 +284,7 @@ def could_help(stage: Bench) -> list[tuple[int, int]]:
 def test_shares_are_reached_and_jobs_end_in_any_order_of_ends_and_stops(slack: float) -> None:
     """Jobs come one by one; without slack, after all stops no run could help another job."""
     stopped = 0
-    for seed in range(40):
+    for seed in range(cases(16)):
         rng = stream(seed, "fsp")
         stage = bench(slack)
         arrivals = small_world(stage, rng)
@@ -304,7 +305,7 @@ def test_shares_are_reached_and_jobs_end_in_any_order_of_ends_and_stops(slack: f
         assert stage.engine.state.waiting_tasks == 0, seed
         assert not stage.engine.state.jobs.unfinished.array().any(), seed
         stopped += stops
-    assert stopped > 40
+    assert stopped > 16
 
 
 def small_world(stage: Bench, rng: Random) -> list[JobSubmitted]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.policies.flow.bench import CLUSTER, DISK, GB, RACK, Bench, flow_of, submitted
 from tests.policies.flow.test_headgate import Stage, of_kind
 
@@ -380,7 +381,7 @@ JOBS = st.lists(st.lists(TASKS, min_size=1, max_size=3), min_size=1, max_size=3)
 
 
 @pytest.mark.parametrize("name", ["fsp", "fsu", "headgate"])
-@settings(max_examples=120)
+@settings(max_examples=cases(50))
 @given(data=st.data())
 def test_the_first_round_is_the_best_of_all_assignments(name: str, data: st.DataObject) -> None:
     """Of those that give each job its fair share by kind or, without shares, serve most tasks."""
@@ -410,7 +411,7 @@ def test_the_first_round_is_the_best_of_all_assignments(name: str, data: st.Data
 
 
 @EACH
-@settings(max_examples=60)
+@settings(max_examples=cases(25))
 @given(data=st.data())
 def test_warm_rounds_cost_as_much_as_cold_ones_and_fit(
     make: Callable[[], FlowPolicy], data: st.DataObject

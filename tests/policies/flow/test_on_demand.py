@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
+from tests.cases import cases
 from tests.policies.flow.bench import GB, Bench, submitted
 
 from headgate.model import Task
@@ -23,7 +24,7 @@ EACH = pytest.mark.parametrize("make", [FlowSharing, TimelyFlow])
 @EACH
 def test_refusals_read_late_equal_those_read_immediately(make: Callable[[], FlowPolicy]) -> None:
     compared = 0
-    for seed in range(20):
+    for seed in range(cases(8)):
         immediate, late = make(), make()
         pairs = []
         for snapshot in random_walk(seed, 12):

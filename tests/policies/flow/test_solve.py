@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.flow.ortools_oracle import OrToolsSolver
 
 from headgate.base.arrays import Ints
@@ -203,7 +204,7 @@ def worth(problem: FlowProblem, placed: Placed) -> tuple[int, int]:
     return len(placed.task) + int(waits.sum()), cost
 
 
-@settings(max_examples=400)
+@settings(max_examples=cases(150))
 @given(problems())
 def test_the_laminar_optimum_is_the_dense_one(problem: FlowProblem) -> None:
     placed = solved(problem).placed(problem.task)
@@ -211,7 +212,7 @@ def test_the_laminar_optimum_is_the_dense_one(problem: FlowProblem) -> None:
     assert worth(problem, placed) == optimum(problem)
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(80))
 @given(problems())
 def test_prices_certify_the_flow_and_add_up(problem: FlowProblem) -> None:
     found = solved(problem)
@@ -222,7 +223,7 @@ def test_prices_certify_the_flow_and_add_up(problem: FlowProblem) -> None:
     assert placed.price.tolist() == [price_on(problem, *row) for row in rows]
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(60))
 @given(problems(tasks=4, nodes=3, held=2))
 def test_tiny_problems_equal_the_best_of_all_assignments(problem: FlowProblem) -> None:
     gpus, tasks = slots(problem)[:6], range(len(problem.task_job))
@@ -249,7 +250,7 @@ def test_tiny_problems_equal_the_best_of_all_assignments(problem: FlowProblem) -
     assert (sent, -cost) == best
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(60))
 @given(problems())
 def test_flow_is_no_worse_than_first_fit_in_windows_after_a_flow_without(
     problem: FlowProblem,
@@ -279,7 +280,7 @@ def test_flow_is_no_worse_than_first_fit_in_windows_after_a_flow_without(
     assert (best[0], -best[1]) >= (after[0], -after[1])
 
 
-@settings(max_examples=200)
+@settings(max_examples=cases(80))
 @given(problems())
 def test_the_price_of_a_slot_is_the_cost_of_one_less(problem: FlowProblem) -> None:
     """And the flow is as it was before the question."""

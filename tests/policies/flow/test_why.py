@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.policies.flow.bench import CLUSTER, DISK, GB, RACK, Bench, submitted, workloads
 from tests.policies.flow.test_solve import optimum
 
@@ -80,6 +81,7 @@ def waiting(snapshot: Snapshot) -> list[int]:
     return [t for t, s in enumerate(states) if s == TaskState.WAITING and snapshot.tasks.gpus[t]]
 
 
+@settings(max_examples=cases(40))
 @given(st.data())
 def test_the_cheapest_places_are_those_found_by_trying_all(data: st.DataObject) -> None:
     bench, snapshot = drawn(data)
@@ -103,7 +105,7 @@ def test_the_cheapest_places_are_those_found_by_trying_all(data: st.DataObject) 
     assert digest(bench.engine.snapshot()) == before, "asking changes nothing"
 
 
-@settings(max_examples=60)
+@settings(max_examples=cases(30))
 @given(st.data())
 def test_a_freed_gpu_goes_to_the_predicted_task(data: st.DataObject) -> None:
     """Against the engine: the run ends, the policy decides, and the new run is compared."""
@@ -130,7 +132,7 @@ def test_a_freed_gpu_goes_to_the_predicted_task(data: st.DataObject) -> None:
         assert freed.taken_by == next(iter(taken), None)
 
 
-@settings(max_examples=150)
+@settings(max_examples=cases(60))
 @given(st.data())
 def test_the_price_of_a_gpu_is_the_cost_of_one_less(data: st.DataObject) -> None:
     """Against a second solution of the same round with one such GPU less, for every free one."""

@@ -6,6 +6,7 @@ The bench checks of every round that its flow is certified and costs as much as 
 from __future__ import annotations
 
 import numpy as np
+from tests.cases import cases
 from tests.policies.flow.bench import GB, Bench, kept, submitted
 from tests.policies.flow.test_unit_reservations import estimated
 
@@ -140,7 +141,7 @@ def step(stage: Bench, number: int, rng: Random) -> None:
 
 def test_random_rounds_keep_reservations_and_stay_optimal() -> None:
     in_windows = held = warm = 0
-    for seed in range(12):
+    for seed in range(cases(5)):
         policy, rng = Watched(), stream(seed, "windows")
         stage = Bench(policy)
         for number in range(4):
@@ -151,6 +152,6 @@ def test_random_rounds_keep_reservations_and_stay_optimal() -> None:
             step(stage, number, rng)
         in_windows, held = in_windows + policy.in_windows, held + policy.held
         warm += policy.warm
-    assert in_windows > 50
-    assert held > 50
-    assert warm > 100
+    assert in_windows > 20
+    assert held > 20
+    assert warm > 40

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
+from tests.cases import cases
 from tests.sim.weather import world_of
 
 from headgate.base.rng import stream
@@ -116,7 +117,7 @@ def contention(seed: int) -> Storm:
 @EACH
 def test_every_job_finishes_under_contention(make: Callable[[], Policy]) -> None:
     stops = skips = 0
-    for seed in range(40):
+    for seed in range(cases(12)):
         watch = run_storm(contention(seed), make())
         states = watch.engine.state.jobs.state.array().tolist()
         assert set(states) == {JobState.FINISHED}, seed

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from tests.cases import cases
 
 from headgate.base.rng import stream
 from headgate.model import Bandwidth, Demand, Job, Task
@@ -30,7 +31,7 @@ from headgate.testing.random_worlds import (
 )
 
 ALPHA = (1.0, 1.5, 2.0)
-WORLDS = 400
+WORLDS = cases(150)
 
 
 @dataclass(kw_only=True)
@@ -288,7 +289,7 @@ def test_gsp_places_and_preempts_like_the_oracle(slack: float) -> None:
         assert on_gpus(plan) == oracle.starts, name
         assert plan.stops.task.tolist() == oracle.victims(slack), name
         preempting += bool(plan.stops)
-    assert preempting > 50, "many worlds must have preemptions"
+    assert preempting > WORLDS // 10, "many worlds must have preemptions"
 
 
 @pytest.mark.parametrize("thresholds", [(2.0, 3.0), (3.0, 6.0)])
@@ -303,4 +304,4 @@ def test_gsd_places_and_declines_like_the_oracle(thresholds: tuple[float, float]
         changed = {j: n for j, n in oracle.skips.items() if n != before[j]}
         assert plan.memo == {"skips": changed}, name
         declined += any(changed.values())
-    assert declined > 25, "many worlds must have declined offers"
+    assert declined > WORLDS // 16, "many worlds must have declined offers"

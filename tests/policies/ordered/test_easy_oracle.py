@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.policies.ordered.pools import job_of, simulated
 
 from headgate.app import POLICIES
@@ -89,7 +90,7 @@ class Checked:
 @pytest.mark.parametrize("kind", ["exact", "declared", "learnt", "mixed", "limits"])
 def test_every_decision_is_that_of_easy_backfilling(kind: str) -> None:
     backfilled = 0
-    for seed in range(40):
+    for seed in range(cases(16)):
         rng = Random(seed)
         pool, jobs = rng.randint(1, 12), []
         for number in range(rng.randint(1, 40)):
@@ -134,7 +135,7 @@ def replayed(pool: int, work: list[tuple[float, int, float]]) -> dict[int, float
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(60), deadline=None)
 def test_runs_with_exact_estimates_start_as_in_a_loop_over_instants(data: st.DataObject) -> None:
     pool = data.draw(st.integers(1, 8))
     each = st.tuples(

@@ -8,6 +8,7 @@ from typing import Literal
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.policies.ordered.pools import job_of, simulated
 
 from headgate.app import POLICIES
@@ -83,7 +84,7 @@ def next_instant(
 
 @pytest.mark.parametrize("kind", ["least-attained-service", "srtf"])
 @given(data=st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=cases(50), deadline=None)
 def test_jobs_start_and_are_preempted_as_in_a_loop_over_instants(
     kind: Kind, data: st.DataObject
 ) -> None:
