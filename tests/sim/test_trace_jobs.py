@@ -236,4 +236,5 @@ def test_reservations_of_a_policy_are_counted_after_its_jobs_were_archived(
     outcome = sim.run(sim.from_trace(trace, policy, gpus=1, seed=0), policy)
     reserved_at = [np.nan, 15.0, 15.0, np.nan]
     assert np.array_equal(outcome.jobs.reserved_at, reserved_at, equal_nan=True)
-    assert outcome.figures["reservations"] == {"made": 2, "broken": 1, "mean_delay_s": 5.0}
+    made = {"made": 2, "broken": 1, "mean_delay_s": 5.0}
+    assert made.items() <= outcome.figures["reservations"].items()

@@ -15,6 +15,7 @@ from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.metrics.fluid_sharing import fluid_ends
 from headgate.metrics.nodes import NodeFigures
+from headgate.metrics.promises import Promises
 from headgate.metrics.records import JobRecorder, JobRecords
 from headgate.metrics.summary import (
     fairness,
@@ -210,8 +211,10 @@ def run(
         launch_delays_s=simulation.launch_delays_s,
         resume_s=simulation.resume_s,
     )
-    nodes = NodeFigures()
-    observers: list[Observer] = [_plan_checker(policy), busy, recorder, nodes, *observe]
+    nodes, promises = NodeFigures(), Promises()
+    observers: list[Observer] = [
+        _plan_checker(policy), busy, recorder, nodes, promises, *observe,
+    ]  # fmt: skip
     if forecasts is not None:
         observers.append(partial(forecasts.observe, engine))
     drive(engine, world, observe=(*observers, _archivist(recorder, world, _awaited(simulation))))
@@ -230,7 +233,7 @@ def run(
         "bytes": {"node": node, "rack": rack, "cluster": cluster},
         "decisions": {"count": world.decisions, "mean_s": latency_s, "max_s": latency_s},
         **_trace_figures(simulation, records),
-        "reservations": reservations(records),
+        "reservations": reservations(records) | promises.figures(),
         **nodes.figures(world.now()),
     }
     figures |= world.communicating.figures(world.now(), figures["makespan_s"])

@@ -177,7 +177,10 @@ def test_a_trace_has_the_figures_computed_by_hand(tmp_path: Path) -> None:
     assert result["p99_jct_s"] == pytest.approx(100 + 0.97 * 40)
     assert result["gpu_utilisation"] == pytest.approx((300 + 100 + 10) / (4 * 150))
     assert result["fairness"] is None
-    assert result["reservations"] == {"made": 0, "broken": 0, "mean_delay_s": None}
+    assert result["reservations"] == {
+        "made": 0, "broken": 0, "mean_delay_s": None,
+        "kept_ratio": None, "hardened": 0, "longest_hardened_wait_s": None,
+    }  # fmt: skip
     sizes = {row.pop("gpus_at_least"): row for row in result["wait_by_size"]}
     assert [*sizes] == [1, 2, 4, 8, 16, 32, 64]
     assert sizes[1] == {"jobs": 4, "mean_wait_s": 55.0, "p99_wait_s": pytest.approx(89.7)}

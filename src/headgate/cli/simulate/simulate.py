@@ -447,7 +447,15 @@ def _trace_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if reserved["made"]:
         delay_s = reserved["mean_delay_s"]
         late = "" if delay_s is None else f", by {format_seconds(delay_s)} in the mean"
-        yield "reservations", f"{reserved['made']}, of which {reserved['broken']} broken{late}"
+        kept = reserved["kept_ratio"]
+        held = "" if kept is None else f"; {100 * kept:.0f} % of announcements held"
+        yield (
+            "reservations",
+            f"{reserved['made']}, of which {reserved['broken']} broken{late}{held}",
+        )
+    if reserved["hardened"]:
+        longest = format_seconds(reserved["longest_hardened_wait_s"])
+        yield "hardened", f"{reserved['hardened']}, longest wait on kept places {longest}"
 
 
 def _forecast_rows(forecasts: dict[str, Any] | None) -> Iterator[tuple[str, str]]:
