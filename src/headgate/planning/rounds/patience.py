@@ -11,7 +11,7 @@ time; of those without patience the one that was overtaken for longest is next.
 GPUs that are kept for a unit are idle until the last of them is free. As with a purchase that ends
 a rent, a unit waits about as long as that costs: it has patience for the time that its GPUs are
 expected to be idle, in the mean, and for its own run time, with high probability both; for
-`SHORTEST_S` at least, and for the policy's `patience_s` at most. Where nobody knows when runs end,
+`SHORTEST_S` at least, and for the policy's `patience_s` at most. Where it is unknown when runs end,
 that is all it has.
 
 The policy decides as before, but sees what is free of the places that are kept as GPUs that
