@@ -61,7 +61,7 @@ def _fits_at(
     """Return whether enough places are free from a time on for `s` seconds, by definition."""
     usable = []
     for row, node in enumerate(nodes):
-        kept = table._spans.get(row, [])
+        kept = table._spans.of(row)
         is_free = table.free_at[row] <= at and all(at + s <= b or e <= at for b, e in kept)
         usable += [node] if is_free else []
     places = [len(list(some)) // gpus for _, some in groupby(sorted(usable))]
@@ -79,7 +79,7 @@ def test_reservations_are_at_the_earliest_time_at_which_a_unit_fits(seed: int) -
     table = _timetable(state, ends)
     for job, (_, gpus) in enumerate(demands):
         unit, run_s = _unit(state, job), rng.choice((1.0, 2.0, 6.0, _NEVER))
-        ends = {end for spans in table._spans.values() for _, end in spans}
+        ends = {end for row in range(len(table.reserved_from)) for _, end in table._spans.of(row)}
         times = {0.0, *table.free_at.tolist(), *ends} - {_NEVER}
         expected = min(
             (t for t in sorted(times) if _fits_at(table, nodes, unit, gpus, t, run_s)), default=None

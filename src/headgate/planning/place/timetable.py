@@ -116,7 +116,7 @@ class Timetable:
         self.reserved_from = np.full(len(gone), math.inf)
         self.has_reservations = False  # whether any GPU is booked ahead
         self._free_again_at = np.full(len(gone), -math.inf)
-        self._spans: dict[int, list[tuple[float, float]]] = {}  # reserved, by GPU (row)
+        self._spans = _Spans(len(gone))
         row = np.flatnonzero(~gone)
         node = snapshot.gpus.node.take(row).astype(np.int64)
         order = np.argsort(node, kind="stable")
@@ -265,8 +265,7 @@ class Timetable:
         self.has_reservations = True
         self.reserved_from[rows] = np.minimum(self.reserved_from[rows], reservation.at)
         self._free_again_at[rows] = np.maximum(self._free_again_at[rows], reservation.at + run_s)
-        for row in rows.tolist():
-            self._spans.setdefault(row, []).append((reservation.at, reservation.at + run_s))
+        self._spans.add(rows, reservation.at, reservation.at + run_s)
         for node, demand, count in reservation.tasks:
             self.book.keep(node, demand, count, reservation.at, reservation.at + run_s)
 
@@ -309,15 +308,13 @@ class Timetable:
         self._claimed[rows[early]] = True
         self.free_at[rows[early]] = (at + run_s)[early]
         self._free_again_at[rows[~early]] = (at + run_s)[~early]
-        for n in np.flatnonzero(~early).tolist():
-            self._spans.setdefault(int(rows[n]), []).append((float(at[n]), float((at + run_s)[n])))
+        self._spans.add(rows[~early], at[~early], (at + run_s)[~early])
 
     def free_soon(self, rows: Ints) -> None:
         """Count GPUs as free as soon as runs that are preempted now have stopped."""
         self.free_at[rows] = self.now + SOONEST_S
         self.reserved_from[rows], self._free_again_at[rows] = math.inf, -math.inf
-        for row in rows.tolist():
-            self._spans.pop(row, None)
+        self._spans.remove(rows)
 
     def unclaim(self) -> bool:
         """Count all GPUs that are free now as unused again; claims end. Return if any was."""
@@ -331,7 +328,7 @@ class Timetable:
         """Keep no GPU free any more; all reservations end."""
         self.reserved_from[:], self._free_again_at[:] = math.inf, -math.inf
         self.book.release()
-        self._spans.clear()
+        self._spans = _Spans(len(self.reserved_from))
 
     def is_kept(self, rows: Ints) -> Bools:
         """Return which GPUs (rows) are reserved for units, and not claimed before that."""
@@ -349,29 +346,11 @@ class Timetable:
         in_time = self.in_time(rows, np.maximum(free_at, at), run_s)
         later = np.maximum(free_at, self._free_again_at[rows])
         available: Floats = np.where(in_time, free_at, later)
-        several = [row for row, spans in self._spans.items() if len(spans) > 1]
-        if several:
-            between = self._between(np.array(several), at, run_s)
-            if isinstance(rows, slice):
-                available[several] = between
-            else:
-                place = {row: n for n, row in enumerate(rows.tolist())}
-                which = [n for n, row in enumerate(several) if row in place]
-                available[[place[several[n]] for n in which]] = between[which]
+        if self._spans.some_several:  # between them it may run, too
+            several = np.flatnonzero(self._spans.count[rows] > 1)
+            gpus = several if isinstance(rows, slice) else rows[several]
+            available[several] = self._spans.between(gpus, free_at[several], at, run_s)
         return available
-
-    def _between(self, rows: Ints, at: float, run_s: float) -> Floats:
-        """Return the same for GPUs that are reserved several times, between which it may run."""
-        spans = [sorted(self._spans[row]) for row in rows.tolist()]
-        free_at = self.free_at[rows]
-        start_at = np.maximum(free_at, at)
-        for nth in range(max(map(len, spans))):
-            each = [span[nth] if nth < len(span) else (math.inf, -math.inf) for span in spans]
-            begins, ends = np.array(each).T
-            in_the_way = (start_at + run_s > begins + SAME_INSTANT_S) & (start_at < ends)
-            start_at = np.where(in_the_way, ends, start_at)
-        result: Floats = np.where(start_at <= np.maximum(free_at, at), free_at, start_at)
-        return result
 
     def places(self, demand: int, free_at: Floats, most: int, look: Look) -> tuple[Ints, Floats]:
         """Return places for a task each, at most `most` on a node: their nodes, and when free.
@@ -453,6 +432,58 @@ class Timetable:
             return self.book.cost_of_room(demand, node, ordinal, of_tasks, SOONEST_S)
         taken = look.taken.get(node, {})
         return self.book.room_at(demand, node, ordinal, at=look.at, run_s=look.run_s, taken=taken)
+
+
+class _Spans:
+    """When GPUs are reserved, `[GPU rows, reservations]`, in order; inf beyond their number."""
+
+    def __init__(self, gpus: int) -> None:
+        self.count = np.zeros(gpus, np.int64)
+        self.some_several = False
+        """Whether any GPU is reserved more than once."""
+        self._begins, self._ends = np.full((2, gpus, 1), math.inf)
+
+    def add(self, rows: Ints, begin: float | Floats, end: float | Floats) -> None:
+        """Reserve GPUs from a time to another; spans of a GPU are disjoint."""
+        if not len(rows):
+            return
+        place = self.count[rows]
+        if place.max() >= self._begins.shape[1]:
+            more = np.full((len(self.count), self._begins.shape[1]), math.inf)
+            self._begins, self._ends = (
+                np.hstack([each, more]) for each in (self._begins, self._ends)
+            )
+        self._begins[rows, place], self._ends[rows, place] = begin, end
+        self.count[rows] += 1
+        again = rows[place > 0]
+        if len(again):  # as they are disjoint, both are in the same order
+            self.some_several = True
+            self._begins[again] = np.sort(self._begins[again], axis=1)
+            self._ends[again] = np.sort(self._ends[again], axis=1)
+
+    def remove(self, rows: Ints) -> None:
+        """End all reservations of GPUs."""
+        self.count[rows] = 0
+        self._begins[rows] = self._ends[rows] = math.inf
+
+    def between(self, rows: Ints, free_at: Floats, at: float, run_s: float) -> Floats:
+        """Return when GPUs are free for a run that starts at `at` or later, between reservations.
+
+        O(GPUs x reservations of one).
+        """
+        soonest = np.maximum(free_at, at)
+        start_at = soonest
+        for nth in range(int(self.count[rows].max(initial=0))):
+            begins, ends = self._begins[rows, nth], self._ends[rows, nth]
+            in_the_way = (start_at + run_s > begins + SAME_INSTANT_S) & (start_at < ends)
+            start_at = np.where(in_the_way, ends, start_at)
+        free: Floats = np.where(start_at <= soonest, free_at, start_at)
+        return free
+
+    def of(self, row: int) -> list[tuple[float, float]]:
+        """Return the spans of a GPU."""
+        spans = zip(self._begins[row].tolist(), self._ends[row].tolist(), strict=True)
+        return list(spans)[: int(self.count[row])]
 
 
 def _width(nth: Ints) -> int:
