@@ -346,10 +346,10 @@ class Timetable:
         in_time = self.in_time(rows, np.maximum(free_at, at), run_s)
         later = np.maximum(free_at, self._free_again_at[rows])
         available: Floats = np.where(in_time, free_at, later)
-        if self._spans.some_several:  # between them it may run, too
-            several = np.flatnonzero(self._spans.count[rows] > 1)
-            gpus = several if isinstance(rows, slice) else rows[several]
-            available[several] = self._spans.between(gpus, free_at[several], at, run_s)
+        if self._spans.longest_gap_s >= run_s:
+            some = np.flatnonzero(self._spans.gap_s[rows] >= run_s)
+            gpus = some if isinstance(rows, slice) else rows[some]
+            available[some] = self._spans.between(gpus, free_at[some], at, run_s)
         return available
 
     def places(self, demand: int, free_at: Floats, most: int, look: Look) -> tuple[Ints, Floats]:
@@ -439,8 +439,9 @@ class _Spans:
 
     def __init__(self, gpus: int) -> None:
         self.count = np.zeros(gpus, np.int64)
-        self.some_several = False
-        """Whether any GPU is reserved more than once."""
+        self.gap_s = np.full(gpus, -math.inf)
+        """The longest time between two reservations of a GPU; -inf where there are not two."""
+        self.longest_gap_s = -math.inf
         self._begins, self._ends = np.full((2, gpus, 1), math.inf)
 
     def add(self, rows: Ints, begin: float | Floats, end: float | Floats) -> None:
@@ -457,13 +458,16 @@ class _Spans:
         self.count[rows] += 1
         again = rows[place > 0]
         if len(again):  # as they are disjoint, both are in the same order
-            self.some_several = True
-            self._begins[again] = np.sort(self._begins[again], axis=1)
-            self._ends[again] = np.sort(self._ends[again], axis=1)
+            begins = self._begins[again] = np.sort(self._begins[again], axis=1)
+            ends = self._ends[again] = np.sort(self._ends[again], axis=1)
+            inner = np.isfinite(begins[:, 1:])
+            gap_s = np.where(inner, begins[:, 1:] - np.where(inner, ends[:, :-1], 0.0), -math.inf)
+            self.gap_s[again] = gap_s.max(axis=1) + SAME_INSTANT_S
+            self.longest_gap_s = max(self.longest_gap_s, float(self.gap_s[again].max()))
 
     def remove(self, rows: Ints) -> None:
         """End all reservations of GPUs."""
-        self.count[rows] = 0
+        self.count[rows], self.gap_s[rows] = 0, -math.inf
         self._begins[rows] = self._ends[rows] = math.inf
 
     def between(self, rows: Ints, free_at: Floats, at: float, run_s: float) -> Floats:

@@ -26,7 +26,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from headgate.base.arrays import Bools, Floats, Ints
+from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.compact import Chosen
@@ -218,17 +218,23 @@ class _Patience:
             if gpus
         ]
         by, gpu = (np.array(column, np.int64) for column in zip(*starts, strict=True))
-        suits: dict[int, Bools] = {}
+        demand = snapshot.tasks.demand.take(self._leads(some)).astype(np.int64)
         ledger = Scratch(snapshot).ledger
-        for job in some.tolist():
-            unit = self._unit(job)
-            if unit is None:
-                continue
-            demand = unit.demands[0]
-            if demand not in suits:
-                suits[demand] = ledger.suits(demand)[gpu]
-            if (suits[demand] & (by > job)).any():
-                self._since[job] = snapshot.now
+        for each in np.unique(demand).tolist():
+            latest = by[ledger.suits(each)[gpu]].max(initial=-1)
+            overtaken = some[(demand == each) & (some < latest)]
+            self._since[overtaken] = snapshot.now
+
+    def _leads(self, jobs: Ints) -> Ints:
+        """Return the first waiting task on GPUs of each job (rows)."""
+        snapshot = self._snapshot
+        lead = snapshot.jobs.first_task.take(jobs).astype(np.int64)
+        whole = (snapshot.jobs.gang.take(jobs) > 0) | (snapshot.jobs.task_count.take(jobs) == 1)
+        several = ~whole | (snapshot.tasks.gpus.take(lead) == 0)
+        for n in np.flatnonzero(several).tolist():
+            tasks = snapshot.waiting_of(int(jobs[n])).astype(np.int64)
+            lead[n] = tasks[(snapshot.tasks.gpus.take(tasks) > 0).argmax()]
+        return lead
 
     def _kept(self, waiting: Ints) -> Hardened | None:
         """Return the unit that is hardened already, if it waits yet."""
@@ -266,11 +272,10 @@ class _Patience:
 
     def _least_patience_s(self, jobs: Ints) -> Floats:
         """Return how long each job is overtaken at least before its unit hardens, in seconds."""
-        lead = np.array([self._snapshot.waiting_of(int(job))[0] for job in jobs], np.int64)
         run_s = self._snapshot.jobs.estimated_s.take(jobs)  # learnt times may follow others' errors
         learnt = np.flatnonzero(np.isnan(run_s))
         if len(learnt):
-            run_s[learnt] = Estimates(self._snapshot).run_s(lead[learnt], _SURE)
+            run_s[learnt] = Estimates(self._snapshot).run_s(self._leads(jobs[learnt]), _SURE)
         return np.minimum(np.fmax(run_s, SHORTEST_S), self._patience_s)
 
     def _unit(self, job: int) -> Unit | None:
