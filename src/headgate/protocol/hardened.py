@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -36,13 +35,13 @@ class Hardened:
 class PlacesKept(Reason):
     """The unit has lost patience: GPUs are kept for it, some of which runs of `jobs` hold yet.
 
-    The last of these reaches its time limit after `limit_s` seconds, inf if one of them has none.
+    The last of these reaches its time limit after `limit_s` seconds, None if one has none.
     """
 
     gpus: int
     free_gpus: int
     jobs: tuple[str, ...]
-    limit_s: float
+    limit_s: float | None
 
     def cause(self) -> str:
         free = "is" if self.free_gpus == 1 else "are"
@@ -55,6 +54,6 @@ class PlacesKept(Reason):
         first, more = self.jobs[:3], len(self.jobs) - 3
         names = enumerated([*first, f"{more} more"] if more > 0 else first)
         ends = f"starts at the latest when {names} end{'s' * (len(self.jobs) == 1)}"
-        if math.isinf(self.limit_s):
+        if self.limit_s is None:
             return f"{ends}, without a time limit: an administrator may cancel or move that"
         return f"{ends}, at their time limits in {format_seconds(self.limit_s)}"

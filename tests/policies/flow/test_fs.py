@@ -10,7 +10,7 @@ from tests.policies.flow.bench import GB, Bench, submitted, workloads
 
 from headgate.model import WHOLE, Bandwidth, Demand, Task
 from headgate.policies.flow import FlowSharing
-from headgate.policies.table import OWN
+from headgate.policies.table import OWN, PATIENCE
 from headgate.ports import PLACE, make_policy
 from headgate.protocol import (
     BandwidthMeasured,
@@ -186,7 +186,7 @@ def test_jobs_with_equal_reasons_are_one_refusal() -> None:
 
 
 def test_the_parameters_are_those_of_the_constructor() -> None:
-    listed = {p.name: p.default for p in OWN["fs"].parameters if p not in PLACE}
+    listed = {p.name: p.default for p in OWN["fs"].parameters if p not in (PATIENCE, *PLACE)}
     assert FlowSharing.__init__.__kwdefaults__ == listed
     policy = make_policy(OWN, "fs", {"alpha3": 3.0})
     assert policy.name == "fs"

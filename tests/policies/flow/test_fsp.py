@@ -15,7 +15,7 @@ from headgate.model import Demand, Task
 from headgate.planning.shares.fair_shares import fair_shares
 from headgate.planning.shares.standing import standing_of
 from headgate.policies.flow import FlowSharing, PreemptiveFlowSharing
-from headgate.policies.table import OWN
+from headgate.policies.table import OWN, PATIENCE
 from headgate.ports import PLACE, make_policy
 from headgate.protocol import JobSubmitted, Plan
 from headgate.protocol.reasons import BelowShare, NoFreeGpu, ShareLimit
@@ -210,7 +210,7 @@ def test_a_job_alone_waits_for_free_gpus() -> None:
 def test_parameters() -> None:
     known = OWN
     assert PreemptiveFlowSharing.__init__.__kwdefaults__ == {
-        p.name: p.default for p in OWN["fsp"].parameters if p not in PLACE
+        p.name: p.default for p in OWN["fsp"].parameters if p not in (PATIENCE, *PLACE)
     }
     assert make_policy(known, "fsp", {"slack": 0}).name == "fsp"
     with pytest.raises(SpecError, match=r"-0\.1 is below 0"):

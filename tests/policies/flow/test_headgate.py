@@ -13,7 +13,7 @@ from headgate.model import Demand, Task
 from headgate.planning.shares.debts import debts_gpu_s
 from headgate.planning.shares.standing import standing_of
 from headgate.policies.flow import TimelyFlow
-from headgate.policies.table import OWN
+from headgate.policies.table import OWN, PATIENCE
 from headgate.ports import PLACE, make_policy
 from headgate.protocol import Event, JobSubmitted, TaskStarted, TimerFired, WakeAt
 from headgate.protocol.reasons import (
@@ -491,7 +491,9 @@ def test_every_wait_has_its_reason() -> None:
 
 def test_parameters() -> None:
     known = OWN
-    own = [p for p in OWN["headgate"].parameters if p.name not in {each.name for each in PLACE}]
+    own = [
+        p for p in OWN["headgate"].parameters if p.name not in {e.name for e in (PATIENCE, *PLACE)}
+    ]
     assert TimelyFlow.__init__.__kwdefaults__ == {p.name: p.default for p in own}
     assert make_policy(known, "headgate", {"slack": 0, "memory_s": 60.0}).name == "headgate"
     with pytest.raises(SpecError, match=r"-0\.1 is below 0"):
