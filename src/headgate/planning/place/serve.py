@@ -94,8 +94,8 @@ class Serving:
     ) -> None:
         """Start from what is on the scratch; runs are expected to end as `end_at` says.
 
-        If a unit does not start though the timetable, which books GPUs alone, would let it, then
-        these GPUs are kept for it only if it `keeps_free` ones.
+        If a unit does not start though the timetable, which knows no parts of GPUs, would let it,
+        then these GPUs are kept for it only if it `keeps_free` ones.
         """
         self.scratch, self.ceilings = scratch, Ceilings(scratch)
         self._end_at, self._placer, self._keeps_free = end_at, placer, keeps_free
