@@ -457,7 +457,7 @@ class _Spans:
         self._begins[rows, place], self._ends[rows, place] = begin, end
         self.count[rows] += 1
         again = rows[place > 0]
-        if len(again):  # as they are disjoint, both are in the same order
+        if len(again):  # since spans are disjoint, both are in the same order
             begins = self._begins[again] = np.sort(self._begins[again], axis=1)
             ends = self._ends[again] = np.sort(self._ends[again], axis=1)
             inner = np.isfinite(begins[:, 1:])
