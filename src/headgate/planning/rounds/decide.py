@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.base.rng import Random, stream
-from headgate.planning.rounds.patience import with_patience
+from headgate.planning.rounds.patience import with_patience, without_kept
 from headgate.planning.rounds.reclaim import with_reclaimed
 from headgate.planning.scaling.scaler import with_scaling
 from headgate.ports import Policy, capabilities
@@ -25,9 +25,12 @@ def decide(policy: Policy, seed: int, command: Decide, snapshot: Snapshot) -> Pl
 def decided(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
     """Return the plan of a round of a policy, with the slots that are reclaimed after it.
 
+    Neither uses places that are kept for a hardened unit.
+
     Those on GPUs are not where the policy itself stops runs: in this round, or whenever its order
     requires (`preempts_by_order`).
     """
     plan = with_patience(policy, snapshot, rng)
     by_order = capabilities(policy).preempts_by_order
-    return with_reclaimed(snapshot, plan, gpus=not by_order)
+    seen = snapshot if plan.hardened is None else without_kept(snapshot, plan.hardened)
+    return with_reclaimed(seen, plan, gpus=not by_order)
