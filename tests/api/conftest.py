@@ -45,7 +45,7 @@ def controller() -> Iterator[Any]:
 
 @pytest.fixture
 def socket(state: Path, controller: Any) -> Iterator[Path]:
-    """The socket of a running server, which ends at once: else it would sleep for .1 s twice."""
+    """The socket of a running server, which ends soon: else it would sleep for .1 s twice."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uvicorn.server, "asyncio", _PROMPT)
         server = Server(make_app(controller), listen(socket_path(state)))
