@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvicorn.server
 
 from headgate.api.address import socket_path
 from headgate.api.app import make_app
@@ -20,6 +23,9 @@ assert _SPEC is not None
 assert _SPEC.loader is not None
 scripted = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(scripted)
+
+_PROMPT = SimpleNamespace(**vars(asyncio))
+_PROMPT.sleep = lambda delay_s: asyncio.sleep(delay_s / 10)
 
 
 @pytest.fixture
@@ -39,11 +45,13 @@ def controller() -> Iterator[Any]:
 
 @pytest.fixture
 def socket(state: Path, controller: Any) -> Iterator[Path]:
-    """The socket of a running server."""
-    server = Server(make_app(controller), listen(socket_path(state)))
-    server.start()
-    yield socket_path(state)
-    server.stop()
+    """The socket of a running server, which ends soon: else it would sleep for .1 s twice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.server, "asyncio", _PROMPT)
+        server = Server(make_app(controller), listen(socket_path(state)))
+        server.start()
+        yield socket_path(state)
+        server.stop()
 
 
 @pytest.fixture

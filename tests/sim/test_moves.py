@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.cases import cases
 from tests.sim.weather import LateStops, ends_all, named, ride
 
 from headgate.app import POLICIES
@@ -16,7 +17,7 @@ from headgate.testing.random_moves import RandomMoves
 
 Stage = Any  # of conftest.py
 INNER = ("fifo", "headgate", "fsp", "gsp", "least-attained-service", "conservative-backfill")
-SEEDS = 12
+SEEDS = cases(5)
 
 
 @pytest.mark.parametrize("kind", [SimulatedWorld, LateStops], ids=["immediate", "late"])

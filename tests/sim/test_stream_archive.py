@@ -30,8 +30,8 @@ from headgate.state import Snapshot
 from headgate.traces import Trace, open_trace
 from headgate.traces.check import Check
 
-JOBS, GPUS = 800, 8
-TOGETHER, ROWS = 32, 200  # ended jobs and rows: how many are archived and compacted together
+JOBS, GPUS = 500, 8
+TOGETHER, ROWS = 16, 100  # ended jobs and rows: how many are archived and compacted together
 MOST_HOT = ROWS // 2 + 2 * TOGETHER + 100  # jobs: compacted, archived, in flight
 
 
@@ -111,7 +111,7 @@ def test_outcome_of_a_stream_is_the_same_with_and_without_archiving(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = make_policy(POLICIES, name)
-    simulation = sim.from_trace(trace(300), policy, gpus=GPUS, seed=0)
+    simulation = sim.from_trace(trace(160), policy, gpus=GPUS, seed=0)
     archived = sim.run(simulation, policy)
     monkeypatch.setattr(sim, "ARCHIVED_TOGETHER", JOBS)
     kept = sim.run(simulation, policy)

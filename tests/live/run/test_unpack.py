@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from headgate.api.packing import package_of
 from headgate.live.run import unpack as module
@@ -292,7 +293,7 @@ def leads_inside(path: Path, top: Path) -> bool:
     return Path(real).is_relative_to(os.path.realpath(top))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=cases(200), deadline=None)
 @given(
     entries=st.lists(
         st.tuples(PATHS.map("/".join), KINDS, PATHS.map("/".join), st.integers(0, 0o7777)),

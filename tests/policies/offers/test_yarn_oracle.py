@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from random import Random
 
 import pytest
+from tests.cases import cases
 
 from headgate.policies.offers.yarn import Capacity, Fair
 from headgate.state import Snapshot, TaskState
@@ -94,11 +95,11 @@ class Oracle:
 @pytest.mark.parametrize("policy", [Capacity(), Fair()], ids=lambda p: p.name)
 def test_plan_equals_the_oracles(policy: Capacity | Fair) -> None:
     levels: Counter[int] = Counter()
-    for seed in range(1000):
+    for seed in range(cases(400)):
         snapshot = random_state(seed, is_narrow).freeze()
         plan = policy.decide(snapshot, Random(0))
         oracle = Oracle(snapshot, evenly=isinstance(policy, Fair))
         expected = oracle.run()
         assert [(p.task, p.node, *p.gpus) for p in plan.starts if p.gpus] == expected, seed
         levels += oracle.levels
-    assert min(levels[n] for n in range(3)) > 10  # the states have placements at all levels
+    assert min(levels[n] for n in range(3)) > 4  # the states have placements at all levels
