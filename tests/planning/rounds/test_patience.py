@@ -149,6 +149,18 @@ def test_short_gang_starts_within_two_minutes_where_times_are_known(name: str, g
     assert watch.started_at["gang"] <= 21.0 + 120.0
 
 
+@pytest.mark.parametrize("name", HARDENING)
+def test_gang_that_needs_memory_starts_though_tasks_without_gpus_take_it(name: str) -> None:
+    gang = job("gang", *[Demand(gpus=2, memory_bytes=48 * GIB)] * 2, estimated_s=10.0)
+    demand = Demand(cpus_milli=1000, memory_bytes=24 * GIB)
+    small = [
+        JobSubmitted(at=5.0 * n, job=job(f"s{n}", demand, run_s=20.0, estimated_s=20.0))
+        for n in range(60)
+    ]
+    watch = watched([JobSubmitted(at=21.0, job=gang), *small], name)
+    assert watch.started_at["gang"] <= 21.0 + 120.0
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_units_start_in_bounded_time_where_run_times_have_heavy_tails(seed: int) -> None:
     """Declared times are wrong by up to 1,000 times; the k-th unit waits for k longest runs."""

@@ -3,7 +3,7 @@
 Reservations follow estimates: where runs overstay, a reservation moves with them, and what is
 backfilled meanwhile overstays as well. So no unit waits by estimates alone. A unit whose owner is
 below its share (under orders without shares, each that waits) and that a later job overtakes, on
-GPUs that would suit it, loses patience, and hardens: its places are fixed, those that runs are
+what would suit it, loses patience, and hardens: its places are fixed, those that runs are
 expected to leave first, and nothing else starts there, whatever estimates say. So it starts at the
 latest when the runs that are there have ended; or sooner, elsewhere. One unit is hardened at a
 time; of those without patience the one that was overtaken for longest is next.
@@ -205,25 +205,26 @@ class _Patience:
                 yield replace(refusal, jobs=jobs)
 
     def _overtake(self, waiting: Ints) -> None:
-        """Note which jobs a later one overtakes, on a GPU that suits their first waiting task."""
-        if not len(self._started_jobs):
+        """Note which jobs a later one overtakes, that takes what suits their first waiting task.
+
+        A GPU that suits it, or without a GPU, CPUs, memory or custom kinds if it needs any.
+        """
+        snapshot, starts = self._snapshot, self._plan.starts
+        if not len(starts):
             return
-        snapshot = self._snapshot
-        some = waiting[(waiting < self._started_jobs[-1]) & (self._since[waiting] < 0)]
+        by = snapshot.tasks.job.take(starts.task).astype(np.int64)
+        some = waiting[(waiting < by.max()) & (self._since[waiting] < 0)]
         if not len(some):
             return
-        starts = [
-            (snapshot.tasks.job[task], snapshot.nodes.first_gpu[node] + gpus[0])
-            for task, node, gpus in self._plan.starts
-            if gpus
-        ]
-        by, gpu = (np.array(column, np.int64) for column in zip(*starts, strict=True))
+        first = snapshot.nodes.first_gpu
+        gpu = np.array([first[node] + gpus[0] if gpus else -1 for _, node, gpus in starts])
         demand = snapshot.tasks.demand.take(self._leads(some)).astype(np.int64)
         ledger = Scratch(snapshot).ledger
         for each in np.unique(demand).tolist():
-            latest = by[ledger.suits(each)[gpu]].max(initial=-1)
-            overtaken = some[(demand == each) & (some < latest)]
-            self._since[overtaken] = snapshot.now
+            without = (gpu < 0) & bool(snapshot.names.needs[each])
+            takes_it = without | ((gpu >= 0) & ledger.suits(each)[gpu])
+            latest = by[takes_it].max(initial=-1)
+            self._since[some[(demand == each) & (some < latest)]] = snapshot.now
 
     def _leads(self, jobs: Ints) -> Ints:
         """Return the first waiting task on GPUs of each job (rows)."""
