@@ -36,6 +36,7 @@ HARDENING = [
     name for name, info in POLICIES.items() if "patience" in {p.name for p in info.parameters}
 ]
 SMALL_S = 40.0
+GPUS = (Gpu(memory_bytes=GIB),) * 4
 
 
 def job(name: str, *demands: Demand, run_s: float = 10.0, estimated_s: float | None = None) -> Job:
@@ -47,7 +48,7 @@ def job(name: str, *demands: Demand, run_s: float = 10.0, estimated_s: float | N
 
 
 def node(name: str, **more: Any) -> Node:
-    fields = {"gpus": (Gpu(memory_bytes=GIB),) * 4, "memory_bytes": 64 * GIB, "cpus": 16, **more}
+    fields = {"gpus": GPUS, "memory_bytes": 64 * GIB, "cpus": 16, **more}
     return Node(id=name, rack="r", **fields)
 
 
@@ -82,13 +83,19 @@ class Watch:
 
 
 def watched(
-    facts: list[Event], name: str, *, nodes: int = 2, seed: int = 0, **parameters: float
+    facts: list[Event],
+    name: str,
+    *,
+    nodes: int = 2,
+    seed: int = 0,
+    gpus: tuple[Gpu, ...] = GPUS,
+    **parameters: float,
 ) -> Watch:
     """Let facts happen on some nodes under a policy; return what was seen."""
     watch = Watch()
     before: list[Event] = [
         QueueChanged(at=0.0, queue=Queue(name="q")),
-        *(NodeJoined(at=0.0, node=node(f"n{number}")) for number in range(nodes)),
+        *(NodeJoined(at=0.0, node=node(f"n{number}", gpus=gpus)) for number in range(nodes)),
     ]
     world = SimulatedWorld(
         [*before, *sorted(facts, key=lambda fact: fact.at)],
@@ -184,6 +191,21 @@ def test_units_start_in_bounded_time_where_run_times_have_heavy_tails(seed: int)
     for hardened, at in watch.hardened.items():
         before = sum(other <= at for other in order)
         assert watch.started_at[hardened] <= at + before * longest_s + 1.0, hardened
+
+
+@pytest.mark.parametrize("name", HARDENING)
+def test_units_on_gpus_wait_for_them_on_a_cluster_that_has_none(name: str) -> None:
+    """Tasks without GPUs overtake them there, and no places exist for them."""
+    cpu = Demand(cpus_milli=1000)
+    facts: list[Event] = [
+        JobSubmitted(at=0.0, job=job("waits", Demand(gpus=1, cpus_milli=1000))),
+        *(JobSubmitted(at=1.0 + n, job=job(f"s{n}", cpu, run_s=5.0)) for n in range(5)),
+        NodeLost(at=100.0, node="n1"),
+        NodeJoined(at=200.0, node=node("n2")),
+    ]
+    watch = watched(facts, name, nodes=2, gpus=())
+    assert len(watch.started_at) == 6
+    assert watch.started_at["waits"] >= 200.0
 
 
 def test_places_end_with_the_loss_of_their_node_and_are_chosen_again() -> None:

@@ -221,8 +221,8 @@ class _Patience:
         demand = snapshot.tasks.demand.take(self._leads(some)).astype(np.int64)
         ledger = Scratch(snapshot).ledger
         for each in np.unique(demand).tolist():
-            without = (gpu < 0) & bool(snapshot.names.needs[each])
-            takes_it = without | ((gpu >= 0) & ledger.suits(each)[gpu])
+            takes_it = (gpu < 0) & bool(snapshot.names.needs[each])
+            takes_it[gpu >= 0] = ledger.suits(each)[gpu[gpu >= 0]]
             latest = by[takes_it].max(initial=-1)
             self._since[some[(demand == each) & (some < latest)]] = snapshot.now
 
