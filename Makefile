@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test .test-rest .test-decisions test-torch test-ray bench sanitize fuzz fmt
+.PHONY: help install demo test .test-rest test-torch test-ray bench sanitize fuzz fmt
 
 PYTHON ?= python3
 TORCH ?= torch
@@ -25,17 +25,11 @@ LIVE_FILES := $(LIVE_LONG) $(filter-out $(LIVE_LONG) tests/live/test_ray_%, \
 LIVE := .live-ray-nodes $(addprefix .live/,$(LIVE_FILES))
 .PHONY: $(LIVE)
 
-# Tests of decisions, which compute, run in a process of their own: so both cores have work.
-DECISIONS := $(addprefix tests/,policies planning flow foresight sim)
-
-# Run the tests $(2), and show what they print, in build/live/$(1).log before, at their end.
-define shown_at_end
-log=build/live/$(1).log; \
-$(BIN)/pytest $(2) >$$log 2>&1 && failed=0 || failed=$$?; cat $$log; exit $$failed
+# Run the live tests of the files $(1), and show what they print at their end.
+define live
+log=build/live/$(notdir $(firstword $(1))).log; \
+$(BIN)/pytest -m live $(1) >$$log 2>&1 && failed=0 || failed=$$?; cat $$log; exit $$failed
 endef
-
-# Run the live tests of the files $(1).
-live = $(call shown_at_end,$(notdir $(firstword $(1))),-m live $(1))
 
 help:
 	@echo "make install   the environment, in .venv"
@@ -115,15 +109,11 @@ test: install
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@mkdir -p build/live
-	@echo "Tests of decisions, and those on real Ray nodes, which mostly wait, run beside all others;"
-	@echo "they are shown at their end."
-	@$(MAKE) --no-print-directory --keep-going -j3 .test-rest .test-decisions $(LIVE)
+	@echo "Tests on real Ray nodes, which mostly wait, run beside all others; each file is shown at its end."
+	@$(MAKE) --no-print-directory --keep-going -j2 .test-rest $(LIVE)
 
 .test-rest:
-	@$(BIN)/pytest -m "not live" $(addprefix --ignore=,$(DECISIONS))
-
-.test-decisions:
-	@$(call shown_at_end,decisions,-m "not live" $(DECISIONS))
+	@$(BIN)/pytest -m "not live"
 
 # One process for each file, so that make shares them out once the other tests have ended; those
 # of the first group share a Ray cluster.
