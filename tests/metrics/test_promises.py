@@ -8,9 +8,9 @@ from headgate.planning.times.reservations import RESERVED_AT
 from headgate.protocol import Admitted, Hardened, KeptPlace, PlanAdmitted
 
 
-def start(at: float, *jobs: str, **more: object) -> PlanAdmitted:
+def start(at: float, *jobs: str) -> PlanAdmitted:
     runs = tuple(Admitted(RunId(job, 0, 1), "n", (0,)) for job in jobs)
-    return PlanAdmitted(at=at, starts=runs, **more)  # type: ignore[arg-type]
+    return PlanAdmitted(at=at, starts=runs)
 
 
 def announced(at: float, **times: float) -> PlanAdmitted:

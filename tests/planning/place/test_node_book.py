@@ -74,6 +74,21 @@ class Cluster:
             self.state.move_task(task, TaskState.STARTING)
             self.ends[task] = end
 
+    def run_some(self, rng: Random, count: int) -> None:
+        """Start so many tasks, those that fit."""
+        for _ in range(count):
+            demand = Demand.of(gpus=rng.randint(0, 2), memory_bytes=rng.randint(0, 4) * GIB)
+            self.run(demand, rng.randrange(len(self.gpus)), rng.choice(ENDS))
+
+    def placing(self, scratch: Scratch) -> Placing:
+        """Return what places units on a timetable with the ends of the runs."""
+
+        def end_at(tasks: Ints) -> Floats:
+            return np.array([self.ends[task] for task in tasks.tolist()])
+
+        table = Timetable(scratch, end_at)
+        return Placing(table, Compact(table))
+
     def earliest(self, held: Held, unit: Unit, s: float) -> float | None:
         """Return the first time from which all tasks of a unit fit for `s` seconds, by trying."""
         times = sorted({0.0, *(t for span in held.spans() for t in span[:2])} - {NEVER})
@@ -182,9 +197,7 @@ def _unit(snapshot: Snapshot, job: int) -> Unit:
 def test_reservations_are_at_the_earliest_time_at_which_gpus_and_memory_suffice(seed: int) -> None:
     rng = Random(seed)
     cluster = Cluster(rng)
-    for _ in range(rng.randint(0, 5)):
-        demand = Demand.of(gpus=rng.randint(0, 2), memory_bytes=rng.randint(0, 4) * GIB)
-        cluster.run(demand, rng.randrange(len(cluster.gpus)), rng.choice(ENDS))
+    cluster.run_some(rng, rng.randint(0, 5))
     waiting = []
     for _ in range(4):
         demand = Demand.of(gpus=rng.randint(1, 2), memory_bytes=rng.randint(0, 4) * GIB)
@@ -193,11 +206,7 @@ def test_reservations_are_at_the_earliest_time_at_which_gpus_and_memory_suffice(
     snapshot = cluster.state.freeze()
     held = Held(cluster, snapshot)
 
-    def end_at(tasks: Ints) -> Floats:
-        return np.array([cluster.ends[task] for task in tasks.tolist()])
-
-    table = Timetable(Scratch(snapshot), end_at)
-    units = Placing(table, Compact(table))
+    units = cluster.placing(Scratch(snapshot))
     for job in waiting:
         unit, run_s = _unit(snapshot, job), rng.choice(RUN_S)
         expected = cluster.earliest(held, unit, run_s)
@@ -213,9 +222,7 @@ def test_starts_and_reservations_of_mixed_gangs_never_exceed_a_node(seed: int) -
     """Gangs of several demands, some without GPUs; units start among the reservations."""
     rng = Random(seed)
     cluster = Cluster(rng)
-    for _ in range(rng.randint(0, 4)):
-        demand = Demand.of(gpus=rng.randint(0, 2), memory_bytes=rng.randint(0, 4) * GIB)
-        cluster.run(demand, rng.randrange(len(cluster.gpus)), rng.choice(ENDS))
+    cluster.run_some(rng, rng.randint(0, 4))
     waiting = []
     for _ in range(6):
         kinds = [(rng.randint(1, 2), rng.randint(0, 3)), (rng.randint(0, 1), rng.randint(0, 3))]
@@ -224,11 +231,7 @@ def test_starts_and_reservations_of_mixed_gangs_never_exceed_a_node(seed: int) -
     snapshot = cluster.state.freeze()
     held, scratch = Held(cluster, snapshot), Scratch(snapshot)
 
-    def end_at(tasks: Ints) -> Floats:
-        return np.array([cluster.ends[task] for task in tasks.tolist()])
-
-    table = Timetable(scratch, end_at)
-    units = Placing(table, Compact(table))
+    units = cluster.placing(scratch)
     for job in waiting:
         unit = next((unit for each in waiting_units(snapshot, job) for unit in each), None)
         if unit is None:  # without a GPU

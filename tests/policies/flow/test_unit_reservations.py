@@ -1,4 +1,4 @@
-"""Bookings of `headgate`: reservations, backfill before them, and preemption of whole units."""
+"""Units of `headgate`: reservations, backfill before them, and preemption of whole units."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ def least_served_first(standing: Standing) -> tuple[Ints, Ints]:
 
 
 def leading_tasks(standing: Standing) -> Ints:
-    """Return the first waiting multi-GPU task of each job in `Standing.wide_jobs`."""
+    """Return the first waiting multi-GPU task of each job in `Standing.multi_gpu_jobs`."""
     snapshot, rows = standing.snapshot, standing.jobs[standing.multi_gpu_jobs]
     lead = snapshot.jobs.first_task.take(rows).astype(np.int64)
     several = (snapshot.jobs.task_count.take(rows) > 1) & (snapshot.jobs.gang.take(rows) == 0)

@@ -111,6 +111,7 @@ class Timetable:
         gone = snapshot.gpus.task.array() == GPU_GONE
         self._free_at = np.where(gone, math.inf, self.now)
         self.has_ends = False  # whether these are also right for GPUs that are held
+        self.book = NodeBook(scratch, end_at, self.now + SOONEST_S)
         self._use_starts()
         self.kept_only, self._claimed = False, np.zeros(len(gone), bool)
         self.reserved_from = np.full(len(gone), math.inf)
@@ -128,8 +129,6 @@ class Timetable:
         self._nth = nth_of_equals(self.node)  # GPU of its node
         self._width = _width(self._nth)
         self._last: dict[tuple[int, int], tuple[Bools, Ints, Ints]] = {}  # of each place
-        self.book = NodeBook(scratch, end_at, self.now + SOONEST_S)
-        self._use_amounts()
         self.among: Bools | None = None  # the only nodes to use, `[nodes]`
 
     @property
@@ -147,22 +146,12 @@ class Timetable:
         return self._free_at
 
     def _use_starts(self) -> None:
-        """Count the GPUs of the tasks that are placed already as held."""
-        starts, first = self.scratch.starts, self.scratch.snapshot.nodes.first_gpu
+        """Count what the tasks hold that are placed already."""
+        starts = self.scratch.starts
         if starts:
             ends = self.end_at(np.array([start.task for start in starts]))
-            for (_, node, gpus), end in zip(starts, ends.tolist(), strict=True):
-                rows = [first[node] + gpu for gpu in gpus]
-                self._free_at[rows] = np.maximum(
-                    self._free_at[rows], max(end, self.now + SOONEST_S)
-                )
-
-    def _use_amounts(self) -> None:
-        """Count what the tasks that are placed already hold of nodes as free at their end."""
-        for start in self.scratch.starts:
-            if self.scratch.snapshot.names.needs[self.scratch.snapshot.tasks.demand[start.task]]:
-                end = float(self.end_at(np.array([start.task]))[0])
-                self.book.use([start], max(end, self.now + SOONEST_S))
+            for start, end in zip(starts, ends.tolist(), strict=True):
+                self.use([start], max(end, self.now + SOONEST_S))
 
     def windows_now(self) -> Floats:
         """Return for how long each of the free GPUs may be used from now on, ascending."""
