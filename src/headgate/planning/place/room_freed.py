@@ -29,22 +29,23 @@ class RoomFreed:
         stopping = (task for task in held if tasks.state[task] == TaskState.STOPPING)
         self._end(task for task in stopping if not is_moving(self._snapshot, task))
 
-    def holds(self, unit: Unit, gpus: Ints, stops: Iterable[int]) -> bool:
+    def holds(self, unit: Unit, gpus: Ints, stops: Iterable[int], *, counts: bool = True) -> bool:
         """Return whether a unit fits once runs have ended; if so, count these and what it takes.
 
-        `stops` are their tasks (rows), members of gangs for the whole gang; `gpus` (rows) are those
-        of the unit, as in `Unit.by_demand`.
+        Or count nothing. `stops` are their tasks (rows), members of gangs for the whole gang;
+        `gpus` (rows) are those of the unit, as in `Unit.by_demand`.
         """
         names = self._snapshot.names
         if not any(names.needs[demand] for demand in set(unit.demands)):
-            self._end(stops)
+            if counts:
+                self._end(stops)
             return True
         before, ended = {k: taken.copy() for k, taken in self._taken.items()}, self._ended.copy()
         self._end(stops)
-        if self._take(unit, gpus):
-            return True
-        self._taken, self._ended = before, ended
-        return False
+        fits = self._take(unit, gpus)
+        if not (fits and counts):
+            self._taken, self._ended = before, ended
+        return fits
 
     def _take(self, unit: Unit, gpus: Ints) -> bool:
         """Count what the tasks of a unit on GPUs need; return whether all fit."""

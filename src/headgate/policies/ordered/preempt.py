@@ -9,6 +9,7 @@ may use its GPUs. A unit for which all that is not enough waits, and delays none
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -153,8 +154,9 @@ class Preempting:
     def free(self, turn: Turn) -> bool:
         """Stop the runs that hold the cheapest GPUs for a unit, and keep these for it.
 
-        Not if it would not start then, since others hold what else it needs; return whether it
-        will. The other GPUs of these runs are then in reach of all later units.
+        Also the cheapest runs beside them that hold what else it needs there. Not if it would not
+        start then; return whether it will. The other GPUs of these runs are then in reach of all
+        later units.
         """
         freed = not self._is_in_part(turn.unit) and self._free(turn.unit)
         if not freed:
@@ -165,26 +167,72 @@ class Preempting:
         return any(self._snapshot.names.demands[demand].in_part for demand in unit.demands)
 
     def _free(self, unit: Unit) -> bool:
-        gpus = self._cheapest(unit)
-        if gpus is None:
-            return False
-        reason = OutrankedBy(job=self._snapshot.job(unit.job).id, order=self._order)
-        runs = self._runs
-        held = dict.fromkeys(runs.of_gpu[gpus].tolist())
-        stopped = [run for run in held if run >= 0 and not self._stopped[run]]
-        tasks = [task for run in stopped for task in runs.tasks_of(run)]
-        if not self._room.holds(unit, gpus, tasks):
-            return False
-        for run in stopped:
-            self._groups.append(Group(tuple(map(Stop, runs.tasks_of(run))), reason))
-            self._stopped[run] = True
-            self._cost[runs.gpus_of(run)] = _STOPPING
-        self._table.take(gpus, math.inf)
-        return True
+        beside: list[int] = []  # runs that give way for what else the unit needs of a node
+        while (gpus := self._cheapest(unit, beside)) is not None:
+            held = dict.fromkeys(self._runs.of_gpu[gpus].tolist())
+            runs = [run for run in held if run >= 0 and not self._stopped[run]]
+            also = [run for run in beside if run not in held]
+            if self._holds(unit, gpus, runs + also, counts=False):
+                for run in list(also):
+                    fewer = [each for each in also if each != run]
+                    if self._holds(unit, gpus, runs + fewer, counts=False):
+                        also = fewer
+                self._holds(unit, gpus, runs + also)
+                self._stop(runs + also, unit)
+                self._table.take(gpus, math.inf)
+                return True
+            more = self._cheapest_beside(unit, gpus, runs + also)
+            if more is None:
+                return False
+            beside.append(more)
+        return False
 
-    def _cheapest(self, unit: Unit) -> Ints | None:
-        """Return the GPUs (rows) that a unit gets where it costs least, None if it never fits."""
+    def _holds(self, unit: Unit, gpus: Ints, runs: Iterable[int], *, counts: bool = True) -> bool:
+        return self._room.holds(unit, gpus, self._tasks_of(runs), counts=counts)
+
+    def _tasks_of(self, runs: Iterable[int]) -> list[int]:
+        return [task for run in runs for task in self._runs.tasks_of(run)]
+
+    def _stop(self, runs: Sequence[int], unit: Unit) -> None:
+        """Stop runs for a unit."""
+        reason = OutrankedBy(job=self._snapshot.job(unit.job).id, order=self._order)
+        for run in runs:
+            self._groups.append(Group(tuple(map(Stop, self._runs.tasks_of(run))), reason))
+            self._stopped[run] = True
+            self._cost[self._runs.gpus_of(run)] = _STOPPING
+
+    def _cheapest(self, unit: Unit, beside: Sequence[int]) -> Ints | None:
+        """Return the GPUs (rows) that a unit gets where it costs least, None if it never fits.
+
+        Runs that give way in any case cost no more than those that are being stopped.
+        """
         costs = GpuCosts(self._cost, self._cost_of)
+        if beside:
+            gpu = self._cost.copy()
+            gpu[np.concatenate([self._runs.gpus_of(run) for run in beside])] = _STOPPING
+            tasks = self._tasks_of(beside)
+
+            def of_tasks(rows: Ints) -> Floats:
+                return np.where(np.isin(rows, tasks), _STOPPING, self._cost_of(rows))
+
+            costs = GpuCosts(gpu, of_tasks)
         if self._placer is not None:
             return self._serving.placing.cheapest(unit, costs)
         return self._cheapest_gpus.of_unit(unit, costs)
+
+    def _cheapest_beside(self, unit: Unit, gpus: Ints, runs: Sequence[int]) -> int | None:
+        """Return the cheapest run in reach, other than these, on the nodes of GPUs (rows).
+
+        Of those that hold some of what the unit needs of nodes.
+        """
+        snapshot, of_gpu = self._snapshot, self._runs.of_gpu
+        node = snapshot.gpus.node.array()
+        near = np.flatnonzero(np.isin(node, node[gpus]) & np.isfinite(self._cost) & (of_gpu >= 0))
+        near = near[~self._stopped[of_gpu[near]] & ~np.isin(of_gpu[near], runs)]
+        needs = snapshot.names.needs
+        kinds = {kind for demand in set(unit.demands) for kind, _ in needs[demand]}
+        for gpu in near[np.argsort(self._cost[near], kind="stable")].tolist():
+            demand = snapshot.tasks.demand[int(snapshot.gpus.task[gpu])]
+            if kinds & {kind for kind, _ in needs[demand]}:
+                return int(of_gpu[gpu])
+        return None
