@@ -21,12 +21,11 @@ class RoomFreed:
     """The room of one round, from what is free and what is being freed when it begins."""
 
     def __init__(self, scratch: Scratch) -> None:
-        """Count the runs that are being stopped as ended; O(tasks that hold grants)."""
+        """Count the runs that are being stopped as ended; O(tasks)."""
         self._scratch, self._snapshot = scratch, scratch.snapshot
         self._taken: dict[int, Ints] = {}  # by kind: what is not free, less what will be, `[nodes]`
         self._ended: set[int] = set()
-        tasks, held = self._snapshot.tasks, self._snapshot.holding()
-        stopping = (task for task in held if tasks.state[task] == TaskState.STOPPING)
+        stopping = np.flatnonzero(self._snapshot.tasks.state.array() == TaskState.STOPPING).tolist()
         self._end(task for task in stopping if not is_moving(self._snapshot, task))
 
     def holds(self, unit: Unit, gpus: Ints, stops: Iterable[int], *, counts: bool = True) -> bool:

@@ -83,6 +83,12 @@ class PreemptionBudget:
         owed = max(0.0, float(self.owed[job]) - price)
         return float(self.left_s[job] - owed) / max(int(self.target[job]), 1)
 
+    def ranks(self, jobs: Ints) -> Floats:
+        """Return the places of jobs in the order of jobs."""
+        owed = np.maximum(0.0, self.owed[jobs])
+        ranks: Floats = (self.left_s[jobs] - owed) / np.maximum(self.target[jobs], 1)
+        return ranks
+
 
 class UnitPreemptions:
     """The units preempted for multi-GPU units in a round."""
@@ -140,22 +146,23 @@ class UnitPreemptions:
             return False
         most = float(budget.owed[job])
         may = self._may_lose(job, most)
-        if not may.any():
+        if not may.any() or not self._may_precede(job, may):
             return False
         chosen = self._cheapest(unit, may)
         if chosen is None:
             return False
         victims = self._victims(chosen, may)
         total = sum(float(self.running.price[first]) for first in victims)
-        placing = self._serving.placing
-        soonest = placing.earliest(unit, turn.run_s)
-        wait_s = math.inf if soonest is None else soonest.at - placing.table.now
-        gpus = -(-unit.gpus_milli(self._standing.snapshot) // WHOLE)
-        if not victims or total >= min(most, gpus * wait_s) or not self._affordable(victims):
+        if not victims or total >= most or not self._affordable(victims):
             return False
         rank = budget.rank_of(job, total)
         losers = [int(self._ahead.all_runs.job[first]) for first in victims]
         if any(rank >= budget.rank_of(loser, 0.0) for loser in losers):
+            return False
+        placing = self._serving.placing
+        soonest = placing.earliest(unit, turn.run_s)
+        wait_s = math.inf if soonest is None else soonest.at - placing.table.now
+        if total >= -(-unit.gpus_milli(self._standing.snapshot) // WHOLE) * wait_s:
             return False
         stops = [int(self._ahead.all_runs.task[first]) for first in victims]
         if not self.room.holds(unit, chosen, stops):
@@ -180,6 +187,12 @@ class UnitPreemptions:
         may: Bools = (runs.job >= 0) & ~runs.stopping & ~self.freed & (runs.job != job)
         may &= (units.gpus <= budget.spare[runs.job]) & (units.price < most)
         return may
+
+    def _may_precede(self, job: int, may: Bools) -> bool:
+        """Return whether a job precedes one of those that may lose GPUs after the least price."""
+        rank = self.budget.rank_of(job, float(self.running.price[may].min()))
+        losers = self.budget.ranks(self._ahead.all_runs.job[may])
+        return bool((rank < losers).any())
 
     def _victims(self, chosen: Ints, may: Bools) -> list[int]:
         """Return the index of one held GPU of each unit that holds GPUs of `chosen` (rows)."""

@@ -497,15 +497,16 @@ class _JobsWithUnits:
         self.unit_milli = np.full(len(standing.jobs), np.iinfo(np.int64).max)
         self.unit_milli[jobs] = snapshot.jobs.unit_gpus_milli.take(rows)
         self.run_s, self.high_s = times.run_s, times.surely_s
-        self._standing, self._shape = standing, dict[int, object]()
+        self._snapshot, self._shape = snapshot, dict[int, object]()
+        columns = (snapshot.jobs.gang, snapshot.jobs.task_count, snapshot.jobs.first_task)
+        lists = (column.take(rows).tolist() for column in columns)
+        self._rows = dict(zip(jobs.tolist(), zip(rows.tolist(), *lists, strict=True), strict=True))
 
     def shape(self, job: int) -> object:
         """Return the shape of the unit of a job; None if it may have several."""
         if job not in self._shape:
-            snapshot, row = self._standing.snapshot, int(self._standing.jobs[job])
-            one = snapshot.jobs.gang[row] or snapshot.jobs.task_count[row] == 1
-            tasks = snapshot.tasks_of(row)
-            demands = tuple(snapshot.tasks.demand.span(tasks.start, tasks.stop).tolist())
-            distinct = bool(snapshot.jobs.gang[row]) and snapshot.job(row).distinct_nodes
-            self._shape[job] = (demands, distinct) if one else None
+            row, gang, count, first = self._rows[job]
+            demands = tuple(self._snapshot.tasks.demand.span(first, first + count).tolist())
+            distinct = bool(gang) and self._snapshot.job(row).distinct_nodes
+            self._shape[job] = (demands, distinct) if gang or count == 1 else None
         return self._shape[job]
