@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.metrics.promises import Promises
 from headgate.model import RunId
-from headgate.planning.times.reservations import RESERVED_AT
+from headgate.planning.times.reservations import RESERVED_AT, SUPERSEDED
 from headgate.protocol import Admitted, Hardened, KeptPlace, PlanAdmitted
 
 
@@ -26,13 +26,23 @@ def test_announcement_holds_up_to_a_minute_or_a_tenth_of_the_wait_later() -> Non
     assert promises.figures()["kept_ratio"] == 2 / 3
 
 
+def test_announcements_that_better_claims_displaced_are_counted_apart() -> None:
+    promises = Promises()
+    promises((announced(0.0, late=100.0, displaced=100.0, lucky=100.0),), ())
+    gave_way = PlanAdmitted(at=1.0, memo={SUPERSEDED: {"displaced": 1.0, "lucky": 1.0}})
+    back = PlanAdmitted(at=2.0, memo={SUPERSEDED: {"lucky": 0.0}})
+    promises((gave_way, back, start(110.0, "lucky"), start(900.0, "late", "displaced")), ())
+    figures = promises.figures()
+    assert (figures["superseded"], figures["kept_ratio"]) == (1, 1 / 2)
+
+
 def test_hardened_units_are_counted_with_their_waits() -> None:
     def kept(job: str, since: float) -> Hardened:
         return Hardened(job=job, since=since, places=(KeptPlace(0, "n", (0,)),))
 
     promises = Promises()
     assert promises.figures() == {
-        "kept_ratio": None, "hardened": 0, "longest_hardened_wait_s": None,
+        "kept_ratio": None, "superseded": 0, "hardened": 0, "longest_hardened_wait_s": None,
     }  # fmt: skip
     promises((PlanAdmitted(at=10.0, hardened=kept("a", 10.0)),), ())
     promises((PlanAdmitted(at=20.0, hardened=kept("a", 10.0)),), ())

@@ -149,6 +149,10 @@ def test_reason_is_a_sentence_with_its_numbers(reason: Reason, sentence: str) ->
             "GPUs are reserved, it starts when runs of sort-1 and 2 other jobs have ended",
         ),
         (
+            ReservedAt(at=AT_14_05, ahead_s=3600.0, superseded="above-share"),
+            "reserved for 14:05 UTC; an earlier one gave way: its user has more than a fair share",
+        ),
+        (
             ReservedAt(at=None, ahead_s=None),
             "GPUs are reserved, it starts at a time that is unknown",
         ),

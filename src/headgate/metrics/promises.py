@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from headgate.planning.times.reservations import RESERVED_AT
+from headgate.planning.times.reservations import RESERVED_AT, SUPERSEDED
 from headgate.protocol import Command, Event, PlanAdmitted
 
 LEAST_S = 60.0
@@ -25,7 +25,8 @@ class Promises:
 
     def __init__(self) -> None:
         self._announced: dict[str, _Announced] = {}
-        self._kept = self._started = self._hardened = 0
+        self._gave_way: set[str] = set()
+        self._kept = self._started = self._superseded = self._hardened = 0
         self._waiting: tuple[str, float] | None = None  # the job that is hardened, and since when
         self._longest_s = 0.0
 
@@ -37,6 +38,9 @@ class Promises:
                 self._start(event)
                 for job, at in event.memo.get(RESERVED_AT, {}).items():
                     self._announced.setdefault(job, _Announced(event.at, at))
+                self._gave_way.update(
+                    job for job, cause in event.memo.get(SUPERSEDED, {}).items() if cause
+                )
                 self._harden(event)
 
     def _start(self, event: PlanAdmitted) -> None:
@@ -45,7 +49,9 @@ class Promises:
             if announced is not None and announced.at >= 0:
                 late_s = max(LEAST_S, PART * (announced.at - announced.on))
                 self._started += 1
-                self._kept += event.at <= announced.at + late_s
+                kept = event.at <= announced.at + late_s
+                self._kept += kept
+                self._superseded += not kept and job in self._gave_way
                 self._announced[job] = _Announced(event.at, -1.0)  # only its first start counts
 
     def _harden(self, event: PlanAdmitted) -> None:
@@ -58,9 +64,14 @@ class Promises:
             self._waiting = event.hardened.job, event.hardened.since
 
     def figures(self) -> dict[str, Any]:
-        """Return the part of the first announcements that held, and what hardened."""
+        """Return the part of the first announcements that held, and what hardened.
+
+        `superseded` are those that a better claim displaced; the part is of the others.
+        """
+        others = self._started - self._superseded
         return {
-            "kept_ratio": self._kept / self._started if self._started else None,
+            "kept_ratio": self._kept / others if others else None,
+            "superseded": self._superseded,
             "hardened": self._hardened,
             "longest_hardened_wait_s": self._longest_s if self._hardened else None,
         }

@@ -3,9 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 from headgate.base.text import enumerated
 from headgate.base.units import format_clock
+
+
+class Cause(IntEnum):
+    """Why an announced start is superseded: what has a better claim than its job."""
+
+    ABOVE_SHARE = 1
+    PRIORITY = 2
+
+
+_SUPERSEDED = {
+    "above-share": "its user has more than a fair share",
+    "priority": "a job of the same user with higher priority waits",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,19 +28,23 @@ class ReservedAt:
 
     Both are None where a run that it waits for has no known end.
     `after` are jobs whose runs hold its GPUs until then, those that end last, in the order of these
-    ends; `others` is the number of further ones.
+    ends; `others` is the number of further ones. `superseded` is why another start that was
+    announced before no longer stands: `above-share` or `priority`, None if it does.
     """
 
     at: float | None
     ahead_s: float | None
     after: tuple[str, ...] = ()
     others: int = 0
+    superseded: str | None = None
 
     def __str__(self) -> str:
         names = list(self.after)
         if self.others:
             names.append("another job" if self.others == 1 else f"{self.others} other jobs")
         ends = f" when runs of {enumerated(names)} have ended" if names else ""
+        cause = _SUPERSEDED.get(self.superseded or "")
+        gave_way = f"; an earlier one gave way: {cause}" if cause else ""
         if self.at is None or self.ahead_s is None:
-            return f"GPUs are reserved, it starts{ends or ' at a time that is unknown'}"
-        return f"reserved for {format_clock(self.at, self.ahead_s)}{ends}"
+            return f"GPUs are reserved, it starts{ends or ' at a time that is unknown'}{gave_way}"
+        return f"reserved for {format_clock(self.at, self.ahead_s)}{ends}{gave_way}"

@@ -449,6 +449,8 @@ def _trace_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
         late = "" if delay_s is None else f", by {format_seconds(delay_s)} in the mean"
         kept = reserved["kept_ratio"]
         held = "" if kept is None else f"; {100 * kept:.0f} % of announcements held"
+        if reserved["superseded"]:
+            held += f", without {reserved['superseded']} superseded by better claims"
         yield (
             "reservations",
             f"{reserved['made']}, of which {reserved['broken']} broken{late}{held}",

@@ -21,7 +21,7 @@ from headgate.planning.place.choose import Placer
 from headgate.planning.place.limits import queue_limit
 from headgate.planning.place.timetable import Timetable
 from headgate.planning.shares.standing import Standing
-from headgate.planning.times.reservations import Reservation, Spread
+from headgate.planning.times.reservations import Reservation, Spread, superseded
 from headgate.planning.units.fit import (
     accepted_text,
     demand_text,
@@ -330,6 +330,7 @@ class WhyWaits:
             ahead_s=ahead_s if known else None,
             after=tuple(names),
             others=len(order) - len(names),
+            superseded=superseded(self._snapshot, mine.unit.job),
         )
 
     def _jobs_on(self, gpu: int) -> list[int]:

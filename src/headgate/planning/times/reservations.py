@@ -10,6 +10,7 @@ from typing import NamedTuple
 from headgate.base.arrays import Ints
 from headgate.planning.units.unit import Unit
 from headgate.protocol import Memo, Reserved
+from headgate.protocol.reserved_at import Cause
 from headgate.state import Snapshot
 
 UNKNOWN_AT = 1e300
@@ -20,6 +21,9 @@ It is later than every known end, so that runs of known length may use its GPUs 
 
 RESERVED_AT = "reserved_at"
 """Column of the memo of policies that reserve: the time of the first reservation of each job."""
+
+SUPERSEDED = "superseded"
+"""Column of the memo by job: why that start no longer stands (`Cause`); 0 once it does again."""
 
 
 class TasksOnNode(NamedTuple):
@@ -60,6 +64,15 @@ class Reservation:
         at = self.at if self.at < UNKNOWN_AT else math.inf
         until = math.inf if math.isnan(run_s) else at + run_s
         return Reserved(job=self.unit.job, at=at, gpus=tuple(self.gpus.tolist()), until=until)
+
+
+def superseded(snapshot: Snapshot, job: int) -> str | None:
+    """Return why the announced start of a job (row) no longer stands, None if it does."""
+    column = snapshot.memos.get(SUPERSEDED)
+    cause = math.nan if column is None else column[job]
+    return (
+        None if math.isnan(cause) or not cause else Cause(int(cause)).name.lower().replace("_", "-")
+    )
 
 
 def first_reservations(snapshot: Snapshot, reservations: Iterable[Reservation]) -> Memo:

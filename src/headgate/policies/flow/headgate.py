@@ -13,6 +13,7 @@ from headgate.base.order import in_order, ranks
 from headgate.planning.moves.migration import WHEN_CHEAPER
 from headgate.planning.place.choose import ByLinks
 from headgate.planning.place.multi_gpu import MultiGpuUnits
+from headgate.planning.shares.announced import Announced
 from headgate.planning.shares.debts import FinishOrder, debts_gpu_s, updated_debts
 from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.eligible import Entitled, PlacedUnits, Round
@@ -102,7 +103,7 @@ class TimelyFlow(FlowPolicy):
             placer=self.placer,
             migrate=self.migrates,
         )
-        units.place(order, flow, most)
+        units.place(Announced(standing, target).first(order), flow, most)
         units.preempt(ahead, PreemptionBudget.of(standing, ahead, target, owed, slack=self._slack))
         units.open_windows(ahead)
         is_slot = units.is_slot(ahead.runs.gpu)
@@ -177,7 +178,7 @@ class TimelyFlow(FlowPolicy):
         )
         memo = dict(updated_debts(standing, owed, preempted.paid, useful - held))
         if units:
-            memo |= units.memo()
+            memo |= {**units.memo(), **Announced(standing, target).memo()}
         price = waiting.price_by_job(len(standing.jobs))
         again_at = next_round_at(standing, ahead, waiting, free, held < target, preempted.next_s)
         if units and units.again_at() < (again_at or math.inf):
