@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from headgate.protocol import (
     NodeJoined,
     NodeLost,
     PlanAdmitted,
+    Reclaimed,
     StopTask,
     TaskFailed,
     TaskFinished,
@@ -91,6 +93,7 @@ class Watch:
         self.last_at = 0.0
         self.held_gpus = 0.0
         self.preempted = 0
+        self.preempted_at: dict[tuple[str, int], float] = {}
         self.reserved = False
         self.busy_gpu_s = 0.0
 
@@ -141,9 +144,25 @@ class Watch:
             case PlanAdmitted():
                 self.preempted += sum(len(stop.runs) for stop in event.stops)
                 assert all(stop.reason for stop in event.stops), "each says for whom"
+                self.spares(event)
                 self.reserved = self.reserved or RESERVED_AT in event.memo
             case _:
                 pass
+
+    def spares(self, event: PlanAdmitted) -> None:
+        """No task is preempted twice within a minute, or the period of its checkpoints."""
+        tasks = self.engine.state.tasks
+        for stop in event.stops:
+            if isinstance(stop.reason, Reclaimed):  # a slot ends an item, and loses nothing
+                continue
+            for run in stop.runs:
+                row = self.engine.state.run_row(run)
+                assert row is not None
+                key = run.job, run.ordinal
+                least_s = max(60.0, float(tasks.checkpoint_s[row]))
+                since_s = event.at - self.preempted_at.get(key, -math.inf)
+                assert since_s >= least_s, f"{run} is preempted again after {since_s} s"
+                self.preempted_at[key] = event.at
 
     def vanish(self, node: str) -> None:
         self.open = {i: o for i, o in self.open.items() if o.node != node}

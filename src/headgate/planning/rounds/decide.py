@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headgate.base.rng import Random, stream
 from headgate.planning.rounds.patience import with_patience, without_kept
 from headgate.planning.rounds.reclaim import with_reclaimed
 from headgate.planning.scaling.scaler import with_scaling
+from headgate.planning.units.settled import next_settled_at
 from headgate.ports import Policy, capabilities
 from headgate.protocol import Decide, Plan
 from headgate.state import Snapshot
@@ -31,6 +34,7 @@ def decided(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
     requires (`preempts_by_order`).
     """
     plan = with_patience(policy, snapshot, rng)
+    plan = replace(plan, again_at=next_settled_at(snapshot, plan))
     by_order = capabilities(policy).preempts_by_order
     seen = snapshot if plan.hardened is None else without_kept(snapshot, plan.hardened)
     return with_reclaimed(seen, plan, gpus=not by_order)

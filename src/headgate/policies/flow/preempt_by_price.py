@@ -14,6 +14,7 @@ from headgate.base.order import nth_of_equals
 from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.shares.standing import Standing
+from headgate.planning.units.settled import are_settled
 from headgate.planning.units.unit import one_task
 from headgate.policies.flow.in_flight import GpuRuns, InFlight
 from headgate.policies.flow.node_order import AssignedWaits
@@ -82,6 +83,7 @@ def worth_preempting(
     sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
     job, run, loser = waiting.job[sought], waiting.run[sought], runs.job[waiting.run[sought]]
     may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0)
+    may &= are_settled(standing.snapshot, runs.task[run])
     if not may.any():
         return so_far
     price_s, size, unit = _victims(standing, ahead, run, units)

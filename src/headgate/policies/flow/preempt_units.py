@@ -15,6 +15,7 @@ from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Serving, Turn
 from headgate.planning.place.timetable import GpuCosts
 from headgate.planning.shares.standing import Standing
+from headgate.planning.units.settled import are_settled
 from headgate.planning.units.unit import Unit
 from headgate.policies.flow.in_flight import InFlight
 from headgate.protocol import Group, Stop
@@ -108,6 +109,11 @@ class UnitPreemptions:
         """The units that hold GPUs."""
         return running_units(self._standing, self._ahead)
 
+    @cached_property
+    def _settled(self) -> Bools:
+        """Which held GPUs are of runs that may be stopped by now."""
+        return are_settled(self._standing.snapshot, self._ahead.all_runs.task)
+
     def may_gain(self, jobs: Ints) -> Ints:
         """Return those of some jobs, in their order, for which units may be worth preempting.
 
@@ -123,7 +129,7 @@ class UnitPreemptions:
         may = (runs.job >= 0) & ~runs.stopping & (budget.spare[runs.job] > 0)
         if not may.any():
             return jobs[:0]
-        may &= self.running.gpus <= budget.spare[runs.job]
+        may &= (self.running.gpus <= budget.spare[runs.job]) & self._settled
         least: float = self.running.price[may].min(initial=math.inf)
         return jobs[budget.owed[jobs] > least]
 
@@ -186,7 +192,7 @@ class UnitPreemptions:
         runs, units, budget = self._ahead.all_runs, self.running, self.budget
         may: Bools = (runs.job >= 0) & ~runs.stopping & ~self.freed & (runs.job != job)
         may &= (units.gpus <= budget.spare[runs.job]) & (units.price < most)
-        return may
+        return may & self._settled
 
     def _may_precede(self, job: int, may: Bools) -> bool:
         """Return whether a job precedes one of those that may lose GPUs after the least price."""

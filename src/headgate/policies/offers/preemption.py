@@ -18,6 +18,7 @@ from headgate.base.arrays import Ints
 from headgate.model import WHOLE
 from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
+from headgate.planning.units.settled import are_settled
 from headgate.planning.units.unit import one_task
 from headgate.policies.offers.greedy_round import GreedyRound
 from headgate.protocol import Group, Steps, Stop
@@ -91,7 +92,9 @@ class _Preemption:
                     self._held[job] -= len(classes)
             elif job is not None:
                 running[job] += 1
-                if not snapshot.jobs.gang[row]:  # a gang is one run, and no job loses its last
+                if snapshot.jobs.gang[row]:  # a gang is one run, and no job loses its last
+                    continue
+                if are_settled(snapshot, np.array([task]))[0]:
                     held = np.array(gpus, np.int64)
                     self._runs.append(_Run(task=task, job=job, gpus=held, gpu_classes=classes))
         self._freed.sort()

@@ -21,6 +21,7 @@ from headgate.planning.place.choose import Placer
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.timetable import SOONEST_S, GpuCosts, latest_holders
+from headgate.planning.units.settled import are_settled
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.ordered.runs import Runs
 from headgate.protocol import Group, Steps, Stop
@@ -36,7 +37,8 @@ class Preempting:
 
     GPUs cost more the later they should be taken: 0 if free, then those that are being freed, then
     those of runs that have to go in any case, then those of runs from the last job of the order to
-    the first; `inf` is out of reach. Tasks on parts of GPUs neither preempt nor are preempted.
+    the first; `inf` is out of reach. Tasks on parts of GPUs neither preempt nor are preempted, and
+    those that were stopped lately run for a while (`planning.units.settled`).
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class Preempting:
         cost = of_job[state.job.take(tasks)]
         cost[np.isin(tasks, self._outnumbered)] = _OUTNUMBERED
         cost[np.isin(state.job.take(tasks), self._jobs[: self._served])] = math.inf
+        cost[~are_settled(rows, tasks)] = math.inf
         cost[state.state.take(tasks) == TaskState.STOPPING] = _STOPPING
         moves = (state.target.take(tasks) >= 0) | (state.state.take(tasks) == TaskState.MOVING)
         cost[moves] = math.inf
@@ -117,7 +120,10 @@ class Preempting:
         rows, runs = self._snapshot.jobs, self._runs
         left = WHOLE * int((self._snapshot.gpus.task.array() != GPU_GONE).sum())
         outnumbered: list[int] = []
-        need = (WHOLE * np.diff(runs.first)).tolist()
+        settled = are_settled(self._snapshot, runs.first_task)
+        need = WHOLE * np.diff(runs.first)
+        left -= int(need[~settled].sum())
+        need = np.where(settled, need, 0).tolist()
         after = np.searchsorted(runs.rank, np.arange(len(self._jobs)), side="right").tolist()
         columns = (rows.waiting, rows.unit_gpus_milli, rows.gang)
         lists = (column.take(self._jobs).tolist() for column in columns)

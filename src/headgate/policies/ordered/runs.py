@@ -37,6 +37,11 @@ class Runs:
         self.of_gpu = np.full(len(holder), -1, np.int64)
         self.of_gpu[self.gpus] = np.cumsum(begins) - 1
 
+    @property
+    def first_task(self) -> Ints:
+        """The first task (row) of each run."""
+        return self._task[self.first[:-1]]
+
     def __len__(self) -> int:
         return len(self.rank)
 

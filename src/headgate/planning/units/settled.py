@@ -1,0 +1,49 @@
+"""Runs that were stopped for others lately are not stopped again soon."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headgate.base.arrays import Bools, Floats, Ints
+from headgate.protocol import Plan
+from headgate.state import Snapshot, TaskState
+
+LEAST_S = 60.0
+"""A run that takes the place of a stopped one may be stopped after so long, at the earliest."""
+
+_RUNS = (TaskState.STARTING, TaskState.RUNNING)
+
+
+def are_settled(snapshot: Snapshot, tasks: Ints) -> Bools:
+    """Return which runs (of tasks, rows) may be stopped for others.
+
+    Not those whose task was stopped before, for `LEAST_S` and the period of its checkpoints, the
+    longer of both: a task that others stop again and again would do the same work each time.
+    """
+    settled: Bools = settled_at(snapshot, tasks) <= snapshot.now
+    return settled
+
+
+def settled_at(snapshot: Snapshot, tasks: Ints) -> Floats:
+    """Return from when on the runs of tasks (rows) may be stopped for others; -inf for a first."""
+    columns = snapshot.tasks
+    ended = columns.attempts.take(tasks).astype(np.int64) - 1
+    stopped = ended > columns.failures.take(tasks) + columns.crashes.take(tasks)
+    least_s = np.maximum(LEAST_S, columns.checkpoint_s.take(tasks))
+    return np.where(stopped, columns.launched_at.take(tasks) + least_s, -np.inf)
+
+
+def next_settled_at(snapshot: Snapshot, plan: Plan) -> float | None:
+    """Return when the next run may be stopped that may not yet, while units wait for GPUs.
+
+    A plan that did not stop it, since it may not, has to be made again then. O(tasks).
+    """
+    if not (snapshot.jobs.waiting.array() > 0).any():
+        return plan.again_at
+    state = snapshot.tasks.state.array()
+    runs = np.flatnonzero(np.isin(state, _RUNS) & (snapshot.tasks.attempts.array() > 1))
+    at = settled_at(snapshot, runs)
+    next_at = float(at[at > snapshot.now].min(initial=np.inf))
+    if plan.again_at is not None:
+        next_at = min(next_at, plan.again_at)
+    return next_at if np.isfinite(next_at) else plan.again_at
