@@ -6,10 +6,9 @@ from random import Random
 
 import pytest
 
-from headgate.app import POLICIES
 from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.offers.yarn import Capacity, Fair
-from headgate.ports import Policy, make_policy
+from headgate.ports import Policy
 from headgate.protocol import Reason
 from headgate.protocol.reasons import (
     BehindHead,
@@ -299,8 +298,3 @@ def test_wide_units_of_a_queue_stop_at_its_ceiling(policy: Policy) -> None:
     assert world.round(policy) == ["wide/0@n", "plain/0@n"]
     full = QueueLimit(queue="capped", used_gpus=3, max_gpus=3)
     assert world.reasons == {"wide": full, "plain": full}
-
-
-def test_both_policies_are_made_by_name() -> None:
-    made = [make_policy(POLICIES, name) for name in ("capacity", "fair")]
-    assert [type(policy) for policy in made] == [Capacity, Fair]
