@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import cases
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
@@ -186,7 +187,7 @@ def _random_tasks(rng: Random) -> tuple[Task, ...]:
     return (task,) * rng.randint(1, 3)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(cases(12)))
 def test_unit_starts_wherever_it_starts_by_first_fit(seed: int) -> None:
     snapshot = _random_state(Random(seed)).freeze()
     for job in range(len(snapshot.jobs.state)):
