@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.cases import cases
 from tests.policies.laws import OwnPolicy
 
 from headgate.machine import apply
@@ -54,6 +55,7 @@ class TestUnfairFlow(OwnPolicy):
 
 
 class TestTimelyFlow(OwnPolicy):
+    worlds = cases(150)
     idles_by_choice = True  # a task may wait for a GPU near its data
 
     def make(self) -> Policy:
