@@ -12,6 +12,7 @@ from tests.sim.weather import named, world_of
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.units.fit import beside_first_fit
 from headgate.ports import make_policy
@@ -98,9 +99,7 @@ class Stage:
     def job(self, name: str, *tasks: Task, gang: bool = False) -> int:
         job = Job(id=name, name=name, user=name, queue="default", tasks=tasks, gang=gang)
         row = self.state.add_job(job)
-        self.state.move_job(row, JobState.ACTIVE)
-        for task in self.state.tasks_of(row):
-            self.state.move_task(task, TaskState.WAITING)
+        activate(self.state, row)
         return row
 
     def run(self, task: int, node: int, *gpus: int) -> None:

@@ -11,6 +11,7 @@ from tests.sim.weather import ends_all, named, ride
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.machine import apply
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.model.topology import (
     ClusterMesh,
@@ -25,7 +26,7 @@ from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.ports import PLACE, PLACES, make_policy
 from headgate.protocol import TopologyChanged
 from headgate.protocol.reasons import GangSpread, PolicyRefuses
-from headgate.state import JobState, Snapshot, State, TaskState
+from headgate.state import Snapshot, State
 
 SETTINGS = [
     {"place": "links"},
@@ -185,9 +186,7 @@ def racks(*gangs: int) -> Snapshot:
         tasks = (Task(demand=Demand(gpus=1)),) * count
         job = Job(id=f"j{number}", name="j", user="u", queue="q", tasks=tasks, gang=count > 1)
         row = state.add_job(job)
-        state.move_job(row, JobState.ACTIVE)
-        for task in state.tasks_of(row):
-            state.move_task(task, TaskState.WAITING)
+        activate(state, row)
     return state.freeze()
 
 

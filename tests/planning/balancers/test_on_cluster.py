@@ -9,6 +9,7 @@ import pytest
 from headgate.app import POLICIES
 from headgate.base.rng import Random
 from headgate.machine import admission, apply
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.balancers import BALANCERS
 from headgate.planning.place.choose.balancing import node_speeds
@@ -17,7 +18,7 @@ from headgate.planning.place.placement import fit
 from headgate.planning.units.unit import waiting_units
 from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan, PlanAdmitted, PlanReady
-from headgate.state import JobState, Scratch, State, TaskState
+from headgate.state import Scratch, State, TaskState
 
 ON_CPU, ON_GPU, ON_HALF = (
     Task(demand=Demand(cpus_milli=1000)),
@@ -42,9 +43,7 @@ def submit(state: State, task: Task, count: int, *, gang: bool = False) -> int:
     tasks = (task,) * count
     job = Job(id=f"j{number}", name="j", user="u", queue="q", tasks=tasks, gang=gang)
     row = state.add_job(job)
-    state.move_job(row, JobState.ACTIVE)
-    for each in state.tasks_of(row):
-        state.move_task(each, TaskState.WAITING)
+    activate(state, row)
     return row
 
 

@@ -12,6 +12,7 @@ from tests.cases import cases
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
+from headgate.machine.job_order import activate
 from headgate.model import WHOLE, Bandwidth, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.packing.cluster import ClusterPacking, Sizes, mix_of
 from headgate.planning.place.choose.compact import Compact
@@ -47,9 +48,7 @@ def _submit(state: State, *tasks: Task, gang: bool = False, shards: tuple[Shard,
         estimated_s=600.0,
     )  # fmt: skip
     row = state.add_job(job)
-    state.move_job(row, JobState.ACTIVE)
-    for task in state.tasks_of(row):
-        state.move_task(task, TaskState.WAITING)
+    activate(state, row)
     return row
 
 

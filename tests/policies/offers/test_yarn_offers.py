@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.offers.yarn import Capacity, Fair
 from headgate.ports import Policy
@@ -18,7 +19,7 @@ from headgate.protocol.reasons import (
     QueueLimit,
     Shortage,
 )
-from headgate.state import JobState, State, TaskState, check
+from headgate.state import State, check
 
 GB = 10**9
 BOTH = pytest.mark.parametrize("policy", [Capacity(), Fair()], ids=lambda p: p.name)
@@ -72,9 +73,7 @@ class World:
                 gang=gang,
             )
         )
-        self.state.move_job(row, JobState.ACTIVE)
-        for each in self.state.tasks_of(row):
-            self.state.move_task(each, TaskState.WAITING)
+        activate(self.state, row)
 
     def round(self, policy: Policy) -> list[str]:
         """Decide, launch the placements, and return them in order as `job/task@node`."""
