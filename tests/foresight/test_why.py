@@ -59,7 +59,7 @@ def explained(name: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-@settings(max_examples=cases(6))
+@settings(max_examples=cases(3))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_every_task_has_an_explanation_in_json(name: str, seed: int) -> None:
     explained(name, seed)

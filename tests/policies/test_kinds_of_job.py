@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.ports import make_policy
 from headgate.protocol import Plan
-from headgate.state import JobState, State, TaskState, check
+from headgate.state import State, TaskState, check
 
 PART, WIDE, REDUCE = (
     Task(demand=Demand(gpus=1, gpu_milli=250)),
     Task(demand=Demand(gpus=2)),
     Task(demand=Demand(cpus_milli=1000)),
 )
-PAGES = Path(__file__).parents[2] / "docs" / "policies"
 EACH = pytest.mark.parametrize("name", POLICIES)
 
 
@@ -33,10 +32,7 @@ def waiting(job: Job) -> State:
     state.set_queue(Queue(name="default"))
     gpus = (Gpu(memory_bytes=1), Gpu(memory_bytes=1))
     state.add_node(Node(id="n", rack="r", gpus=gpus, cpus=4))
-    row = state.add_job(job)
-    state.move_job(row, JobState.ACTIVE)
-    for task in state.tasks_of(row):
-        state.move_task(task, TaskState.WAITING)
+    activate(state, state.add_job(job))
     return state
 
 
@@ -45,37 +41,22 @@ def decide(name: str, state: State) -> Plan:
     return make_policy(POLICIES, name).decide(state.freeze(), stream(1))
 
 
-@EACH
-@pytest.mark.parametrize(
-    "job",
-    [
-        job_of(PART, PART),
-        job_of(Task(), PART),
-        job_of(WIDE, REDUCE),
-        job_of(Task(), Task(), gang=True),
-        job_of(Task(), REDUCE, gang=True),
-        job_of(REDUCE, REDUCE, gang=True),
-    ],
-    ids=["parts", "whole and part", "several GPUs", "gang", "mixed gang", "gang without GPUs"],
-)
-def test_job_of_every_kind_is_accepted_and_placed(name: str, job: Job) -> None:
-    assert make_policy(POLICIES, name).refuses(job) is None
-    plan = decide(name, waiting(job))
-    assert sorted(start.task for start in plan.starts) == [*range(len(job.tasks))]
+KINDS = {
+    "parts": job_of(PART, PART),
+    "whole and part": job_of(Task(), PART),
+    "several GPUs": job_of(WIDE, REDUCE),
+    "gang": job_of(Task(), Task(), gang=True),
+    "mixed gang": job_of(Task(), REDUCE, gang=True),
+    "gang without GPUs": job_of(REDUCE, REDUCE, gang=True),
+}
 
 
 @EACH
-def test_every_policy_has_a_page_that_describes_its_kinds_of_jobs(name: str) -> None:
-    page = PAGES / f"{name}.md"
-    text = (page if page.exists() else PAGES / "orders.md").read_text()
-    assert f"`{name}`" in text
-    assert "Kinds of jobs" in text
-    assert f"[`{name}`]" in (PAGES / "README.md").read_text(), "the table of all policies"
-
-
-@pytest.mark.parametrize("name", ["gs", "gsp", "gsd", "capacity", "fair"])
-def test_gang_that_starts_has_no_reason_to_wait(name: str) -> None:
-    assert [*decide(name, waiting(job_of(Task(), Task(), gang=True))).refusals] == []
+def test_jobs_of_every_kind_are_accepted_and_placed(name: str) -> None:
+    for kind, job in KINDS.items():
+        assert make_policy(POLICIES, name).refuses(job) is None, kind
+        plan = decide(name, waiting(job))
+        assert sorted(start.task for start in plan.starts) == [*range(len(job.tasks))], kind
 
 
 @EACH
@@ -107,10 +88,7 @@ def two_models(*jobs: Job) -> State:
         gpus = tuple(Gpu(memory_bytes=1, model=model) for model in models)
         state.add_node(Node(id=node, rack="r", gpus=gpus, cpus=4))
     for job in jobs:
-        row = state.add_job(job)
-        state.move_job(row, JobState.ACTIVE)
-        for task in state.tasks_of(row):
-            state.move_task(task, TaskState.WAITING)
+        activate(state, state.add_job(job))
     return state
 
 

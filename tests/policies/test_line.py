@@ -6,11 +6,13 @@ And the nodes that are kept for gangs whose tasks have different demands.
 from __future__ import annotations
 
 import pytest
-from tests.sim.weather import world_of
+from tests.cases import cases
+from tests.sim.weather import named, world_of
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
 from headgate.engine import Engine, drive
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.units.fit import beside_first_fit
 from headgate.ports import make_policy
@@ -30,22 +32,29 @@ UNITS: dict[str, tuple[tuple[int, ...], bool]] = {  # GPUs by task, and whether 
 }
 
 
-@EACH
-@pytest.mark.parametrize(
-    ("user", "setting"),
-    [
-        ("another user", {}),
-        ("the same user", {}),
-        ("another user", {"place": "closed-minimum", "otherwise": "wait"}),
-        ("another user", {"place": "links"}),
-    ],
-    ids=["another user", "the same user", "closed-minimum", "headgate"],
+SETTINGS: tuple[tuple[str, dict[str, float | str]], ...] = (  # whose unit it is, and the placer
+    ("another user", {}),
+    ("the same user", {}),
+    ("another user", {"place": "closed-minimum", "otherwise": "wait"}),
+    ("another user", {"place": "links"}),
 )
-@pytest.mark.parametrize("kind", UNITS)
-def test_wide_unit_starts_when_the_runs_on_its_nodes_have_ended(
-    name: str, user: str, setting: dict[str, float | str], kind: str
-) -> None:
-    """Small tasks of at most `RUN_S` keep arriving and would take each free GPU."""
+
+
+@EACH
+def test_wide_unit_starts_when_the_runs_on_its_nodes_have_ended(name: str) -> None:
+    """Of each kind, with another setting each; in `make fuzz` of each kind with each setting."""
+    pairs = [
+        (kind, SETTINGS[(WITH_LINE.index(name) + number + turn) % len(SETTINGS)])
+        for turn in range(len(SETTINGS))
+        for number, kind in enumerate(UNITS)
+    ]
+    for kind, (user, setting) in pairs[: cases(len(UNITS))]:
+        with named(f"{kind} of {user} with {setting}"):
+            starts_in_turn(name, kind, user, setting)
+
+
+def starts_in_turn(name: str, kind: str, user: str, setting: dict[str, float | str]) -> None:
+    """Assert that a unit starts while small tasks of at most `RUN_S` would take each free GPU."""
     rng, gpus = stream(0, "stream of small tasks"), (Gpu(memory_bytes=1),) * 4
     facts: list[Event] = [QueueChanged(at=0.0, queue=Queue(name="default"))]
     facts += [NodeJoined(at=0.0, node=Node(id=f"n{n}", rack="r", gpus=gpus)) for n in range(3)]
@@ -90,9 +99,7 @@ class Stage:
     def job(self, name: str, *tasks: Task, gang: bool = False) -> int:
         job = Job(id=name, name=name, user=name, queue="default", tasks=tasks, gang=gang)
         row = self.state.add_job(job)
-        self.state.move_job(row, JobState.ACTIVE)
-        for task in self.state.tasks_of(row):
-            self.state.move_task(task, TaskState.WAITING)
+        activate(self.state, row)
         return row
 
     def run(self, task: int, node: int, *gpus: int) -> None:

@@ -8,12 +8,13 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.offers.greedy import GreedyDelay
 from headgate.ports import make_policy
 from headgate.protocol import Plan
 from headgate.protocol.reasons import Short, Shortage
-from headgate.state import JobState, State, TaskState, check
+from headgate.state import State, check
 
 NEAR, FAR = 0, 1
 IN_ORDER = {name for name, info in POLICIES.items() if info.parts}
@@ -29,9 +30,7 @@ def waiting(tasks: int, *, near: tuple[int, int], far: tuple[int, int]) -> State
     state.add_replica(state.shard(Shard(id="d", size_bytes=1000)), NEAR)
     many = (Task(reads=("d",), demand=Demand(gpus=1, cpus_milli=2000)),) * tasks
     row = state.add_job(Job(id="a", name="a", user="ada", queue="default", tasks=many))
-    state.move_job(row, JobState.ACTIVE)
-    for task in state.tasks_of(row):
-        state.move_task(task, TaskState.WAITING)
+    activate(state, row)
     check(state)
     return state
 
@@ -70,9 +69,7 @@ def test_tasks_that_lack_a_resource_leave_no_gpu_idle(name: str) -> None:
     licensed = (Task(demand=Demand(gpus=1, custom=(("license", 1000),))),) * 5
     for job, tasks in (("a", licensed), ("b", (Task(),) * 3)):
         row = state.add_job(Job(id=job, name=job, user=job, queue="default", tasks=tasks))
-        state.move_job(row, JobState.ACTIVE)
-        for task in state.tasks_of(row):
-            state.move_task(task, TaskState.WAITING)
+        activate(state, row)
     plan = decide(name, state)
     assert [state.tasks.job[start.task] for start in plan.starts] == [1, 1]
     assert {job for refusal in plan.refusals for job in refusal.jobs} == {0, 1}

@@ -49,8 +49,11 @@ def unlike(text: str, parameters: Sequence[Parameter]) -> list[str]:
     return [each.name for each in parameters if defaults.get(each.name) != shown(each.default)]
 
 
-@pytest.mark.parametrize("name", list(POLICIES))
-def test_page_has_every_parameter_with_its_default(name: str) -> None:
+EACH = pytest.mark.parametrize("name", POLICIES)
+
+
+@EACH
+def test_page_has_every_parameter_with_its_default_unit_and_bounds_and_no_other(name: str) -> None:
     text, parameters = text_of(name), POLICIES[name].parameters
     assert not unlike(text, [each for each in parameters if each.name not in OF_PLACERS])
     places = next(each for each in parameters if each.name == "place")
@@ -58,18 +61,9 @@ def test_page_has_every_parameter_with_its_default(name: str) -> None:
     assert "(placers.md)" in text
     if places != OF_PLACERS["place"]:
         assert not unlike(text, [places])
-
-
-@pytest.mark.parametrize("name", list(POLICIES))
-def test_table_of_a_page_has_no_other_parameter(name: str) -> None:
-    known = {each.name for each in POLICIES[name].parameters}
-    assert {row[0] for row in rows_of(text_of(name))} <= known
-
-
-@pytest.mark.parametrize("name", list(POLICIES))
-def test_table_of_a_page_has_units_and_bounds(name: str) -> None:
-    rows = {row[0]: row[2].strip() for row in rows_of(text_of(name))}
-    for each in (each for each in POLICIES[name].parameters if each.name in rows):
+    rows = {row[0]: row[2].strip() for row in rows_of(text)}
+    assert {*rows} <= {each.name for each in parameters}
+    for each in (each for each in parameters if each.name in rows):
         bounds = (("> ", each.above), (">= ", each.least))
         bound = "".join(f" ({sign}{n:g})" for sign, n in bounds if abs(n) < float("inf"))
         assert rows[each.name] == ("" if each.choices else f"{each.unit}{bound}")
@@ -86,6 +80,9 @@ def test_page_of_placers_has_their_parameters() -> None:
     assert "`first-fit` (default" in text
 
 
-def test_list_of_policies_names_each() -> None:
+def test_every_policy_is_in_the_list_and_its_page_says_which_jobs_it_places() -> None:
     text = (PAGES / "README.md").read_text()
     assert not [name for name in POLICIES if f"[`{name}`]" not in text]
+    for name in POLICIES:
+        assert f"`{name}`" in text_of(name), name
+        assert "Kinds of jobs" in text_of(name), name

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.cases import cases
 from tests.sim.weather import Watch, ends_all, named, ride
 
 from headgate.app import POLICIES
@@ -17,7 +18,7 @@ from headgate.policies.offers.greedy import GreedyDelay, GreedyPreemption
 from headgate.ports import Policy, make_policy
 from headgate.state import JobState
 
-SEEDS = 12
+SEEDS = cases(6)
 HELD_BACK = {*(name for name, info in POLICIES.items() if info.parts), "fs", "fsp"}
 """Policies under which a job that can never start may hold back others: behind it in the order, or
 waiting for GPUs near their data beyond their share, of which it keeps a part, or with GPUs idle for

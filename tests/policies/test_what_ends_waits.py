@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.cases import cases
 
 from headgate.app import POLICIES
 from headgate.foresight.explain import explain
@@ -13,7 +14,7 @@ from headgate.protocol.reasons import KeptFor, Undecided
 from headgate.state import State
 from headgate.testing.random_worlds import random_state
 
-SEEDS = 40
+SEEDS = cases(20)
 ROUNDS = 4  # those that follow preemptions
 
 

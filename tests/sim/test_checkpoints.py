@@ -144,7 +144,7 @@ class Books:
 @pytest.mark.parametrize("policy", [PreemptiveFlowSharing, TimelyFlow])
 def test_lost_and_useful_time_add_up_to_the_held_time(policy: type[Policy]) -> None:
     cut = resumed = 0
-    for seed in range(cases(30)):
+    for seed in range(cases(15)):
         books = ride(seed, policy())
         jobs = books.engine.state.jobs
         for row, job in enumerate(books.engine.state.names.jobs):

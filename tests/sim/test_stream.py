@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pytest
+from tests.cases import cases
 
 from headgate.app import POLICIES
 from headgate.base.errors import InvariantBroken
@@ -51,7 +52,7 @@ class Weather:
 def test_stream_of_submissions_gives_the_events_that_facts_give(policy: str) -> None:
     """Also where jobs come at the instant of ends, faults and cancellations."""
     made = make_policy(POLICIES, policy)
-    for seed in range(6):
+    for seed in range(cases(2)):
         weather = storm(seed, accepts=lambda job: made.refuses(job) is None)
         others = [fact for fact in weather.facts if not isinstance(fact, JobSubmitted)]
         jobs = [fact for fact in weather.facts if isinstance(fact, JobSubmitted)]

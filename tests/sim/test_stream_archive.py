@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.cases import TIMES
 
 from headgate.app import POLICIES
 from headgate.base.column import PAGE_ROWS
@@ -32,6 +33,9 @@ from headgate.traces.check import Check
 
 JOBS, GPUS = 500, 8
 TOGETHER, ROWS = 16, 100  # ended jobs and rows: how many are archived and compacted together
+FEW = ("headgate", "fsp", "fifo", "easy-backfill", "srtf", "gsd", "capacity")
+"""Policies of each kind, those among them that remember most; `make fuzz` tries all."""
+EACH = pytest.mark.parametrize("name", POLICIES if TIMES > 1 else FEW)
 MOST_HOT = ROWS // 2 + 2 * TOGETHER + 100  # jobs: compacted, archived, in flight
 
 
@@ -94,7 +98,7 @@ def _archive_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sim, "ARCHIVED_TOGETHER", TOGETHER)
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@EACH
 def test_memory_of_a_long_stream_is_bounded_by_what_is_in_flight(name: str) -> None:
     before = sum(isinstance(o, Job) for o in gc.get_objects())
     policy = Watched(make_policy(POLICIES, name))
@@ -106,7 +110,7 @@ def test_memory_of_a_long_stream_is_bounded_by_what_is_in_flight(name: str) -> N
     assert {what: most for what, most in policy.most.items() if most > MOST_HOT} == {}
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@EACH
 def test_outcome_of_a_stream_is_the_same_with_and_without_archiving(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

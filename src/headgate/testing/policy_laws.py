@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 from headgate.base.rng import stream
-from headgate.model import WHOLE
+from headgate.machine.job_order import activate
+from headgate.model import WHOLE, Queue
+from headgate.planning.place.submission_check import fits_no_node
 from headgate.ports import Policy
 from headgate.protocol import Plan, Start
 from headgate.protocol.reasons import PolicyBroke
@@ -21,7 +24,7 @@ from headgate.state import JobState, Snapshot, State, TaskState, check
 from headgate.state.moves import moving_tasks
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 from headgate.testing.digest import digest
-from headgate.testing.random_worlds import random_state
+from headgate.testing.random_worlds import random_job, random_node, random_state
 
 
 class IndependentLedger:
@@ -181,6 +184,17 @@ class PolicyLaws:
         policy = self.make()
         return random_state(seed, lambda job: policy.refuses(job) is None, every_kind=True)
 
+    def test_a_job_alone_starts_whole_where_every_task_may_have_a_node_of_its_own(self) -> None:
+        placed = 0
+        for seed in range(self.worlds // 3):
+            policy, state = self.make(), _alone(seed)
+            job, nodes = state.job(0), [state.node(n) for n in state.live_nodes()]
+            if policy.refuses(job) is None and fits_no_node(job, nodes) is None:
+                starts = policy.decide(state.freeze(), stream(seed)).starts.task.tolist()
+                assert sorted(starts) == [*range(len(job.tasks))], (seed, job)
+                placed += 1
+        assert placed
+
     def test_a_plan_stays_within_free_resources_and_under_every_ceiling(self) -> None:
         for name, snapshot, plan in self.rounds():
             ledger = IndependentLedger(snapshot)
@@ -255,14 +269,18 @@ class PolicyLaws:
             for memory, need in zip(freed, needs, strict=False):  # smallest with smallest
                 assert memory >= need, name
 
-    def test_every_job_that_keeps_waiting_has_a_reason(self) -> None:
+    def test_jobs_that_keep_waiting_have_a_reason_and_no_others(self) -> None:
         for name, snapshot, plan in self.rounds():
             started = set(plan.starts.task.tolist())
             named = {job for refusal in plan.refusals for job in refusal.jobs}
             covers_all = any(not refusal.jobs for refusal in plan.refusals)
-            for job in snapshot.waiting_jobs():
-                waits = set(snapshot.waiting_of(job).tolist()) - started
-                assert not waits or covers_all or job in named, (name, job)
+            waits = {
+                job
+                for job in snapshot.waiting_jobs()
+                if set(snapshot.waiting_of(job).tolist()) - started
+            }
+            assert covers_all or waits <= named, name
+            assert named <= waits, name
             for refusal in plan.refusals:
                 assert not isinstance(refusal.reason, PolicyBroke), (name, refusal.reason)
                 assert str(refusal.reason).startswith(refusal.reason.code), name
@@ -312,3 +330,22 @@ class PolicyLaws:
                     if snapshot.tasks.gpus[task] and ledger.under_ceiling(task):
                         idle = [n for n in ledger.left if ledger.fits(task, n)]
                         assert idle == [], (name, task)
+
+
+def _alone(seed: int) -> State:
+    """Return a random job that waits, and idle nodes: of each kind as many as it has tasks."""
+    rng, state = stream(seed, "alone"), State()
+    job = random_job(rng, "alone", every_kind=True)
+    wants = [replace(task.demand, nodes=(), exclude=()) for task in job.tasks]
+    tasks = [
+        replace(task, reads=(), after=(), demand=demand)
+        for task, demand in zip(job.tasks, wants, strict=True)
+    ]
+    job = replace(job, tasks=tuple(tasks), max_running=None)
+    state.set_queue(Queue(name=job.queue))
+    kinds = [random_node(rng, n, every_kind=True) for n in range(rng.randint(1, 3))]
+    for copy in range(len(tasks)):
+        for node in kinds:
+            state.add_node(replace(node, id=f"{node.id}-{copy}"))
+    activate(state, state.add_job(job))
+    return state

@@ -13,7 +13,6 @@ from headgate.base.arrays import Floats
 from headgate.base.errors import SpecError
 from headgate.base.rng import stream
 from headgate.planning.balancers import (
-    BALANCERS,
     WITHOUT_GPUS,
     Balancer,
     LeastCost,
@@ -33,8 +32,6 @@ from headgate.planning.balancers import (
 TOTAL, LOAD = [5.0, 6.0, 7.0, 8.0], [3.0, 2.0, 1.0, 5.0]
 CHI_SQUARE_999 = {1: 10.83, 2: 13.82, 3: 16.27, 4: 18.47, 5: 20.52}
 """The quantile 0.999 of the chi-square distribution, by degrees of freedom."""
-
-ALL = pytest.mark.parametrize("balancer", BALANCERS.values(), ids=str)
 
 
 def scores(
@@ -167,14 +164,6 @@ def test_round_robin_continues_after_its_last_turn_with_other_candidates() -> No
     assert balancer.pick(nodes(4), given, stream(0), memo) == 2
 
 
-def test_memo_grows_when_nodes_join() -> None:
-    memo: Memo = {}
-    for balancer in (RoundRobin(), SmoothWeighted()):
-        balancer.pick(nodes(2), scores([1.0, 1.0]), stream(0), memo)
-        assert balancer.pick(nodes(3), scores([1.0, 1.0, 1.0]), stream(0), memo) in {1, 2}
-        assert len(memo[balancer.name]) == 3
-
-
 # --- least cost --------------------------------------------------------------------------------
 
 
@@ -220,45 +209,6 @@ def test_predicted_finish_counts_the_work_ahead_only_without_room() -> None:
         read_s=np.array([0.0, 1.0]),
     )
     assert finish_s.tolist() == [4.0, 3.5]
-
-
-# --- all of them -------------------------------------------------------------------------------
-
-
-@ALL
-def test_many_picks_are_those_of_single_ones(balancer: Balancer) -> None:
-    if isinstance(balancer, LeastCost):
-        return  # it counts what it has placed
-    memo, other, given = dict[str, Floats](), dict[str, Floats](), scores(TOTAL, LOAD)
-    rng = stream(7)
-    one_by_one = [balancer.pick(nodes(4), given, rng, other) for _ in range(50)]
-    assert balancer.pick_many(nodes(4), given, 50, stream(7), memo).tolist() == one_by_one
-    assert {name: values.tolist() for name, values in memo.items()} == {
-        name: values.tolist() for name, values in other.items()
-    }
-
-
-@ALL
-def test_picks_are_candidates_and_repeat(balancer: Balancer) -> None:
-    given, some = scores(TOTAL, LOAD), np.array([0, 3])
-    picks = balancer.pick_many(some, given, 40, stream(3), {}).tolist()
-    assert set(picks) <= {0, 3}
-    assert picks == balancer.pick_many(some, given, 40, stream(3), {}).tolist()
-
-
-@ALL
-def test_node_without_capacity_is_picked_only_beside_none_that_has_some(balancer: Balancer) -> None:
-    memo = {"swrr": np.array([0.0, -9.0, -9.0])}
-    given = scores([0.0, 2.0, 1.0], [0.0, 2.0, 3.0])
-    picks = balancer.pick_many(nodes(3), given, 60, stream(1), memo)
-    assert 0 not in picks.tolist()
-    assert balancer.pick(nodes(1), given, stream(1), {}) == 0
-
-
-@ALL
-def test_no_candidate_is_an_error(balancer: Balancer) -> None:
-    with pytest.raises(ValueError, match="no candidate"):
-        balancer.pick(nodes(0), scores(TOTAL), stream(0), {})
 
 
 # --- scores and candidates ---------------------------------------------------------------------

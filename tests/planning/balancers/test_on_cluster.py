@@ -4,32 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random
 from headgate.machine import admission, apply
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
-from headgate.model.topology import Tree
 from headgate.planning.balancers import BALANCERS
-from headgate.planning.place.choose.balanced import Balanced
 from headgate.planning.place.choose.balancing import node_speeds
 from headgate.planning.place.choose.setting import placer_of
 from headgate.planning.place.placement import fit
-from headgate.planning.topology import Request, layout_of
 from headgate.planning.units.unit import waiting_units
 from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan, PlanAdmitted, PlanReady
-from headgate.state import JobState, Scratch, State, TaskState
+from headgate.state import Scratch, State, TaskState
 
 ON_CPU, ON_GPU, ON_HALF = (
     Task(demand=Demand(cpus_milli=1000)),
     Task(demand=Demand(gpus=1)),
     Task(demand=Demand(gpus=1, gpu_milli=500)),
 )
-TREE = Tree(np.array([-1, 0, 0, 0]), np.ones(4), np.array([0, 1, 1, 1]))
-BY_NAME = pytest.mark.parametrize("name", BALANCERS)
 EVERY_TASK = pytest.mark.parametrize("task", [ON_CPU, ON_GPU], ids=["CPU", "GPU"])
 
 
@@ -48,9 +43,7 @@ def submit(state: State, task: Task, count: int, *, gang: bool = False) -> int:
     tasks = (task,) * count
     job = Job(id=f"j{number}", name="j", user="u", queue="q", tasks=tasks, gang=gang)
     row = state.add_job(job)
-    state.move_job(row, JobState.ACTIVE)
-    for each in state.tasks_of(row):
-        state.move_task(each, TaskState.WAITING)
+    activate(state, row)
     return row
 
 
@@ -105,34 +98,20 @@ def test_round_robin_continues_from_round_to_round() -> None:
     assert state.node_memo("round-robin").tolist() == [4, 5, 3]
 
 
-@BY_NAME
-@pytest.mark.parametrize("task", [ON_CPU, ON_GPU, ON_HALF], ids=["CPU", "GPU", "half"])
-def test_tasks_fill_the_nodes_that_have_room(name: str, task: Task) -> None:
-    state = cluster(1, 3, 2, 0)
-    fits = 12 if task is ON_HALF else 6
-    submit(state, task, fits + 2)
-    plan = decide(state, policy_of("easy-backfill", name))
-    share = fits // 6
-    assert Counter(nodes_of(plan)) == {0: share, 1: 3 * share, 2: 2 * share}
-
-
-@BY_NAME
-@EVERY_TASK
-def test_unit_of_several_tasks_is_placed_whole_or_changes_nothing(name: str, task: Task) -> None:
-    state = cluster(2, 4)
-    too_large, fits = submit(state, task, 7, gang=True), submit(state, task, 6, gang=True)
-    scratch = Scratch(state.freeze())
-    if task is ON_GPU:
-        placing = fit(scratch, placer_of(place=name))
-        ((large,),) = waiting_units(scratch.snapshot, too_large)
-        assert not placing.place(large)
-        assert scratch.node_memos() in ({}, {name: {}})
-        ((small,),) = waiting_units(scratch.snapshot, fits)
-        assert placing.place(small)
-    else:
-        plan = decide(state, policy_of("easy-backfill", name))
-        assert {start.task for start in plan.starts} == {*state.tasks_of(fits)}
-        assert Counter(nodes_of(plan)) == {0: 2, 1: 4}
+@pytest.mark.parametrize("name", BALANCERS)
+def test_tasks_fill_the_nodes_that_have_room(name: str) -> None:
+    """Whether on CPUs, GPUs or halves of GPUs; alone, or, on CPUs, as a unit."""
+    policy = policy_of("easy-backfill", name)
+    for task, fits, gang in (
+        (ON_CPU, 6, False), (ON_CPU, 6, True), (ON_GPU, 6, False), (ON_HALF, 12, False),
+    ):  # fmt: skip
+        state = cluster(1, 3, 2, 0)
+        too_large = submit(state, task, fits + 1, gang=True) if gang else -1
+        row = submit(state, task, fits if gang else fits + 2, gang=gang)
+        plan = decide(state, policy)
+        assert {state.tasks.job[start.task] for start in plan.starts} == {row}, too_large
+        share = fits // 6
+        assert Counter(nodes_of(plan)) == {0: share, 1: 3 * share, 2: 2 * share}, (task, gang)
 
 
 def test_resource_pick_kx_prefers_what_is_available() -> None:
@@ -167,17 +146,3 @@ def test_least_cost_balances_tasks_of_an_unknown_kind() -> None:
     state = cluster(2, 4)
     submit(state, ON_GPU, 3)
     assert nodes_of(decide(state, policy_of("fifo", "least-cost"))) == [0, 1, 1]
-
-
-@BY_NAME
-def test_sites_without_a_cluster_get_as_many_tasks_as_fit(name: str) -> None:
-    layout = layout_of(TREE)
-    room = np.array([2, 0, 1])
-    placer = placer_of(place=name)
-    assert isinstance(placer, Balanced)
-    for count, expected in ((3, [0, 0, 2]), (4, None)):
-        request = Request(
-            count=count, room=room, idle=np.ones(3, bool), capacity=np.array([2, 2, 2])
-        )
-        places = placer.choose(layout, request)
-        assert (None if places is None else sorted(places.sites.tolist())) == expected

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tests.cases import cases
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
+from headgate.machine.job_order import activate
 from headgate.model import WHOLE, Bandwidth, Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.packing.cluster import ClusterPacking, Sizes, mix_of
 from headgate.planning.place.choose.compact import Compact
@@ -46,9 +48,7 @@ def _submit(state: State, *tasks: Task, gang: bool = False, shards: tuple[Shard,
         estimated_s=600.0,
     )  # fmt: skip
     row = state.add_job(job)
-    state.move_job(row, JobState.ACTIVE)
-    for task in state.tasks_of(row):
-        state.move_task(task, TaskState.WAITING)
+    activate(state, row)
     return row
 
 
@@ -186,7 +186,7 @@ def _random_tasks(rng: Random) -> tuple[Task, ...]:
     return (task,) * rng.randint(1, 3)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(cases(12)))
 def test_unit_starts_wherever_it_starts_by_first_fit(seed: int) -> None:
     snapshot = _random_state(Random(seed)).freeze()
     for job in range(len(snapshot.jobs.state)):

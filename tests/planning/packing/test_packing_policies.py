@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
 import numpy as np
-import pytest
 
 from headgate.base.rng import stream
 from headgate.planning.packing import (
@@ -129,42 +127,6 @@ def test_fgd_takes_the_gpu_where_fragmentation_grows_least() -> None:
 def test_typical_pods_are_the_most_frequent() -> None:
     counts = {pod(1): 90, pod(2): 6, pod(4): 4}
     assert typical(counts, 0.95) == {pod(1): 90, pod(2): 6}
-
-
-SCORERS: dict[str, Scorer] = {
-    "uniform": Uniform(),
-    "best-fit": BestFit(),
-    "dot-product": DotProduct(),
-    "gpu-packing": GpuPacking(),
-    "gpu-clustering": GpuClustering(),
-    "fgd": Fgd(Mix.of({pod(1, 500): 3, pod(1): 2, pod(4): 1, pod(0, 0, 8): 1})),
-    "headgate": Future.of({pod(1, 500): 3, pod(1): 2, pod(4): 1, pod(0, 0, 8): 1}),
-}
-
-
-@pytest.mark.parametrize("name", SCORERS)
-def test_packer_places_as_if_all_nodes_were_ranked_for_each_pod(name: str) -> None:
-    drawn = random.Random(1)
-    demands = [pod(1, 300, 2), pod(1, 500, 6), pod(1), pod(2, 1000, 9), pod(4), pod(0, 0, 8)]
-    kept, fresh = nodes(4, 8, 8, 2, 1, cpus=32), nodes(4, 8, 8, 2, 1, cpus=32)
-    packer = Packer(kept, demands, SCORERS[name])
-    missed = 0
-    for number in drawn.choices(range(len(demands)), k=80):
-        place, expected = (
-            packer.place(number),
-            choose(SCORERS[name], fresh, demands[number]),
-        )
-        if expected is None:
-            assert place is None
-            missed += 1
-            continue
-        fresh.take(expected.node, expected.slots, demands[number])
-        assert place is not None
-        assert (place.node, place.slots.tolist()) == (expected.node, expected.slots.tolist())
-    assert 0 < missed < 80
-    assert (kept.gpu >= 0).all()
-    assert (kept.cpu_milli >= 0).all()
-    assert (kept.gpu == fresh.gpu).all()
 
 
 def test_random_ties_are_drawn_among_nodes_and_gpus_with_room() -> None:

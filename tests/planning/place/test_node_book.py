@@ -12,13 +12,14 @@ from tests.planning.place.keeping import reserve
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.choose.compact import Compact
 from headgate.planning.place.placing import Placing
 from headgate.planning.place.timetable import Timetable
 from headgate.planning.times.reservations import Reservation
 from headgate.planning.units.unit import Unit, waiting_units
-from headgate.state import JobState, Scratch, Snapshot, State, TaskState
+from headgate.state import Scratch, Snapshot, State, TaskState
 
 GIB = 2**30
 NEVER = math.inf
@@ -60,9 +61,7 @@ class Cluster:
                 distinct_nodes=distinct,
             )
         )
-        self.state.move_job(row, JobState.ACTIVE)
-        for task in self.state.tasks_of(row):
-            self.state.move_task(task, TaskState.WAITING)
+        activate(self.state, row)
         return row
 
     def run(self, demand: Demand, node: int, end: float) -> None:

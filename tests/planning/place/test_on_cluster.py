@@ -10,6 +10,7 @@ from tests.planning.place.keeping import reserve
 
 from headgate.base.rng import Random
 from headgate.machine import apply
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.model.topology import (
     ClusterFatTree,
@@ -25,7 +26,7 @@ from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.planning.place.placement import fit, placing
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.protocol import TopologyChanged
-from headgate.state import JobState, Scratch, Snapshot, State, TaskState
+from headgate.state import Scratch, Snapshot, State
 
 WAIT = ClosedMinimum(otherwise="wait")
 SOCKETS = NodeShape(
@@ -63,9 +64,7 @@ def cluster(
                 distinct_nodes=distinct,
             )
         )
-        state.move_job(row, JobState.ACTIVE)
-        for task in state.tasks_of(row):
-            state.move_task(task, TaskState.WAITING)
+        activate(state, row)
     return state.freeze()
 
 

@@ -12,6 +12,7 @@ from tests.planning.place.roomiest import on_roomiest
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.cheapest import CheapestGpus
 from headgate.planning.place.choose.compact import most_room_first
@@ -35,9 +36,7 @@ def _state(sizes: list[int], demands: list[tuple[int, int]], *, distinct: bool =
             distinct_nodes=distinct,
         )  # fmt: skip
         row = state.add_job(job)
-        state.move_job(row, JobState.ACTIVE)
-        for task in state.tasks_of(row):
-            state.move_task(task, TaskState.WAITING)
+        activate(state, row)
     return state
 
 
@@ -154,9 +153,7 @@ def test_members_of_unequal_demand_on_distinct_nodes_wait_for_another_node() -> 
     tasks = (Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=1)))
     job = Job(id="j", name="j", user="u", queue="q", tasks=tasks, gang=True, distinct_nodes=True)
     row = state.add_job(job)
-    state.move_job(row, JobState.ACTIVE)
-    for task in state.tasks_of(row):
-        state.move_task(task, TaskState.WAITING)
+    activate(state, row)
     table = _timetable(state, {3: 5.0})
     unit = _unit(state, row)
     found = on_roomiest(table).earliest(unit, 1.0)
@@ -235,9 +232,7 @@ def test_cheapest_gpus_stay_exact_while_costs_change(seed: int) -> None:
             tasks=(spec,) * rng.randint(2, 4), distinct_nodes=rng.random() < 0.3,
         )  # fmt: skip
         row = state.add_job(job)
-        state.move_job(row, JobState.ACTIVE)
-        for task in state.tasks_of(row):
-            state.move_task(task, TaskState.WAITING)
+        activate(state, row)
     nodes, memory = state.gpus.node.array().tolist(), state.gpus.memory_bytes.array().tolist()
     times = (0.0, 3.0, 5.0, 5.0, 9.0, _NEVER)
     table = _timetable(state, {row: rng.choice(times) for row in range(len(nodes))})
@@ -278,9 +273,7 @@ def test_unequal_members_on_distinct_nodes_are_reserved_on_a_node_each() -> None
         id="gang", name="gang", user="u", queue="q", tasks=tasks, gang=True, distinct_nodes=True
     )
     row = state.add_job(job)
-    state.move_job(row, JobState.ACTIVE)
-    for task in state.tasks_of(row):
-        state.move_task(task, TaskState.WAITING)
+    activate(state, row)
     table = _timetable(state, {0: 3.0, 1: 9.0, 2: 5.0})
     found = on_roomiest(table).earliest(_unit(state, 1), 1.0)
     assert found is not None

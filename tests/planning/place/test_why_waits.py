@@ -12,6 +12,7 @@ from tests.planning.place.keeping import reserve
 from tests.planning.place.roomiest import on_roomiest
 
 from headgate.base.rng import Random, stream
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.timetable import Timetable
 from headgate.planning.place.why import WhyWaits, being_stopped
@@ -30,7 +31,7 @@ from headgate.protocol.reasons import (
     QueueLimit,
     Shortage,
 )
-from headgate.state import JobState, Scratch, State, TaskState, moves
+from headgate.state import Scratch, State, TaskState, moves
 from headgate.testing.random_worlds import random_state
 
 _NEVER = math.inf
@@ -57,9 +58,7 @@ def _state(nodes: Sequence[Node], jobs: Sequence[Job]) -> State:
         state.add_node(node)
     for job in jobs:
         row = state.add_job(job)
-        state.move_job(row, JobState.ACTIVE)
-        for task in state.tasks_of(row):
-            state.move_task(task, TaskState.WAITING)
+        activate(state, row)
     return state
 
 

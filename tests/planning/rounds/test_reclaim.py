@@ -68,7 +68,7 @@ def with_leases(seed: int, policy: Policy) -> State:
 def rounds(name: str) -> list[tuple[int, State, Snapshot, Plan, Plan]]:
     """Return of each random state the plan of a policy, and that with what is reclaimed."""
     found = []
-    for seed in range(cases(40)):
+    for seed in range(cases(20)):
         policy = make_policy(POLICIES, name)
         state = with_leases(seed, policy)
         snapshot = state.freeze()
@@ -102,7 +102,7 @@ def test_reclaiming_is_admitted_takes_slots_alone_and_leaves_every_owner_its_sha
         losers += [(snapshot.tasks.job[t], snapshot.tasks.demand[t]) for t in sorted(dropped)]
         for job, demand in losers:
             assert owners.spare(job, owners.kind(demand)) >= 0, (seed, job)
-    assert resized > 2 or name in ("fsp", "gsp", "headgate", *BY_ORDER), resized
+    assert resized > 1 or name in ("fsp", "gsp", "headgate", *BY_ORDER), resized
 
 
 @pytest.mark.parametrize("name", sorted({*POLICIES} - {*BY_ORDER}))
@@ -110,7 +110,7 @@ def test_no_slot_is_stopped_twice_for_a_world_that_stays_and_all_units_served_st
     name: str,
 ) -> None:
     """All runs continue but those that are stopped."""
-    for seed in range(cases(12)):
+    for seed in range(cases(6)):
         policy = make_policy(POLICIES, name)
         world = WhatIf(with_leases(seed, policy).freeze(), policy, 0.0)
         stopped: list[list[str]] = []

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.base.rng import Random, stream
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.times.estimates import ComputeTimes, Estimates
 from headgate.state import JobState, State, TaskState, compact, moves
@@ -37,9 +38,7 @@ class World:
         one = Task(demand=Demand.of(gpus=gpus)) if task is None else task
         job = Job(id=f"j{number}", name="j", tasks=(one,) * tasks, **fields)
         row = self.state.add_job(job)
-        self.state.move_job(row, JobState.ACTIVE)
-        for at in self.state.tasks_of(row):
-            self.state.move_task(at, TaskState.WAITING)
+        activate(self.state, row)
         return row
 
     def start(self, task: int) -> None:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.units.fit import members_that_fit
 from headgate.planning.units.unit import FirstFit, waiting_units
-from headgate.state import JobState, Scratch, State, TaskState
+from headgate.state import Scratch, State
 
 NODES = st.lists(
     st.builds(
@@ -35,9 +36,7 @@ def test_gang_is_placed_exactly_when_all_members_fit_on_a_node_each_if_it_must(
         state.add_node(node)
     job = Job(id="g", name="g", user="u", queue="q", tasks=tasks, gang=True, distinct_nodes=apart)
     row = state.add_job(job)
-    state.move_job(row, JobState.ACTIVE)
-    for task in state.tasks_of(row):
-        state.move_task(task, TaskState.WAITING)
+    activate(state, row)
     snapshot = state.freeze()
     scratch = Scratch(snapshot)
     placed = [

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from random import Random
-
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from tests.policies.flow.bench import GB, Bench, submitted, workloads
+from tests.policies.flow.bench import GB, Bench, submitted
 
-from headgate.model import WHOLE, Bandwidth, Demand, Task
+from headgate.model import Bandwidth, Demand, Task
 from headgate.policies.flow import FlowSharing
-from headgate.policies.table import OWN, PATIENCE
-from headgate.ports import PLACE, make_policy
 from headgate.protocol import (
     BandwidthMeasured,
     NodeLost,
@@ -27,20 +23,6 @@ from headgate.protocol.reasons import (
 )
 
 NEVER_WAITS = FlowSharing(alpha1=1.5, alpha2=2.0, alpha3=2.0)  # a task of average size never waits
-
-
-def test_three_tasks_of_two_jobs_run_where_their_data_is() -> None:
-    bench = Bench()
-    bench.node("one", "r", 10)
-    bench.node("two", "r", 10)
-    bench.data("d11", GB, "one", "two")
-    bench.data("d12", GB, "two")
-    bench.data("d21", GB, "two")
-    bench.apply(
-        submitted("first", [Task(reads=("d11",)), Task(reads=("d12",))]),
-        submitted("second", [Task(reads=("d21",))]),
-    )
-    assert bench.where() == {"first/0": "one", "second/0": "two"}
 
 
 def test_freed_gpus_go_to_the_job_below_its_share() -> None:
@@ -65,22 +47,6 @@ def test_many_jobs_of_one_user_share_one_users_share_by_priority() -> None:
     )
     assert [len(bench.running(j)) for j in ("low", "high", "other")] == [0, 3, 3]
     assert bench.reason("low") == ShareLimit(running_gpus=0, share_gpus=0, ahead="high")
-
-
-def test_large_gpus_are_kept_for_tasks_that_need_them() -> None:
-    bench = Bench()
-    bench.node("large", "r", 80)
-    bench.node("small", "r", 10)
-    bench.apply(
-        submitted("job", 1),
-        submitted("needy", [Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))]),
-    )
-    assert bench.where() == {"job/0": "small", "needy/0": "large"}
-    alone = Bench()
-    alone.node("large", "r", 80)
-    alone.node("small", "r", 10)
-    alone.apply(submitted("job", 1))
-    assert alone.where() == {"job/0": "small"}
 
 
 def test_gpus_beyond_the_shares_are_used_where_others_cannot() -> None:
@@ -185,13 +151,6 @@ def test_jobs_with_equal_reasons_are_one_refusal() -> None:
     assert sorted(waiting) == [1, 49]
 
 
-def test_the_parameters_are_those_of_the_constructor() -> None:
-    listed = {p.name: p.default for p in OWN["fs"].parameters if p not in (PATIENCE, *PLACE)}
-    assert FlowSharing.__init__.__kwdefaults__ == listed
-    policy = make_policy(OWN, "fs", {"alpha3": 3.0})
-    assert policy.name == "fs"
-
-
 @given(
     st.lists(st.floats(1e6, 1e10), min_size=3, max_size=3),
     st.integers(1, 8),
@@ -210,19 +169,3 @@ def test_average_tasks_never_wait_by_price_where_moving_is_priced_below_waiting(
     bench.data("d", size_mb * 10**6, "near")
     bench.apply(submitted("job", [Task(reads=("d",))] * tasks))
     assert len(bench.where()) == min(tasks, 4)
-
-
-@settings(max_examples=60)
-@given(workloads(FlowSharing()), st.randoms(use_true_random=False))
-def test_every_workload_ends_under_its_ceilings(bench: Bench, order: Random) -> None:
-    """Plans are always feasible (the bench asserts it), and no task waits without a reason."""
-    state = bench.engine.state
-    while bench.runs:
-        for row, queue in enumerate(state.queues.spec.array()):
-            if queue.max_gpus is not None:
-                assert state.queues.held_gpus_milli[row] <= WHOLE * queue.max_gpus
-        for job in state.freeze().waiting_jobs():
-            assert bench.reason(state.job(job).id) is not None
-        bench.finish(*order.choice(sorted(bench.runs)))
-    assert state.waiting_tasks == 0
-    assert not state.jobs.unfinished.array().any()

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.policies.flow.bench import GB, Bench, priced, submitted, workloads
 
-from headgate.base.errors import SpecError
-from headgate.model import WHOLE, Demand, Task
+from headgate.model import Demand, Task
 from headgate.policies.flow import FlowSharing, UnfairFlow
-from headgate.policies.table import OWN
-from headgate.ports import PLACE, make_policy
 from headgate.protocol import Plan
-from headgate.protocol.reasons import GpuMemory, NoFreeGpu, NothingFits, QueueLimit
-from headgate.state import Snapshot, check
+from headgate.protocol.reasons import NoFreeGpu, QueueLimit
+from headgate.state import Snapshot
 
 
 def bench() -> Bench:
@@ -68,38 +64,6 @@ def test_jobs_of_a_queue_share_its_ceiling_by_cost_alone() -> None:
     assert stage.running("one") == [0, 1]
 
 
-def test_no_task_waits_for_its_data() -> None:
-    stage = bench()
-    stage.node("near", "r")
-    stage.node("away", "s", 10, 10, 10, 10)
-    stage.data("huge", 10 * GB, "near")
-    stage.data("tiny", GB // 100, "near")
-    stage.apply(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
-    assert stage.running("job") == [0, 1, 2, 3]
-
-
-def test_tasks_wait_for_large_enough_gpus() -> None:
-    stage = bench()
-    stage.node("n", "r", 10, 10)
-    stage.node("big", "r", 80)
-    need = Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))
-    stage.apply(
-        submitted("large", [need] * 2),
-        submitted("huge", [Task(demand=Demand(gpus=1, gpu_memory_bytes=90 * GB))]),
-    )
-    assert stage.reason("large") == GpuMemory(needed_bytes=40 * GB, largest_free_bytes=10 * GB)
-    assert stage.reason("huge") == NothingFits(need="a GPU of 83.8 GiB")
-
-
-def test_parameters() -> None:
-    assert UnfairFlow.__init__.__kwdefaults__ == {
-        p.name: p.default for p in OWN["fsu"].parameters if p not in PLACE
-    }
-    assert make_policy(OWN, "fsu", {"alpha2": 3.0}).name == "fsu"
-    with pytest.raises(SpecError, match="no parameter 'alpha3'"):
-        make_policy(OWN, "fsu", {"alpha3": 2.0})
-
-
 class Compared:
     """Decides as `fs` does, and checks that `fsu` would place no fewer, and as many no dearer."""
 
@@ -126,18 +90,3 @@ def test_it_places_no_fewer_tasks_than_fs_and_as_many_no_dearer(
 ) -> None:
     while stage.runs:
         stage.finish(*order.choice(sorted(stage.runs)))
-
-
-@settings(max_examples=60)
-@given(workloads(UnfairFlow()), st.randoms(use_true_random=False))
-def test_every_workload_ends_under_its_ceilings(stage: Bench, order: Random) -> None:
-    state = stage.engine.state
-    while stage.runs:
-        for row, queue in enumerate(state.queues.spec.array()):
-            if queue.max_gpus is not None:
-                assert state.queues.held_gpus_milli[row] <= WHOLE * queue.max_gpus
-        for job in state.freeze().waiting_jobs():
-            assert stage.reason(state.job(job).id) is not None
-        stage.finish(*order.choice(sorted(stage.runs)))
-    assert state.waiting_tasks == 0
-    check(state)

@@ -8,13 +8,10 @@ from dataclasses import replace
 import pytest
 from tests.policies.flow.bench import GB, Bench, submitted
 
-from headgate.base.errors import SpecError
 from headgate.model import Demand, Task
 from headgate.planning.shares.debts import debts_gpu_s
 from headgate.planning.shares.standing import standing_of
 from headgate.policies.flow import TimelyFlow
-from headgate.policies.table import OWN, PATIENCE
-from headgate.ports import PLACE, make_policy
 from headgate.protocol import Event, JobSubmitted, TaskStarted, TimerFired, WakeAt
 from headgate.protocol.reasons import (
     GpuMemory,
@@ -171,19 +168,6 @@ def test_a_gpu_that_is_free_is_as_near_as_one_that_is_about_to_be_free() -> None
     assert stage.where() == {"first/0": "one", "second/0": "two"}
 
 
-def test_three_tasks_of_two_jobs_run_where_their_data_is() -> None:
-    stage = Stage()
-    stage.node("one", "r", 10)
-    stage.node("two", "r", 10)
-    for name, nodes in (("d11", ("one", "two")), ("d12", ("two",)), ("d21", ("two",))):
-        stage.data(name, GB, *nodes)
-    stage.apply(
-        submitted("first", [Task(reads=("d11",)), Task(reads=("d12",))]),
-        submitted("second", [Task(reads=("d21",))]),
-    )
-    assert stage.where() == {"first/0": "one", "second/0": "two"}
-
-
 def test_a_large_task_moves_when_no_run_near_its_data_is_to_be_waited_for() -> None:
     """Where `fs` prices a wait by the average task, here only a GPU that will be free counts."""
     stage = Stage()
@@ -320,17 +304,6 @@ def test_queues_share_by_weight_and_users_equally() -> None:
     )
     assert other.count("one", "two", "bob") == [0, 3, 3]
     assert other.reason("one") == ShareLimit(running_gpus=0, share_gpus=0, ahead="two")
-
-
-def test_large_gpus_are_kept_for_tasks_that_need_them() -> None:
-    stage = Stage()
-    stage.node("large", "r", 80)
-    stage.node("small", "r", 10)
-    stage.apply(
-        submitted("job", 1),
-        submitted("needy", [Task(demand=Demand(gpus=1, gpu_memory_bytes=40 * GB))]),
-    )
-    assert stage.where() == {"job/0": "small", "needy/0": "large"}
 
 
 def test_a_queue_at_its_ceiling_waits_for_its_own_runs_and_keeps_no_gpu_from_others() -> None:
@@ -471,7 +444,7 @@ def test_no_run_is_preempted_for_a_queue_at_its_ceiling() -> None:
     assert [f"{job}" for job, _ in stage.runs].count("outside") >= 1
 
 
-# ------------------------------------------------------------------------------ reasons, parameters
+# ---------------------------------------------------------------------------------------- reasons
 
 
 def test_every_wait_has_its_reason() -> None:
@@ -487,16 +460,3 @@ def test_every_wait_has_its_reason() -> None:
     assert stage.reason("huge") == NothingFits(need="a GPU of 83.8 GiB")
     stage.apply(submitted("one", 9), submitted("two", 9))
     assert stage.reason("one") == ShareLimit(running_gpus=2, share_gpus=2, ahead="large")
-
-
-def test_parameters() -> None:
-    known = OWN
-    own = [
-        p for p in OWN["headgate"].parameters if p.name not in {e.name for e in (PATIENCE, *PLACE)}
-    ]
-    assert TimelyFlow.__init__.__kwdefaults__ == {p.name: p.default for p in own}
-    assert make_policy(known, "headgate", {"slack": 0, "memory_s": 60.0}).name == "headgate"
-    with pytest.raises(SpecError, match=r"-0\.1 is below 0"):
-        make_policy(known, "headgate", {"slack": -0.1})
-    with pytest.raises(SpecError, match="0 is not above 0"):
-        make_policy(known, "headgate", {"memory_s": 0})

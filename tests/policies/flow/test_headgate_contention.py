@@ -33,7 +33,7 @@ EACH = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
 
 @EACH
 def test_every_job_finishes_under_contention(make: Callable[[], Policy]) -> None:
-    for seed in range(cases(6)):
+    for seed in range(cases(3)):
         watch = run_storm(contention(seed), make())
         assert set(watch.engine.state.jobs.state.array().tolist()) == {JobState.FINISHED}, seed
         tasks = len(watch.engine.state.tasks.state)
@@ -76,7 +76,7 @@ def audited(weather: Storm, policy: Policy) -> Ledger:
 @pytest.mark.parametrize("memory_s", [60.0, 1e6])
 def test_no_more_work_is_lost_than_jobs_have_missed(memory_s: float) -> None:
     stops = 0
-    for seed in range(cases(8)):
+    for seed in range(cases(5)):
         ledger = audited(contention(seed), TimelyFlow(slack=0.0, memory_s=memory_s))
         stops += ledger.stops
     assert stops > 2, "no run was preempted"

@@ -27,25 +27,6 @@ WIDE = pytest.mark.parametrize(
 
 
 @WIDE
-def test_jobs_of_every_kind_are_accepted_and_placed(make: Callable[[], FlowPolicy]) -> None:
-    bench = Bench(make())
-    kinds = {
-        "gang": submitted("gang", 2, gang=True),
-        "wide": submitted("wide", [Task(demand=Demand(gpus=2))]),
-        "part": submitted("part", [Task(demand=Demand(gpus=1, gpu_milli=500))] * 2),
-        "plain": submitted("plain", [Task(), Task(demand=Demand(cpus_milli=1000))]),
-        "reduce": submitted("reduce", [Task(demand=Demand(cpus_milli=1000))] * 2, gang=True),
-    }
-    assert [bench.policy.refuses(each.job) for each in kinds.values()] == [None] * len(kinds)
-    for number in range(3):
-        bench.node(f"n{number}", "r", 10, 10, cpus=2)
-    bench.apply(*kinds.values())
-    where = bench.where()
-    assert len(where) == 9
-    assert where["part/0"] == where["part/1"]
-
-
-@WIDE
 def test_wide_units_get_their_shares_and_one_wider_than_its_share_starts(
     make: Callable[[], FlowPolicy],
 ) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 from tests.policies.flow.bench import GB, Bench, submitted, workloads
 
 from headgate.app import POLICIES
@@ -38,6 +39,7 @@ def foreseen(bench: Bench, policy: str, nodes: tuple[Node, ...]) -> Outlook:
     return outlook(bench.engine.snapshot(), other, bench.at, nodes)
 
 
+@settings(max_examples=cases(50))
 @given(st.data())
 def test_it_happens_as_planned(data: st.DataObject) -> None:
     bench = data.draw(workloads(make_policy(POLICIES, data.draw(st.sampled_from(NAMES)))))

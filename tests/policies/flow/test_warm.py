@@ -49,7 +49,7 @@ def changes_of(policy: FlowPolicy) -> int | None:
 @EACH
 def test_every_round_of_a_walk_is_an_optimum_and_fits(make: Callable[[], FlowPolicy]) -> None:
     followed = 0
-    for seed in range(cases(16)):
+    for seed in range(cases(8)):
         policy = make()
 
         def accepts(job: Job, policy: FlowPolicy = policy) -> bool:
@@ -63,7 +63,7 @@ def test_every_round_of_a_walk_is_an_optimum_and_fits(make: Callable[[], FlowPol
                 bool(p.gpus) for p in plan.starts
             )
             followed += (changes_of(policy) or 0) > 0
-    assert followed > 6 * MOST
+    assert followed > 3 * MOST
 
 
 def busy() -> Bench:
@@ -99,7 +99,7 @@ def test_warm_copies_decide_hypothetical_rounds_as_the_policy_does(
 ) -> None:
     """From copies made one or several rounds earlier; the policy itself decides as without any."""
     followed = 0
-    for seed in range(cases(4)):
+    for seed in range(cases(2)):
         policy, alone = make(), make()
         copies: list[FlowPolicy] = []
         for snapshot in random_walk(seed, MOST):
@@ -112,7 +112,7 @@ def test_warm_copies_decide_hypothetical_rounds_as_the_policy_does(
             followed += sum(found is not None and found.changes > 0 for found in flows)
             assert flow is None or all(found is not flow for found in flows)
             copies = [policy.warm_copy(), policy.warm_copy().warm_copy()]
-    assert followed > 3 * MOST
+    assert followed > MOST
 
 
 def test_a_copy_made_during_a_decision_starts_cold() -> None:
@@ -147,7 +147,7 @@ def test_rounds_of_another_history_are_those_of_a_policy_that_was_never_warm(
     make: Callable[[], FlowPolicy],
 ) -> None:
     """As after compaction: rows have another meaning, so the warm round must not be used."""
-    for seed in range(cases(8)):
+    for seed in range(cases(4)):
         warm, cold = make(), make()
         for before in random_walk(seed, 12):
             warm.decide(before, Random(1))

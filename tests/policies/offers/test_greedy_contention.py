@@ -117,7 +117,7 @@ def contention(seed: int) -> Storm:
 @EACH
 def test_every_job_finishes_under_contention(make: Callable[[], Policy]) -> None:
     stops = skips = 0
-    for seed in range(cases(12)):
+    for seed in range(cases(6)):
         watch = run_storm(contention(seed), make())
         states = watch.engine.state.jobs.state.array().tolist()
         assert set(states) == {JobState.FINISHED}, seed

@@ -456,18 +456,3 @@ def test_thresholds_out_of_order_are_rejected() -> None:
         with pytest.raises(SpecError, match=r"threshold1 \(\d+\) is not below threshold2"):
             make_policy(KNOWN, "gsd", given)
     assert make_policy(KNOWN, "gsd", {"threshold1": 0, "threshold2": 0.5}).name == "gsd"
-
-
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [("gs", {"alpha1": 1}), ("gs", {"slack": 0}), ("gsp", {"slack": -0.1}), ("gsd", {"alpha2": 0})],
-)
-def test_parameters_out_of_range_are_rejected(name: str, given: dict[str, float]) -> None:
-    with pytest.raises(SpecError):
-        make_policy(KNOWN, name, given)
-
-
-def test_policy_is_made_from_its_default_parameters() -> None:
-    for name, info in KNOWN.items():
-        defaults = {p.name: p.default for p in info.parameters}
-        assert make_policy(KNOWN, name, defaults).name == name

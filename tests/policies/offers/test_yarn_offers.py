@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from headgate.app import POLICIES
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.policies.offers.yarn import Capacity, Fair
-from headgate.ports import Policy, make_policy
+from headgate.ports import Policy
 from headgate.protocol import Reason
 from headgate.protocol.reasons import (
     BehindHead,
@@ -19,7 +19,7 @@ from headgate.protocol.reasons import (
     QueueLimit,
     Shortage,
 )
-from headgate.state import JobState, State, TaskState, check
+from headgate.state import State, check
 
 GB = 10**9
 BOTH = pytest.mark.parametrize("policy", [Capacity(), Fair()], ids=lambda p: p.name)
@@ -73,9 +73,7 @@ class World:
                 gang=gang,
             )
         )
-        self.state.move_job(row, JobState.ACTIVE)
-        for each in self.state.tasks_of(row):
-            self.state.move_task(each, TaskState.WAITING)
+        activate(self.state, row)
 
     def round(self, policy: Policy) -> list[str]:
         """Decide, launch the placements, and return them in order as `job/task@node`."""
@@ -299,8 +297,3 @@ def test_wide_units_of_a_queue_stop_at_its_ceiling(policy: Policy) -> None:
     assert world.round(policy) == ["wide/0@n", "plain/0@n"]
     full = QueueLimit(queue="capped", used_gpus=3, max_gpus=3)
     assert world.reasons == {"wide": full, "plain": full}
-
-
-def test_both_policies_are_made_by_name() -> None:
-    made = [make_policy(POLICIES, name) for name in ("capacity", "fair")]
-    assert [type(policy) for policy in made] == [Capacity, Fair]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from headgate.engine import Engine, drive
 from headgate.model import Gpu, Job, Node, Queue, Task
@@ -142,7 +143,7 @@ JOBS = st.lists(
 
 
 @BOTH
-@settings(max_examples=150)
+@settings(max_examples=cases(60))
 @given(nodes=st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any), jobs=JOBS)
 def test_every_task_starts_at_the_oracles_time_and_node(
     policy: Capacity | Fair, nodes: list[int], jobs: list[Work]

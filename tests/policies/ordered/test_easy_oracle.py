@@ -90,7 +90,7 @@ class Checked:
 @pytest.mark.parametrize("kind", ["exact", "declared", "learnt", "mixed", "limits"])
 def test_every_decision_is_that_of_easy_backfilling(kind: str) -> None:
     backfilled = 0
-    for seed in range(cases(16)):
+    for seed in range(cases(8)):
         rng = Random(seed)
         pool, jobs = rng.randint(1, 12), []
         for number in range(rng.randint(1, 40)):
@@ -106,7 +106,7 @@ def test_every_decision_is_that_of_easy_backfilling(kind: str) -> None:
         starts = simulated(pool, sorted(jobs, key=lambda each: each[0]), policy)
         assert all(len(times) == 1 for times in starts.values())
         backfilled += policy.backfilled
-    assert backfilled > 20
+    assert backfilled > 10
 
 
 # ---------------------------------------------------------------------- whole runs, exact estimates

@@ -8,6 +8,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.submission_check import fits_no_node
 from headgate.policies.ordered.fifo import FirstInFirstOut
@@ -23,7 +24,7 @@ from headgate.protocol.reasons import (
     QueueLimit,
     Shortage,
 )
-from headgate.state import JobState, State, TaskState, check
+from headgate.state import State, TaskState, check
 
 
 def node(name: str, *memory: int, cpus: int = 4) -> Node:
@@ -60,9 +61,7 @@ def world(nodes: list[Node], jobs: list[Job], **max_gpus: int) -> State:
         state.add_node(each)
     for each in jobs:
         row = state.add_job(each)
-        state.move_job(row, JobState.ACTIVE)
-        for task in state.tasks_of(row):
-            state.move_task(task, TaskState.WAITING)
+        activate(state, row)
     check(state)
     return state
 
