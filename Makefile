@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help install demo test .test-rest test-torch test-ray bench sanitize fuzz fmt
+.PHONY: help install demo test .test-rest test-experiments test-torch test-ray bench sanitize fuzz fmt
 
 PYTHON ?= python3
 TORCH ?= torch
@@ -17,12 +17,23 @@ NATIVE_SOURCES := CMakeLists.txt $(shell find src/headgate/*/native)
 SANITIZED := build/sanitize
 PIP := $(BIN)/pip install --quiet --no-input --disable-pip-version-check --constraint constraints.txt
 
-# Files with tests on real Ray nodes, those that take longest first.
-LIVE_LONG := $(patsubst %,tests/live/test_%.py,system_restart system_results system_joined system_ray \
-  system_demo system_head reproduce_live system_users system_use)
-LIVE_FILES := $(LIVE_LONG) $(filter-out $(LIVE_LONG) tests/live/test_ray_%, \
-  $(sort $(shell grep -rlE "^(pytestmark = |@| +)pytest\.mark\.live" tests --include="test_*.py")))
-LIVE := .live-ray-nodes $(addprefix .live/,$(LIVE_FILES))
+# Tests on real Ray nodes. The files of a group share a cluster, in this order (tests/live/shared.py);
+# each other file is alone. Those that take longest come first.
+system = $(patsubst %,tests/live/test_system_%.py,$(1))
+LIVE_pair := $(call system,head time_limits packages calls checkpoints stops scaling)
+LIVE_four := $(call system,restart results)
+LIVE_three := $(call system,forms training nodes)
+LIVE_two := $(call system,ray gangs plan)
+LIVE_members := $(call system,limits users)
+LIVE_ray := $(sort $(wildcard tests/live/test_ray_*.py))
+LIVE_GROUPS := pair four three two members ray
+LIVE_LONG := $(call system,joined demo) tests/live/test_first_hour.py
+LIVE_EXPERIMENTS := $(wildcard tests/live/test_*_live.py)
+LIVE_OWN := $(LIVE_EXPERIMENTS) $(call system,torch ray_libraries)  # have targets of their own
+LIVE_ALONE := $(filter-out $(LIVE_LONG) $(LIVE_OWN) \
+  $(foreach group,$(LIVE_GROUPS),$(LIVE_$(group))), \
+  $(sort $(shell grep -rlE "^(pytestmark = \[?|@| +)pytest\.mark\.live" tests --include="test_*.py")))
+LIVE := $(LIVE_GROUPS:%=.live-%) $(addprefix .live/,$(LIVE_LONG) $(LIVE_ALONE))
 .PHONY: $(LIVE)
 
 # Run the live tests of the files $(1), and show what they print at their end.
@@ -35,6 +46,7 @@ help:
 	@echo "make install   the environment, in .venv"
 	@echo "make demo      several jobs on a small local cluster, then the same in the simulator"
 	@echo "make test      all checks and tests"
+	@echo "make test-experiments  live runs of \`headgate reproduce\`, very short"
 	@echo "make test-torch PyTorch on several nodes; installs it in build/torch (TORCH=... for a version)"
 	@echo "make test-ray  Ray's libraries in Ray programs, and the oldest Ray; installs them in build (RAY=... for a version)"
 	@echo "make bench     the measurements in bench/"
@@ -109,19 +121,21 @@ test: install
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@mkdir -p build/live
-	@echo "Tests on real Ray nodes, which mostly wait, run beside all others; each file is shown at its end."
+	@echo "Tests on real Ray nodes, which mostly wait, run beside all others; each group is shown at its end."
 	@$(MAKE) --no-print-directory --keep-going -j2 .test-rest $(LIVE)
 
 .test-rest:
 	@$(BIN)/pytest -m "not live"
 
-# One process for each file, so that make shares them out once the other tests have ended; those
-# of the first group share a Ray cluster.
-.live-ray-nodes: $(wildcard tests/live/test_ray_*.py)
-	@$(call live,$^)
+# One process for each group or file, so that make shares them out once the other tests have ended.
+$(LIVE_GROUPS:%=.live-%): .live-%:
+	@$(call live,$(LIVE_$*))
 
-$(addprefix .live/,$(LIVE_FILES)): .live/%: %
+$(addprefix .live/,$(LIVE_LONG) $(LIVE_ALONE)): .live/%: %
 	@$(call live,$<)
+
+test-experiments: install
+	@$(BIN)/pytest -m live $(LIVE_EXPERIMENTS)
 
 test-torch: install
 	@test -x build/torch/bin/pip || $(PYTHON) -m venv build/torch

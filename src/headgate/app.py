@@ -6,7 +6,6 @@ import argparse
 import logging
 import os
 import signal
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
@@ -93,4 +92,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    logging.shutdown()
+    os._exit(status)  # all is closed by now; Ray takes three seconds more to disconnect at exit

@@ -21,7 +21,6 @@ SKIPS_ALLOWED: dict[str, tuple[int, str]] = {
     "tests/api/test_server.py": (1, "becoming another user needs root"),
     "tests/journal/test_full_disk.py": (1, "a small disk is mounted, which needs root"),
     "tests/live/accounts.py": (3, "other users need root and a Python that they can read"),
-    "tests/live/test_bandwidth_live.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_closed_partition_live.py": (2, "needs root, Open MPI and mpi4py"),
     "tests/live/node/test_node_status.py": (1, "no C compiler to build the fake driver with"),
     "tests/live/test_ray_bed.py": (1, "network namespaces need root and iproute2"),
@@ -30,12 +29,12 @@ SKIPS_ALLOWED: dict[str, tuple[int, str]] = {
     "tests/live/base/test_control_groups.py": (2, "control groups, of either version, need root"),
     "tests/live/node/test_run_files.py": (1, "devices, and files of other users, need root"),
     "tests/live/run/test_run_limits.py": (1, "control groups, which not every machine allows"),
+    "tests/live/test_system_bandwidth.py": (1, "network namespaces need root and iproute2"),
     "tests/live/test_system_mpi.py": (2, "network namespaces need root; Open MPI is optional"),
     "tests/live/test_system_ray_libraries.py": (1, "libraries are large: make test-ray"),
     "tests/live/test_system_torch.py": (1, "PyTorch is large: make test-torch installs it"),
     "tests/reports/test_browser.py": (1, "needs a browser, which is large: Debian's chromium"),
     "tests/traces/test_host_map.py": (1, "the recorded map is not part of the project"),
-    "tests/live/test_system_racks.py": (1, "network namespaces need root and iproute2"),
 }
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live.shared import Clusters
 from tests.live.system import Gates, Headgate
 
 from headgate.live.actors.agent import AgentReport, start_agent
@@ -62,10 +63,18 @@ def until(truth: Callable[[], Any], what: str, patience_s: float = 30) -> Any:
     raise AssertionError(f"after {patience_s} s still not: {what}")
 
 
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Clusters]:
+    """The cluster that modules share."""
+    clusters = Clusters()
+    yield clusters
+    clusters.close()
+
+
 @pytest.fixture(scope="module")
-def headgate(request: pytest.FixtureRequest) -> Iterator[Headgate]:
+def headgate(request: pytest.FixtureRequest, clusters: Clusters) -> Iterator[Headgate]:
     """A Headgate for the tests of one module, with the nodes and options of its `SYSTEM`."""
-    with Headgate(**request.module.SYSTEM) as headgate:
+    with clusters.lend(request.module.__name__, **request.module.SYSTEM) as headgate:
         yield headgate
 
 
@@ -141,21 +150,35 @@ class Lab:
         return found
 
 
-class LabJob:
-    """One job's master, driven by hand; every record is of the next run of its task."""
+class LabMaster:
+    """An account's master, driven by hand, and how far its reports are known."""
 
-    def __init__(self, lab: Lab, job: str, *runs: dict[str, str], grace_s: float = 20) -> None:
-        """Each of `runs` (`{"function": ...}` or `{"command": ...}`) is a stage of one task."""
+    def __init__(self, lab: Lab, account: str, *, grace_s: float = 20) -> None:
+        """Start it."""
+        self.actor = start_master(account, lab.root, grace_s=grace_s)
+        self.incarnation, self.acked = "", 0
+
+
+class LabJob:
+    """One job, driven by hand; every record is of the next run of its task."""
+
+    def __init__(
+        self, lab: Lab, job: str, *runs: dict[str, str], by: LabMaster | None = None, **options: Any
+    ) -> None:
+        """Each of `runs` (`{"function": ...}` or `{"command": ...}`) is a stage of one task.
+
+        Without a master `by`, the job has its own, with these options.
+        """
         self.lab, self.id = lab, job
+        self._by = by or LabMaster(lab, job, **options)
+        self.master = self._by.actor
         self._envs = {"PYTHONPATH": str(Path(__file__).parent)}
         self._stages = [
             Stage(first=n, count=1, program_type=ProgramType(how), run=what, params={"n": n})
             for n, run in enumerate(runs)
             for how, what in run.items()
         ]
-        self._incarnation, self._acked = "", 0
         self._attempts: Counter[int] = Counter()  # runs so far, by the ordinals of their tasks
-        self.master = start_master(job, lab.root, grace_s=grace_s)
 
     def record(
         self,
@@ -182,12 +205,12 @@ class LabJob:
 
     def launch(self, *records: LaunchRecord) -> None:
         """Send launches to the master."""
-        self._incarnation = self.lab.ask(self.master.launch, records)
+        self._by.incarnation = self.lab.ask(self.master.launch, records)
 
     def stop(self, *records: LaunchRecord) -> None:
         """Have runs stopped."""
         stops = [StopRecord(run=r.run, node=r.node, ray_id=r.ray_id) for r in records]
-        assert self.lab.ask(self.master.stop, stops) == self._incarnation
+        assert self.lab.ask(self.master.stop, stops) == self._by.incarnation
 
     def run(self, *arguments: Any, **options: Any) -> OutcomeRecord:
         """Launch one run and wait for its end."""
@@ -201,12 +224,12 @@ class LabJob:
         end = time.monotonic() + patience_s
         while not all(self._has_ended(outcomes.get(record.run, [])) for record in records):
             assert time.monotonic() < end, f"not all ended: {outcomes}"
-            batch = self.lab.ask(self.master.poll, self._incarnation, self._acked, 1.0)
-            assert batch.incarnation == self._incarnation
+            batch = self.lab.ask(self.master.poll, self._by.incarnation, self._by.acked, 1.0)
+            assert batch.incarnation == self._by.incarnation
             for number, outcome in batch.outcomes:
-                assert number > self._acked, "reported again although acknowledged"
+                assert number > self._by.acked, "reported again although acknowledged"
                 outcomes.setdefault(outcome.run, []).append(outcome)
-                self._acked = number
+                self._by.acked = number
         for record in records:
             kinds = [outcome.kind for outcome in outcomes[record.run]]
             assert kinds in ([OutcomeKind.STARTED, kinds[-1]], [OutcomeKind.FAILED])
@@ -218,7 +241,7 @@ class LabJob:
 
     def meet_new_master(self) -> None:
         """Wait until a dead master is back, with new numbers."""
-        old, self._acked = self._incarnation, 0
+        old, self._by.acked = self._by.incarnation, 0
 
         def incarnation() -> str:
             try:

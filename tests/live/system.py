@@ -34,6 +34,7 @@ from headgate.live.base.config import ControllerConfig, save_config
 from headgate.live.cluster.ray_nodes import LocalCluster, kill_node, local_cluster, start_node
 from headgate.live.node.split import split_files
 from headgate.live.node.store import ShardStore
+from headgate.live.run import run_limits
 from headgate.model import Gpu, Node
 
 GPU_MEMORY_BYTES = 4 << 30
@@ -52,6 +53,7 @@ class System:
         self.state, self.nodes = state, tuple(nodes)
         self.client = Client(socket_path(state))
         self.restarted: set[str] = set()
+        self._forgotten = 0  # characters of the log that earlier tests have seen
 
     def answers(self) -> bool:
         """Return whether the controller responds."""
@@ -121,19 +123,29 @@ class System:
 
     def until(self, truth: Callable[[], Any], what: str, patience_s: float = _PATIENCE_S) -> Any:
         """Wait for something to become true, and return it."""
-        end = time.monotonic() + patience_s
+        pause_s, end = 0.05, time.monotonic() + patience_s
         while time.monotonic() < end:
             if found := truth():
                 return found
-            time.sleep(0.1)
+            time.sleep(pause_s)
+            pause_s = min(0.3, pause_s * 1.1)  # what takes long is asked about less often
         raise AssertionError(f"after {patience_s} s still not: {what}\n{self.log_tail()}")
 
     def logged(self) -> str:
-        """Return the log of the controllers."""
+        """Return the log of the controllers, without what was forgotten."""
         try:
-            return (self.state / "controller.log").read_text(errors="replace")
+            text = (self.state / "controller.log").read_text(errors="replace")
         except FileNotFoundError:
             return ""
+        return text[self._forgotten :]
+
+    def forget_log(self) -> None:
+        """Leave out of the log from now on what it has by now."""
+        self._forgotten += len(self.logged())
+
+    def tracebacks(self) -> list[str]:
+        """Return the lines of the log with which tracebacks begin."""
+        return [line for line in self.logged().splitlines() if line.startswith("Traceback")]
 
     def log_tail(self) -> str:
         """Return the end of the controllers' log, and the jobs."""
@@ -195,7 +207,8 @@ class Headgate(System):
         """`up` are further arguments of `headgate up`; `python` runs it, if not ours."""
         self._program = [str(_PROGRAM)] if python is None else [python, "-c", _MAIN]
         # spares would start for each of many short lives
-        self._size = (f"--nodes={nodes}", f"--gpus={gpus}", "--racks=2", "--spares=0", *up)
+        self._shape = (f"--nodes={nodes}", f"--gpus={gpus}", "--racks=2", "--spares=0")
+        self._size = (*self._shape, *up)
         self.base = Path(tempfile.mkdtemp(prefix="hg-system-", dir="/tmp"))
         self.base.chmod(0o755)  # its members may come in; what lies there decides for itself
         places = [
@@ -238,10 +251,13 @@ class Headgate(System):
         end = time.monotonic() + _LEFT_S
         while (left := traces(self.state, cluster)) and time.monotonic() < end:
             time.sleep(0.1)  # agents of a Ray node that was killed end on their own
-        tracebacks = [text for text in self.logged().splitlines() if text.startswith("Traceback")]
+        tracebacks = self.tracebacks()
         tail = self.log_tail() if tracebacks else ""
+        family = run_limits._family(self.state / "nodes")
         shutil.rmtree(self.base, ignore_errors=True)
         assert left == [], f"left running: {left}"
+        groups = list(Path("/sys/fs/cgroup").glob(f"**/{family}"))
+        assert groups == [], f"left control groups: {groups}"
         assert tracebacks == [], f"the controller failed:\n{tail}"
 
     # --- the command line ------------------------------------------------------------------------
@@ -273,6 +289,12 @@ class Headgate(System):
     def up(self) -> Any:
         """Start the nodes and the controller that are down."""
         return self.call("up", *self._size)
+
+    def renew(self, up: tuple[str, ...]) -> None:
+        """Start another controller, with these further arguments of `headgate up`."""
+        self.kill_controller()
+        self._size = (*self._shape, *up)
+        self.up()
 
 
 def gone_or_zombie(process: psutil.Process, patience_s: float = 30.0) -> None:
@@ -317,6 +339,8 @@ class Gates:
         """Keep gates and traces in a folder."""
         self._folder = folder
         folder.mkdir()
+        self._silent = folder / "silent"
+        os.mkfifo(self._silent)  # nothing is written to it: bash waits there without a process
         self._trace = folder / "trace"
         self._trace.touch()
 
@@ -325,7 +349,7 @@ class Gates:
         gate = f"{self._folder}/{name}{{index}}"
         return (
             f"echo start {name}{{index}} $$ >> {self._trace}; "
-            f"until [ -e {gate} ]; do sleep 0.1; done; {then}; "
+            f"until [ -e {gate} ]; do read -rt 0.1 <> {self._silent} || true; done; {then}; "
             f"echo end {name}{{index}} $$ >> {self._trace}"
         )
 

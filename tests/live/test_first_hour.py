@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
 import re
 import shutil
 import subprocess
@@ -15,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from tests.live.accounts import OTHER, USER, python_for_all, root_only
-from tests.live.system import Headgate
 
 pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[2]
@@ -107,39 +103,3 @@ def test_commands_of_the_tutorial_give_the_outputs_that_it_shows(newcomer: Newco
     for command, shown in steps:
         output = newcomer.runs(command)
         assert re.fullmatch(pattern_of(shown), output.strip(), re.DOTALL), f"$ {command}\n{output}"
-
-
-def as_user(python: str, user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the program as another account of the group of `USER`."""
-    account = pwd.getpwnam(user)
-    return subprocess.run(
-        [python, "-m", "headgate.cli.main", *arguments],
-        user=account.pw_uid,
-        group=account.pw_gid,
-        extra_groups=[grp.getgrnam(USER).gr_gid],
-        cwd="/",
-        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-@pytest.mark.root
-@root_only[1]
-def test_two_users_run_jobs_with_one_line_each_and_leave_those_of_the_other_alone() -> None:
-    python = python_for_all()
-    with Headgate(nodes=2, gpus=1, up=(f"--group={USER}",), python=python) as headgate:
-        place = ("--state-dir", str(headgate.state))
-        for number, user in enumerate((USER, "root"), start=1):
-            command = ("--array", "0-1", "--name", user, "--wait", "--", "id", "-un")
-            done = as_user(python, user, "submit", *place, *command)
-            assert done.returncode == 0, done.stderr
-            assert done.stdout == f"{user}-{number} COMPLETED\n"
-            logs = as_user(python, user, "logs", *place, f"{user}-{number}", "--task", "1")
-            assert logs.stdout == f"{user}\n", logs.stderr
-        assert as_user(python, OTHER, "logs", *place, f"{USER}-1", "--task", "0").returncode == 2
-        listed = as_user(python, OTHER, "jobs", *place)
-        assert {USER, "root"} <= {line.split()[1] for line in listed.stdout.splitlines()}

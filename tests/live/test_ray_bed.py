@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from tests.live.bed import HAS_NETWORK, Bed, remove_leftovers
-from tests.live.conftest import until
 
 from headgate.live.cluster.ray_nodes import local_cluster
 
@@ -20,8 +19,11 @@ pytestmark = [
     pytest.mark.skipif(not HAS_NETWORK, reason="needs root and iproute2"),
 ]
 
-NODES = """
-print('ANSWER', json.dumps([m.name for m in members()]))
+UNTIL_NODES = """
+end = time.monotonic() + 30
+while (up := [m.name for m in members()]) != sys.argv[2:] and time.monotonic() < end:
+    time.sleep(0.1)
+print('ANSWER', json.dumps(up))
 """
 RATES = """
 agents = {m.name: start_agent(m, state / "nodes", token="bed") for m in members()}
@@ -33,7 +35,7 @@ for reader, server in (("n0", "n2"), ("n2", "n0")):
 print('ANSWER', json.dumps(rates))
 """
 DRIVER = """
-import json, sys
+import json, sys, time
 from pathlib import Path
 from headgate.live.actors.agent import start_agent
 from headgate.live.cluster.ray_nodes import connect, local_cluster, members
@@ -44,10 +46,10 @@ import ray
 """
 
 
-def _drive(bed: Bed, script: str) -> Any:
+def _drive(bed: Bed, script: str, *arguments: str) -> Any:
     """Run a driver on the bed's head and return its answer; Ray prints notices beside it."""
     done = subprocess.run(
-        [*bed.enter, sys.executable, "-c", DRIVER + script, str(bed.state)],
+        [*bed.enter, sys.executable, "-c", DRIVER + script, str(bed.state), *arguments],
         capture_output=True,
         check=False,
         text=True,
@@ -67,11 +69,13 @@ def test_racks_are_shaped_and_nodes_are_lost_and_found() -> None:
         bed.shape("r1", mbit_per_s=16)
         assert 0 < _drive(bed, RATES)["n0 from n2"] < 18, "changed live"
         bed.partition("n1", cut=True)
-        until(lambda: _drive(bed, NODES) == ["n0", "n2"], "the head misses the node")
+        left = ["n0", "n2"]
+        assert _drive(bed, UNTIL_NODES, *left) == left, "the head misses the node"
         bed.crash("n1")
         bed.partition("n1", cut=False)
         bed.restart("n1")
-        until(lambda: _drive(bed, NODES) == ["n0", "n1", "n2"], "the node is back")
+        every = ["n0", "n1", "n2"]
+        assert _drive(bed, UNTIL_NODES, *every) == every, "the node is back"
         state = bed.state
     assert not state.exists()
     assert local_cluster(state) is None

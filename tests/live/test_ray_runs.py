@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from tests.live.conftest import Lab, LabJob, until
+from tests.live.conftest import Lab, LabJob, LabMaster, until
 
 from headgate.live.actors.masters import accounts_with_actors, end_account
 from headgate.live.base.records import OutcomeKind
@@ -22,6 +23,20 @@ from headgate.protocol import FailureKind
 pytestmark = pytest.mark.live
 NewJob = Callable[..., LabJob]
 DESCRIBE = {"function": "ray_tasks:describe"}
+
+
+@pytest.fixture(scope="module")
+def master(lab: Lab) -> Iterator[LabMaster]:
+    """A master of all jobs here but those that a test makes itself."""
+    yield LabMaster(lab, "runs")
+    end_account("runs")
+
+
+@pytest.fixture
+def new_job(lab: Lab, master: LabMaster, request: pytest.FixtureRequest) -> NewJob:
+    """Make a job of the test."""
+    name = re.sub(r"\W+", "-", request.node.name)
+    return lambda *runs: LabJob(lab, name, *runs, by=master)
 
 
 def test_a_run_sees_the_gpus_of_its_plan_and_no_other(new_job: NewJob) -> None:
@@ -174,9 +189,9 @@ def test_a_worker_serves_runs_on_its_gpus_then_ends(new_job: NewJob) -> None:
     until(lambda: not _lives(first), "an idle worker ends")
 
 
-def test_ending_a_job_ends_its_processes_and_no_other_job(new_job: NewJob, tmp_path: Path) -> None:
-    job = new_job({"command": f"echo $$ > {tmp_path}/pid; sleep 987"})
-    other = LabJob(job.lab, f"{job.id}0", DESCRIBE)
+def test_ending_an_account_ends_its_processes_and_no_other_one(lab: Lab, tmp_path: Path) -> None:
+    job = LabJob(lab, "ends", {"command": f"echo $$ > {tmp_path}/pid; sleep 987"})
+    other = LabJob(lab, "ends0", DESCRIBE)
     job.launch(job.record(0, "n0", (0,)))
     until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "it runs")
     assert other.run(0, "n0", (1,)).kind is OutcomeKind.FINISHED

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.live.shared import Clusters
 from tests.live.system import Headgate
 
 from headgate import Executor
@@ -18,10 +19,11 @@ pytestmark = pytest.mark.live
 
 
 @pytest.fixture(scope="module")
-def headgate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headgate]:
+def headgate(clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headgate]:
     queues = tmp_path_factory.mktemp("queues") / "queues.yaml"
     queues.write_text("queues: [{name: default}, {name: second}]")
-    with Headgate(nodes=2, gpus=1, up=("--probe-period=0", f"--queues={queues}")) as headgate:
+    up = (f"--queues={queues}",)
+    with clusters.lend(__name__, nodes=2, gpus=1, up=up) as headgate:
         yield headgate
 
 
@@ -35,7 +37,7 @@ def test_calls_run_on_granted_gpus_and_their_processes_end_after_them(headgate: 
         processes = {pid for _, pid, _ in found}
         assert 1 <= len(processes) <= 2, "there are two GPUs"
         assert {gpus for _, _, gpus in found} == {"0"}
-    (job, *_) = headgate.client.jobs()["jobs"]
+    (job,) = [each for each in headgate.client.jobs()["jobs"] if each["name"] == "calls"]
     headgate.until(
         lambda: headgate.client.job(job["id"])["state"] in ("finished", "cancelled"), "it has ended"
     )

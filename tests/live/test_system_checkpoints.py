@@ -35,11 +35,13 @@ def count(task):
 """
 
 
-SYSTEM = {"nodes": 2, "gpus": 1, "up": ("--probe-period=0", "--policy=fsp")}
+SYSTEM = {"nodes": 2, "gpus": 1, "up": ("--policy=fsp",)}
 
 
-def _replayed(headgate: Headgate, copy: Path) -> tuple[Engine, list[LaunchTask], dict[str, float]]:
-    """Return from the journal: an engine, all launches, and the times of the preempted run.
+def _replayed(
+    headgate: Headgate, job: str, copy: Path
+) -> tuple[Engine, list[LaunchTask], dict[str, float]]:
+    """Return from the journal: an engine, all launches, and the times of a job's preempted run.
 
     Read from a copy, since the controller holds it.
     """
@@ -52,9 +54,11 @@ def _replayed(headgate: Headgate, copy: Path) -> tuple[Engine, list[LaunchTask],
     cut: dict[str, float] = {}
     for _, batch in journal.batches():
         for event in batch:
+            if not isinstance(event, TaskStarted | TaskStopped) or event.run.job != job:
+                continue
             if isinstance(event, TaskStarted):
                 at[event.run].append(event.at)
-            elif isinstance(event, TaskStopped):
+            else:
                 launched_at, started_at = at[event.run]
                 cut["held_s"] = event.at - launched_at
                 cut["computed_s"] = event.at - started_at - event.usage.read_s
@@ -107,7 +111,7 @@ def test_preempted_task_continues_from_its_checkpoint(headgate: Headgate, tmp_pa
     assert int(headgate.result(early, again)) >= done
     assert list(shared.iterdir()) == [], "who has finished needs no checkpoint"
 
-    engine, launches, cut = _replayed(headgate, tmp_path / "copy")
+    engine, launches, cut = _replayed(headgate, early, tmp_path / "copy")
     kept_s = math.floor(cut["computed_s"] / EVERY_S + 1e-9) * EVERY_S
     assert kept_s > 0
     row = engine.state.names.job_rows[early]

@@ -129,43 +129,53 @@ def job(gates: Gates, name: str, gpus: int) -> str:
     return f"{{name: {name}, run: '{gates.command('true', name)}', resources: {resources}}}"
 
 
-def test_gpus_are_held_for_jobs_and_those_given_out_join_when_they_are_free(folder: Path) -> None:
-    gates, headgate = Gates(folder / "gates"), Joined()
+@pytest.fixture(scope="module")
+def joined() -> Iterator[Joined]:
+    """A Ray cluster, which a test joins with `up`."""
+    headgate = Joined()
+    yield headgate
+    headgate.close()
+
+
+def test_gpus_are_held_for_jobs_and_those_given_out_join_when_they_are_free(
+    joined: Joined, folder: Path
+) -> None:
+    gates, headgate = Gates(folder / "gates"), joined
     first = headgate.program(folder / "first")
     headgate.until(first.given, "a program has a GPU")
-    with headgate:
-        given = int(first.given())
-        assert headgate.withheld() == [given]
-        note = f"n0: GPU {given} is in use by other Ray programs; "
-        assert note in headgate.run("up").stdout
-        assert note in headgate.run("nodes").stdout
+    headgate.up()
+    given = int(first.given())
+    assert headgate.withheld() == [given]
+    note = f"n0: GPU {given} is in use by other Ray programs; "
+    assert note in headgate.run("up").stdout
+    assert note in headgate.run("nodes").stdout
 
-        two = headgate.submit(job(gates, "two", 2))
-        headgate.running(two, 1)
-        three = headgate.submit(job(gates, "three", 3))
-        assert "1 GPU is in use by other Ray programs (on n0)" in _why(headgate, three)
+    two = headgate.submit(job(gates, "two", 2))
+    headgate.running(two, 1)
+    three = headgate.submit(job(gates, "three", 3))
+    assert "1 GPU is in use by other Ray programs (on n0)" in _why(headgate, three)
 
-        second = headgate.program(folder / "second")
-        holders = {process.pid for process in headgate.actors("Holder")}
-        headgate.kill_controller()
-        headgate.up()
-        assert headgate.withheld() == [given]
-        assert holders <= {process.pid for process in headgate.actors("Holder")}
-        gates.open(0, name="two")
-        headgate.ends(two)
-        assert not second.given(), "it was given a GPU that Headgate holds"
-        second.kill()
+    second = headgate.program(folder / "second")
+    holders = {process.pid for process in headgate.actors("Holder")}
+    headgate.kill_controller()
+    headgate.up()
+    assert headgate.withheld() == [given]
+    assert holders <= {process.pid for process in headgate.actors("Holder")}
+    gates.open(0, name="two")
+    headgate.ends(two)
+    assert not second.given(), "it was given a GPU that Headgate holds"
+    second.kill()
 
-        first.end()
-        headgate.until(lambda: not headgate.withheld(), "the GPU has joined")
-        assert f"n0: GPU {given} is available to jobs now" in headgate.logged()
-        gates.open(0, name="three")
-        headgate.ends(three)
+    first.end()
+    headgate.until(lambda: not headgate.withheld(), "the GPU has joined")
+    assert f"n0: GPU {given} is available to jobs now" in headgate.logged()
+    gates.open(0, name="three")
+    headgate.ends(three)
 
-        headgate.call("down", "-y")
-        third = headgate.program(folder / "third")
-        headgate.until(third.given, "without Headgate, Ray gives out its GPUs")
-        third.end()
+    headgate.call("down", "-y")
+    third = headgate.program(folder / "third")
+    headgate.until(third.given, "without Headgate, Ray gives out its GPUs")
+    third.end()
 
 
 def _why(headgate: Headgate, job: str) -> str:
@@ -231,10 +241,14 @@ def _waiting(headgate: Joined, script: Path) -> tuple[str, list[int]]:
     return job, [int((script.parent / name).read_text()) for name in ("waits", "left")]
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Joined]:
-    with Joined() as headgate:
-        yield headgate
+@pytest.fixture
+def shared(joined: Joined) -> Joined:
+    """The cluster, joined, with all its GPUs."""
+    for program in joined.programs:  # that a failed test has left
+        program.kill()
+    joined.up()
+    joined.until(lambda: joined.up_nodes() and joined.held() == GPUS, "all GPUs are held")
+    return joined
 
 
 def test_shared_program_has_its_grant_alone_and_leaves_nothing(

@@ -5,28 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
 from tests.live.accounts import OTHER, USER, python_for_all, root_only
 from tests.live.run.test_run_limits import EATS, MIB, STORM, needs_groups, write
+from tests.live.shared import Clusters
 from tests.live.system import Headgate
 from tests.live.test_system_users import Caller
 
 from headgate.live.base import account
-from headgate.live.run import run_limits
 
 pytestmark = [pytest.mark.live, *root_only, needs_groups]
 
 
 @pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    up = (f"--group={USER}", "--max-processes=200")
-    with Headgate(nodes=2, gpus=1, up=up, python=python_for_all()) as headgate:
-        family = run_limits._family(headgate.state / "nodes")
+def headgate(clusters: Clusters) -> Iterator[Headgate]:
+    up, python = (f"--group={USER}", "--max-processes=200"), python_for_all()
+    with clusters.lend(__name__, nodes=2, gpus=2, up=up, python=python) as headgate:
         yield headgate
-    assert list(Path("/sys/fs/cgroup").glob(f"**/{family}")) == [], "`down` leaves none"
 
 
 @pytest.fixture

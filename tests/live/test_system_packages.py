@@ -34,7 +34,7 @@ print([name for name, _ in found], len({node for _, node in found}))
 """
 
 
-SYSTEM = {"nodes": 2, "gpus": 1, "up": ("--probe-period=0",)}
+SYSTEM = {"nodes": 2, "gpus": 1}
 
 
 @pytest.fixture

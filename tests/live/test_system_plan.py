@@ -15,7 +15,7 @@ pytestmark = pytest.mark.live
 GPUS = 4
 
 
-SYSTEM = {"nodes": 2, "gpus": 2, "up": ("--probe-period=0", "--policy=fs")}
+SYSTEM = {"nodes": 2, "gpus": 2, "up": ("--policy=fs",)}
 
 
 def _events(headgate: Headgate, copy: Path) -> int:

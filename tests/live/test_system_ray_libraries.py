@@ -36,7 +36,7 @@ PRINTED = {
 }
 
 
-SYSTEM = {"nodes": 2, "gpus": 1, "up": ("--probe-period=0",)}
+SYSTEM = {"nodes": 2, "gpus": 1}
 
 
 @pytest.mark.parametrize("program", PRINTED)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live.shared import Clusters
 from tests.live.system import Headgate
 
 from headgate.live.cluster.ray_nodes import local_cluster
@@ -24,12 +23,11 @@ BIG = "{name: big, run: 'echo ran on $HEADGATE_NODE', resources: {gpus: 0, cpus:
 
 
 @pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory) / "scaling.yaml"
-        file.write_text(SCALING)
-        with Headgate(nodes=2, gpus=1, up=("--scaling", str(file))) as headgate:
-            yield headgate
+def headgate(clusters: Clusters, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headgate]:
+    file = tmp_path_factory.mktemp("scaling") / "scaling.yaml"
+    file.write_text(SCALING)
+    with clusters.lend(__name__, nodes=2, gpus=1, up=(f"--scaling={file}",)) as headgate:
+        yield headgate
 
 
 def scaling(headgate: Headgate) -> Any:

@@ -24,7 +24,7 @@ TORCHRUN = (
 )
 
 
-SYSTEM = {"nodes": 2, "gpus": 2, "up": ("--probe-period=0",)}
+SYSTEM = {"nodes": 2, "gpus": 2}
 
 
 @pytest.mark.parametrize(("start", "per_node"), [("python", 1), (TORCHRUN, 2)])

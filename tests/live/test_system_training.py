@@ -18,7 +18,7 @@ pytestmark = pytest.mark.live
 STEPS = 250
 
 
-SYSTEM = {"nodes": 3, "gpus": 1, "up": ("--probe-period=0",)}
+SYSTEM = {"nodes": 3, "gpus": 1}
 
 
 class Training:

@@ -20,6 +20,7 @@ from tests.live import grpc_call
 from tests.live.accounts import OTHER, USER, needs_filter, python_for_all, root_only
 from tests.live.grpc_call import REFUSED
 from tests.live.ray_programs import pair, seen
+from tests.live.shared import Clusters
 from tests.live.system import Gates, Headgate
 
 from headgate.base.errors import SpecError
@@ -80,9 +81,9 @@ class Caller:
 
 
 @pytest.fixture(scope="module")
-def headgate() -> Iterator[Headgate]:
-    up = (f"--group={GROUP}",)
-    with Headgate(nodes=2, gpus=2, up=up, python=python_for_all()) as headgate:
+def headgate(clusters: Clusters) -> Iterator[Headgate]:
+    up, python = (f"--group={GROUP}",), python_for_all()
+    with clusters.lend(__name__, nodes=2, gpus=2, up=up, python=python) as headgate:
         yield headgate
 
 
@@ -305,6 +306,43 @@ def test_ray_rejects_clients_without_its_token(headgate: Headgate) -> None:
     log = headgate.client.log(job, 0, attempt=None, offset=0)["text"]
     assert "token" in log.lower()
     assert "IN" not in log.split()
+
+
+def as_user(python: str, user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the program as another account of the group."""
+    account = pwd.getpwnam(user)
+    return subprocess.run(
+        [python, "-m", "headgate.cli.main", *arguments],
+        user=account.pw_uid,
+        group=account.pw_gid,
+        extra_groups=[grp.getgrnam(USER).gr_gid],
+        cwd="/",
+        env={"PATH": os.environ["PATH"], "HOME": "/nonexistent"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_two_users_run_jobs_with_one_line_each_and_leave_those_of_the_other_alone(
+    headgate: Headgate,
+) -> None:
+    python, place = python_for_all(), ("--state-dir", str(headgate.state))
+    jobs = []
+    for user in (USER, "root"):
+        command = ("--array", "0-1", "--name", user, "--wait", "--", "id", "-un")
+        done = as_user(python, user, "submit", *place, *command)
+        assert done.returncode == 0, done.stderr
+        job, state = done.stdout.split()
+        assert (job.rpartition("-")[0], state) == (user, "COMPLETED")
+        logs = as_user(python, user, "logs", *place, job, "--task", "1")
+        assert logs.stdout == f"{user}\n", logs.stderr
+        jobs.append(job)
+    assert as_user(python, OTHER, "logs", *place, jobs[0], "--task", "0").returncode == 2
+    listed = as_user(python, OTHER, "jobs", *place)
+    assert {USER, "root"} <= {line.split()[1] for line in listed.stdout.splitlines()}
 
 
 def test_killing_the_node_ends_what_its_users_run(headgate: Headgate, member: Caller) -> None:

@@ -6,6 +6,7 @@ infinities included.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -27,19 +28,22 @@ def _kinds(base: type[Event]) -> Iterator[type[Event]]:
             yield from _kinds(kind)
 
 
-def _adapter(kind: type[Event]) -> TypeAdapter[Any]:
+_KINDS = {kind.__name__: kind for kind in _kinds(Event)}
+
+
+@functools.cache  # made when it is first used: all of them would take a tenth of a second
+def _adapter(name: str) -> TypeAdapter[Any]:
+    """Return what reads and writes a kind of event; KeyError for an unknown one."""
+    kind = _KINDS[name]
     tagged = tuple[str, kind]  # type: ignore[valid-type]  # a type made at run time
     return TypeAdapter(tagged, config=ConfigDict(ser_json_inf_nan="constants"))
-
-
-_ADAPTERS = {kind.__name__: _adapter(kind) for kind in _kinds(Event)}
 
 
 def encode(event: Event) -> str:
     """Return the text of an event; InvariantBroken for one that could not be decoded."""
     kind = type(event).__name__
     try:
-        adapter = _ADAPTERS[kind]
+        adapter = _adapter(kind)
         text: bytes = adapter.dump_json((kind, event), warnings="error")
     except (KeyError, PydanticSerializationError) as error:
         raise InvariantBroken(f"not fit for the journal: {event!r}: {error}") from error
@@ -49,10 +53,10 @@ def encode(event: Event) -> str:
 def decode(text: str) -> Event:
     """Return the event of a text; ValueError with the problem for any other text."""
     tag = _KIND.match(text)
-    if tag is None or tag[1] not in _ADAPTERS:
+    if tag is None or tag[1] not in _KINDS:
         raise ValueError(f"unknown kind of event: {text[:40]}")
     try:
-        event: Event = _ADAPTERS[tag[1]].validate_json(text, strict=True)[1]
+        event: Event = _adapter(tag[1]).validate_json(text, strict=True)[1]
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join([tag[1], *map(str, first["loc"][1:])])

@@ -15,6 +15,7 @@ from headgate.model.job import (
     result_ids,
     task_of_result,
 )
+from headgate.model.outcomes import NO_USAGE, FailureKind, KeptFiles, Usage
 from headgate.model.program import (
     KEEP_ALL,
     NO_PROGRAM,
@@ -40,6 +41,7 @@ __all__ = [
     "KEEP_ALL",
     "MEMORY",
     "NO_PROGRAM",
+    "NO_USAGE",
     "SHARED",
     "SLOT",
     "UNLIMITED",
@@ -48,10 +50,12 @@ __all__ = [
     "Communication",
     "Dataset",
     "Demand",
+    "FailureKind",
     "Gpu",
     "Items",
     "Job",
     "KeepFiles",
+    "KeptFiles",
     "Launch",
     "Locality",
     "LogPiece",
@@ -69,6 +73,7 @@ __all__ = [
     "Stage",
     "Task",
     "TaskProgram",
+    "Usage",
     "amount_of",
     "names_files",
     "part_sizes",

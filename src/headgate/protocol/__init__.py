@@ -1,5 +1,6 @@
 """Events and commands: the only values that the engine and a world exchange."""
 
+from headgate.model import FailureKind, KeptFiles, Usage
 from headgate.protocol.commands import (
     AddNode,
     Command,
@@ -17,14 +18,12 @@ from headgate.protocol.events import (
     DatasetAdded,
     DatasetRemoved,
     Event,
-    FailureKind,
     GpusWithheld,
     GpuUse,
     JobCancelled,
     JobsArchived,
     JobSubmitted,
     JournalGap,
-    KeptFiles,
     KeptRun,
     Moved,
     MoveRequested,
@@ -54,7 +53,6 @@ from headgate.protocol.events import (
     TaskStopped,
     TimerFired,
     TopologyChanged,
-    Usage,
 )
 from headgate.protocol.hardened import Hardened, KeptPlace, PlacesKept
 from headgate.protocol.plan import (

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple
 
-from headgate.model import Bandwidth, Dataset, Job, Node, Queue, RunId, Shard
+from headgate.model import (
+    NO_USAGE,
+    Bandwidth,
+    Dataset,
+    FailureKind,
+    Job,
+    KeptFiles,
+    Node,
+    Queue,
+    RunId,
+    Shard,
+    Usage,
+)
 from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
 from headgate.protocol.commands import Timer
@@ -239,51 +250,11 @@ class JournalGap(Event):
     events: int
 
 
-class FailureKind(StrEnum):
-    """Why a run ended without a result."""
-
-    ERROR = "error"  # caused by the program: counts against the task's retries
-    LOST = "lost"  # its node or its input was lost: does not count
-    CRASHED = "crashed"  # its executor died, or its node lacks its working directory, on a node
-    # that stayed up: counted apart from errors
-    TIMED_OUT = "timed_out"  # it ran over its time limit: its job fails, without a retry
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStarted(Event):
     """A run has started on its node; follows `LaunchTask`."""
 
     run: RunId
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptFiles:
-    """Files that a run has written into its working directory, on its node.
-
-    `files` can be fetched. `left` are more, such as those over the limit of the job, which only lie
-    in `directory` on the node; `skipped` are links, devices and the like.
-    """
-
-    files: int = 0
-    size_bytes: int = 0
-    left: int = 0
-    left_bytes: int = 0
-    skipped: int = 0
-    directory: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """Usage of a run: bytes read by locality (node, rack, cluster), seconds spent reading.
-
-    `exit_status` is that of its program, negative for a signal; None if none is known.
-    `kept` are the files that it leaves on its node, None without any.
-    """
-
-    read_bytes: tuple[int, int, int] = (0, 0, 0)
-    read_s: float = 0.0
-    exit_status: int | None = None
-    kept: KeptFiles | None = None
 
 
 class KeptRun(NamedTuple):
@@ -304,7 +275,7 @@ class TaskFinished(Event):
     run: RunId
     output_bytes: int = 0
     part_bytes: tuple[int, ...] = ()
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,7 +285,7 @@ class TaskFailed(Event):
     run: RunId
     kind: FailureKind
     message: str
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,7 +293,7 @@ class TaskStopped(Event):
     """A run has ended as requested by `StopTask`; `message` says how it ended, if that is known."""
 
     run: RunId
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     message: str = ""
 
 

@@ -45,8 +45,17 @@ from headgate.live.run.rendezvous import RendezvousMaker
 from headgate.live.run.run_env import RunEnv, RunEnvs
 from headgate.live.run.run_limits import limits_of
 from headgate.live.run.worker import WORK, RunRequest
-from headgate.model import FILE_PREFIX, Launch, Locality, ProgramType, Read, RunId, result_ids
-from headgate.protocol import FailureKind, Usage
+from headgate.model import (
+    FILE_PREFIX,
+    FailureKind,
+    Launch,
+    Locality,
+    ProgramType,
+    Read,
+    RunId,
+    Usage,
+    result_ids,
+)
 
 _OUTPUT = "output"
 _T = TypeVar("_T")

@@ -37,8 +37,7 @@ from headgate.live.cluster.names import (
     node_of,
 )
 from headgate.live.cluster.ray_nodes import NAMESPACE
-from headgate.model import Launch, RunId
-from headgate.protocol import FailureKind
+from headgate.model import FailureKind, Launch, RunId
 
 log = logging.getLogger(__name__)
 

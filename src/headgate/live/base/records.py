@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from headgate.base.errors import InvariantBroken
-from headgate.model import GRACE_S, Demand, Read, RunId, TaskProgram
-from headgate.protocol import FailureKind, LaunchTask, Usage
+from headgate.model import GRACE_S, Demand, FailureKind, Read, RunId, TaskProgram, Usage
+
+if TYPE_CHECKING:  # with it, each process of a job would start a quarter of a second later
+    from headgate.protocol import LaunchTask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +22,9 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.base.units import format_size
 from headgate.live.node.flight import ShardServer
 from headgate.live.node.store import ShardStore
-from headgate.state import Snapshot
-from headgate.state.life import ENDED
+
+if TYPE_CHECKING:  # executors, which use the names of packages, start without it
+    from headgate.state import Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,8 @@ def package_shard(user: str, digest: str) -> str:
 
 def _used(view: Snapshot) -> frozenset[str]:
     """Return the packages of jobs in flight, as shards; O(jobs)."""
+    from headgate.state.life import ENDED
+
     rows = np.flatnonzero(~np.isin(view.jobs.state.array(), ENDED)).tolist()
     jobs = (view.job(row) for row in rows)
     return frozenset(

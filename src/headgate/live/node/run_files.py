@@ -28,8 +28,7 @@ from pathspec import GitIgnoreSpec
 from headgate.base.errors import WorldError
 from headgate.live.base.permissions import make_traversable, remove_tree, write_private
 from headgate.live.node.store import PIECE_BYTES, new_digest
-from headgate.model import KeepFiles, RunId
-from headgate.protocol import KeptFiles
+from headgate.model import KeepFiles, KeptFiles, RunId
 
 MOST_FILES = 10_000
 """Files of one run that are kept to be fetched, at most."""

@@ -26,8 +26,7 @@ from headgate.live.run.ray_program import GIVEN_OUT
 from headgate.live.run.ray_run import remove_remains
 from headgate.live.run.run_limits import RunLimits, account_processes
 from headgate.live.run.worker import NOT_SHARED, RunRequest
-from headgate.model import ProgramType
-from headgate.protocol import FailureKind
+from headgate.model import FailureKind, ProgramType
 
 _LONGEST_RESPONSE = 1 << 16
 _END_S = 10.0

@@ -1,4 +1,4 @@
-"""While jobs run, the line between two racks gets slow and fast again: placements follow."""
+"""The line between two racks is measured: placements avoid a slow one, also when it changes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ pytestmark = [
     pytest.mark.root,
     pytest.mark.skipif(not HAS_NETWORK, reason="needs root and iproute2"),
 ]
-FAST_MBIT_PER_S, SLOW_MBIT_PER_S = 10_000, 40
+FAST_MBIT_PER_S, UPLINK_MBIT_PER_S, SLOW_MBIT_PER_S = 10_000, 100, 40
+SHARD_BYTES = 1 << 18
 LARGE_BYTES, SMALL_BYTES = 1 << 22, 1 << 18
 PATIENCE_S = 120
 
 
 @pytest.fixture(scope="module")
 def bed() -> Iterator[Bed]:
-    with Bed({"r0": 2, "r1": 2}, gpus=1) as bed:
-        _shape(bed, FAST_MBIT_PER_S)
+    with Bed({"r0": 2, "r1": 2}, gpus=2) as bed:
+        _shape(bed, UPLINK_MBIT_PER_S)
         yield bed
 
 
@@ -71,6 +72,92 @@ def _probed(headgate: System) -> dict[str, int]:
     return {node["id"]: node["report"]["served_bytes"].get("probe", 0) for node in nodes}
 
 
+def _bandwidth(headgate: System) -> tuple[float, float]:
+    """Return the estimated bandwidth within racks and across, in bytes per second."""
+    known = headgate.client.info()["bandwidth"]
+    return known["rack_bytes_per_s"], known["cluster_bytes_per_s"]
+
+
+def _served(headgate: System) -> dict[str, int]:
+    """Return the bytes that the nodes' shard services have sent to runs, by locality."""
+    found = {"rack": 0, "cluster": 0}
+    for node in headgate.client.nodes():
+        for reader in found:
+            found[reader] += node["report"]["served_bytes"].get(reader, 0)
+    return found
+
+
+def _ready(headgate: System) -> None:
+    """Wait until transfers have been measured with all nodes there."""
+    most = UPLINK_MBIT_PER_S * 1.1e6 / 8
+
+    def measured() -> bool:
+        rack, cluster = _bandwidth(headgate)
+        return cluster < most and rack > 2 * cluster
+
+    headgate.until(measured, "the uplink is measured")
+
+
+def test_slow_link_between_racks_is_measured_and_avoided(headgate: System, tmp_path: Path) -> None:
+    _ready(headgate)
+    data = tmp_path / "data"
+    data.write_bytes(os.urandom(8 * SHARD_BYTES))
+    headgate.put("wide", data, 8)
+    before = _served(headgate)
+    job = headgate.submit("""
+name: wide
+data: {d: {from: wide}}
+tasks: {for_each: d, run: "cp {shard} {output}"}
+reduce: {run: "cat {shards} > {output}"}
+""")
+    ended = headgate.ends(job)
+    assert headgate.result(job) == data.read_bytes()
+    held = [node for (node,) in headgate.holders("wide")]
+    tasks = headgate.client.tasks(job)
+    assert [task["node"] for task in tasks[:-1]] == held
+    # the tasks read on their nodes; the reduce task had two results there, two in its rack
+    assert ended["read_bytes"] == {
+        "node": 10 * SHARD_BYTES,
+        "rack": 2 * SHARD_BYTES,
+        "cluster": 4 * SHARD_BYTES,
+    }
+    wanted = {name: before[name] + ended["read_bytes"][name] for name in before}
+    headgate.until(lambda: _served(headgate) == wanted, "the nodes have counted the same")
+    headgate.client.remove_dataset("wide")
+
+
+def test_neighbour_of_a_full_node_is_chosen(headgate: System, bed: Bed, tmp_path: Path) -> None:
+    _ready(headgate)
+    gates = Gates(tmp_path / "gates")
+    for name, shards in (("full", 8), ("four", 4)):
+        data = tmp_path / name
+        data.write_bytes(os.urandom(shards * SHARD_BYTES))
+        headgate.put(name, data, shards)
+    full = headgate.submit(f"""
+name: full
+data: {{d: {{from: full}}}}
+tasks: {{for_each: d, run: "{gates.command()}"}}
+""")
+    node_of = {task["ordinal"]: task["node"] for task in headgate.running(full, 8)}
+    gates.open(*(ordinal for ordinal, node in node_of.items() if node != "n0"))
+    headgate.until(lambda: len(headgate.tasks_in(full, "finished")) == 6, "the rest is free")
+    job = headgate.submit(
+        "{name: four, data: {d: {from: four}}, tasks: {for_each: d, run: 'cksum {shard}'}}"
+    )
+    ended = headgate.ends(job)
+    rack_of = {node.id: node.rack for node in bed.nodes}
+    for (held,), task in zip(headgate.holders("four"), headgate.client.tasks(job), strict=True):
+        assert task["node"] == ("n1" if held == "n0" else held)
+        assert rack_of[task["node"]] == rack_of[held]
+    assert ended["read_bytes"] == {
+        "node": 3 * SHARD_BYTES,
+        "rack": SHARD_BYTES,
+        "cluster": 0,
+    }
+    gates.open(*range(8))
+    headgate.ends(full)
+
+
 def test_placements_follow_the_bandwidth_between_racks(
     headgate: System, bed: Bed, tmp_path: Path
 ) -> None:
@@ -82,10 +169,10 @@ def test_placements_follow_the_bandwidth_between_racks(
         _put_on(headgate, name, tmp_path / name, nodes)
     wanted = (tmp_path / "large").read_bytes() + (tmp_path / "small").read_bytes()
     gates = Gates(tmp_path / "gates")
-    blockers = headgate.submit(f"{{name: b, tasks: {{count: 4, run: '{gates.command()}'}}}}")
-    on = {task["node"]: task["ordinal"] for task in headgate.running(blockers, 4)}
-    gates.open(*(ordinal for node, ordinal in on.items() if node != "n2"))
-    headgate.until(lambda: len(headgate.tasks_in(blockers, "finished")) == 3, "n2 alone is full")
+    blockers = headgate.submit(f"{{name: b, tasks: {{count: 8, run: '{gates.command()}'}}}}")
+    on = {task["ordinal"]: task["node"] for task in headgate.running(blockers, 8)}
+    gates.open(*(ordinal for ordinal, node in on.items() if node != "n2"))
+    headgate.until(lambda: len(headgate.tasks_in(blockers, "finished")) == 6, "n2 alone is full")
 
     def place() -> tuple[str, Any]:
         """Run a task that reads both; return where, and the bytes read by locality."""
@@ -111,7 +198,7 @@ def test_placements_follow_the_bandwidth_between_racks(
         assert share < 1 / 4 if mbit_per_s == SLOW_MBIT_PER_S else share > 1 / 12, share
     assert headgate.tasks_in(blockers, "running"), "all of it while a job was running"
     assert all(_probed(headgate).values()), "every node has served probes, counted separately"
-    gates.open(*on.values())
+    gates.open(*on)
     headgate.ends(blockers)
 
 
