@@ -9,7 +9,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from headgate.base.arrays import Floats, Ints
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import nth_of_equals
 from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
@@ -82,8 +82,7 @@ def worth_preempting(
     # Conditions only get harder as runs are preempted: a run that fails them now also fails later.
     sought = np.flatnonzero(nth_of_equals(waiting.job) < short[waiting.job])
     job, run, loser = waiting.job[sought], waiting.run[sought], runs.job[waiting.run[sought]]
-    may = ~runs.stopping[run] & (loser >= 0) & (spare[loser] > 0)
-    may &= are_settled(standing.snapshot, runs.task[run])
+    may = _may_stop(standing, runs, run) & (loser >= 0) & (spare[loser] > 0)
     if not may.any():
         return so_far
     price_s, size, unit = _victims(standing, ahead, run, units)
@@ -112,6 +111,13 @@ def worth_preempting(
         grows = float(short[winner] - owed[winner] / memory_s)
         next_s = min(next_s, _covered_in_s(price, float(owed[winner]), grows, soonest))
     return Preemptions(stops=Steps.of(preempted), paid=claims.owed - owed, next_s=next_s)
+
+
+def _may_stop(standing: Standing, runs: GpuRuns, run: Ints) -> Bools:
+    """Return which runs on held GPUs (indices) may be stopped."""
+    settled = are_settled(standing.snapshot, runs.task[run])
+    may: Bools = ~runs.stopping[run] & settled
+    return may
 
 
 def _would_start(
