@@ -8,6 +8,7 @@ import pytest
 from tests.live.bed import HAS_NETWORK
 
 from headgate.cli.reproduce.flow_live import compare
+from headgate.experiments.flow import live
 from headgate.experiments.flow.live import make_jobs
 from headgate.experiments.flow.live_checks import judge
 from headgate.experiments.flow.live_page import report
@@ -21,11 +22,13 @@ pytestmark = [
     pytest.mark.skipif(not HAS_NETWORK, reason="needs root and iproute2"),
 ]
 SHARDS = 4
+RACKS = {"r0": 2, "r1": 2}
 
 
 def test_live_and_simulated_figures_are_reported_together(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(live, "RACKS", RACKS)
     lines: list[str] = []
     found = compare(
         ("gs",), (100,), kinds=("occurrence",), shards=SHARDS, show_progress=lines.append
