@@ -172,7 +172,7 @@ sanitize: install
 fuzz: install
 	@$(BIN)/python fuzz/run.py
 	@HEADGATE_TEST_TIMES=10 $(BIN)/pytest -m "not live" --timeout=0 \
-	  $(shell grep -rl "import cases$$" tests --include="test_*.py")
+	  $(shell grep -rlE "^from tests.(cases|policies.laws) import" tests --include="test_*.py")
 
 fmt: install
 	@$(BIN)/ruff check --fix-only --quiet .
