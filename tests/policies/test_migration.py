@@ -17,7 +17,7 @@ from headgate.protocol.reasons import MovedFor
 from headgate.state import Snapshot
 from headgate.testing.fragmented import fragmented
 
-SEEDS = (3, 12, 20, 23)
+SEEDS = (3, 12, 20, 23, 39)
 """Storms in which runs move under some policy."""
 MOVING = [name for name, info in POLICIES.items() if "migrate" in {p.name for p in info.parameters}]
 WITHOUT_RESERVATIONS = ("fifo", "fair-order")
