@@ -220,7 +220,7 @@ def test_places_end_with_the_loss_of_their_node_and_are_chosen_again() -> None:
 def test_places_are_kept_no_longer_for_a_job_that_is_cancelled() -> None:
     gang = job("gang", *[Demand(gpus=4)] * 2, estimated_s=10.0)
     cancel = JobCancelled(at=90.0, job="gang", by="ada")
-    watch = watched([JobSubmitted(at=21.0, job=gang), *stream(None), cancel], "headgate")
+    watch = watched([JobSubmitted(at=21.0, job=gang), *stream(None), cancel], "fair-easy-backfill")
     assert "gang" in watch.hardened
     assert watch.engine.state.hardened is None
     assert len(watch.started_at) == 60

@@ -9,6 +9,7 @@ may use its GPUs. A unit for which all that is not enough waits, and delays none
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
@@ -185,13 +186,27 @@ class Preempting:
                         also = fewer
                 self._holds(unit, gpus, runs + also)
                 self._stop(runs + also, unit)
-                self._table.take(gpus, math.inf)
+                self._keep(unit, gpus)
                 return True
             more = self._cheapest_beside(unit, gpus, runs + also)
             if more is None:
                 return False
             beside.append(more)
         return False
+
+    def _keep(self, unit: Unit, gpus: Ints) -> None:
+        """Keep GPUs for a unit, and what it needs beside them, of what is free now, too.
+
+        Otherwise a later unit starts on that in this round, and is stopped for it in the next.
+        """
+        self._table.take(gpus, math.inf)
+        node, soon = self._snapshot.gpus.node.take(gpus), self._snapshot.now + SOONEST_S
+        for demand, tasks in unit.by_demand(self._snapshot):
+            each = self._snapshot.names.demands[demand].gpus
+            if each:
+                here, node = node[: len(tasks) * each : each], node[len(tasks) * each :]
+                for row, count in Counter(here.tolist()).items():
+                    self._table.book.keep(row, demand, count, soon, math.inf)
 
     def _holds(self, unit: Unit, gpus: Ints, runs: Iterable[int], *, counts: bool = True) -> bool:
         return self._room.holds(unit, gpus, self._tasks_of(runs), counts=counts)
