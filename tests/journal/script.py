@@ -92,7 +92,7 @@ from headgate.protocol.reasons import MovedFor, PreemptedFor
 from headgate.protocol.resize import Reclaimed
 
 REJECTED = "it planned the impossible"
-QUEUE = Queue(name="scripted", weight=2.0, max_gpus=64, max_jobs_in_flight=99)
+QUEUE = Queue(name="scripted", weight=2.0, max_gpus=64, max_jobs_in_flight=99, estimate="declared")
 SHAPE = NodeShape(
     levels=(GroupLevel(name="socket", bytes_per_s=8.0, groups=((0,), (1,))),), gpu_bytes_per_s=16.0
 )

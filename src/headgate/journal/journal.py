@@ -23,7 +23,7 @@ from headgate.journal.database import Database, file_error
 from headgate.journal.tail import Tail
 from headgate.protocol import Event
 
-SCHEMA = 6
+SCHEMA = 7
 """Number of the schema: what events say and mean, the transitions of the machine included, and how
 it is all stored. A change of what events can say needs a new one, so that earlier releases reject
 the journal instead of failing at an event. 1 named commands by a counter; its events cannot be read

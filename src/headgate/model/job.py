@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
@@ -245,12 +245,17 @@ class RunId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A share of the cluster: `weight` against other queues, and two ceilings."""
+    """A share of the cluster: `weight` against other queues, two ceilings, and how times count.
+
+    `estimate` says what the run times that its jobs declare stand for: `corrected` by how long
+    earlier jobs took relative to theirs, or exactly as `declared`.
+    """
 
     name: str
     weight: float = 1.0
     max_gpus: int | None = None
     max_jobs_in_flight: int | None = None
+    estimate: Literal["corrected", "declared"] = "corrected"
 
 
 def result_id(job: str, ordinal: int, part: int | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import NamedTuple
 
@@ -71,10 +71,10 @@ class TraceJobs:
 
         O(jobs + queues x sizes of jobs x nodes).
         """
-        total = sum(len(node.gpus) for node in nodes)
-        known = {queue.name: queue for queue in queues}
-        self.rejected: Counter[str] = Counter()
         self._trace, self._estimated = trace, model.estimated
+        total = sum(len(node.gpus) for node in nodes)
+        known = {queue.name: self._with_estimate(queue) for queue in queues}
+        self.rejected: Counter[str] = Counter()
         self._communication = model.communication
         self._checkpoint_s = 0.0 if model.resume_s is None else _ALWAYS_S
         self._most_gpus = max((len(node.gpus) for node in nodes), default=1) or 1
@@ -82,7 +82,7 @@ class TraceJobs:
         unfit: dict[tuple[str, int], Reason | None] = {}  # by queue and GPUs
         for row in trace.rows():
             name = row.queue or _QUEUE
-            queue = known.setdefault(name, Queue(name=name))
+            queue = known.setdefault(name, self._with_estimate(Queue(name=name)))
             if row.gpus > total:
                 code: str | None = "NothingFits"
             else:
@@ -140,6 +140,10 @@ class TraceJobs:
             estimated_s=self._declared_s(row),
             communication=self._communication if gpus > 1 else None,
         )
+
+    def _with_estimate(self, queue: Queue) -> Queue:
+        as_declared = self._estimated is Estimated.DECLARED
+        return replace(queue, estimate="declared") if as_declared else queue
 
     def _declared_s(self, row: TraceJob) -> float | None:
         if self._estimated is Estimated.LEARNT:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -61,6 +61,7 @@ class QueueShape(FileShape):
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     max_gpus: Positive | None = None
     max_jobs_in_flight: Positive | None = None
+    estimate: Literal["corrected", "declared"] = "corrected"
     must: ClassVar = ("name",)
 
 

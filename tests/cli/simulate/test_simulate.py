@@ -179,7 +179,8 @@ def test_a_trace_has_the_figures_computed_by_hand(tmp_path: Path) -> None:
     assert result["fairness"] is None
     assert result["reservations"] == {
         "made": 0, "broken": 0, "mean_delay_s": None,
-        "kept_ratio": None, "hardened": 0, "longest_hardened_wait_s": None,
+        "kept_ratio": None, "superseded": 0, "hardened": 0,
+        "longest_hardened_wait_s": None,
     }  # fmt: skip
     sizes = {row.pop("gpus_at_least"): row for row in result["wait_by_size"]}
     assert [*sizes] == [1, 2, 4, 8, 16, 32, 64]
@@ -276,11 +277,28 @@ def test_exact_and_declared_estimates_reach_a_policy_that_learns_nothing_else(
     run_there = ("--trace", trace, "--gpus", "2", "--policy", "headgate", "--estimates")
     for source in ("learnt", "exact"):
         assert figures(*run_there, source)["jobs_finished"] == 9
-    (problem,) = refused(*run_there, "declared")["problems"]
-    assert problem["path"] == f"{trace}:estimate_s"
-    assert "learnt" in problem["hint"]
+    for source in ("declared", "corrected"):
+        (problem,) = refused(*run_there, source)["problems"]
+        assert problem["path"] == f"{trace}:estimate_s"
+        assert "learnt" in problem["hint"]
     history(trace, *[(n, 10, 1) for n in range(9)], estimate_s=[60.0] * 9)
-    assert figures(*run_there, "declared")["jobs_finished"] == 9
+    for source in ("declared", "corrected"):
+        assert figures(*run_there, source)["jobs_finished"] == 9
+
+
+def test_declared_estimates_are_those_of_the_trace_and_corrected_ones_learn(
+    tmp_path: Path,
+) -> None:
+    """After jobs that took a tenth of their declared times, a late one backfills if it is alike."""
+    jobs = [(0, 10, 1)] * 6 + [(700, 1000, 1), (701, 10, 2), (1500, 30, 1)]
+    trace = history(tmp_path / "t.parquet", *jobs, estimate_s=[100.0] * 6 + [1000.0, 10.0, 300.0])
+    out = tmp_path / "jobs.parquet"
+    run_there = ("--trace", trace, "--gpus", "2", "--policy", "easy-backfill", "--jobs-out", out)
+    starts = {}
+    for source in ("declared", "corrected"):
+        figures(*run_there, "--estimates", source)
+        starts[source] = pq.read_table(out)["start_s"].to_pylist()[-1]
+    assert starts == {"declared": 1710.0, "corrected": 1500.0}
 
 
 def test_jobs_without_a_gpu_keep_their_place_in_the_queue(tmp_path: Path) -> None:

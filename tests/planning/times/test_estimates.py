@@ -318,6 +318,22 @@ def test_declared_times_that_were_exact_stay_exact() -> None:
     assert world.ends_by(task, world.state.now + 100) == 1
 
 
+def test_in_a_queue_that_takes_them_as_they_are_declared_times_are_not_corrected() -> None:
+    world = World()
+    world.state.set_queue(Queue(name="night", estimate="declared"))
+    for _ in range(30):
+        world.run(world.job(estimated_s=1000.0, queue="night"), 100.0)
+    job = world.job(estimated_s=1000.0, queue="night")
+    for p in (0.01, 0.5, 0.99):
+        assert world.run_s(job, p) == 1000.0
+    assert world.run_s(world.job(estimated_s=1000.0)) < 200.0, "the other queue corrects them"
+    task = world.state.jobs.first_task[job]
+    started_at = world.state.now
+    world.start(task)
+    world.state.now += 1200
+    assert world.end_at(task) == started_at + 1400, "it takes the overdue time once more"
+
+
 def test_a_user_who_declares_twice_the_time_is_corrected() -> None:
     world, rng = World(), stream(3, "declared")
     for _ in range(30):

@@ -77,7 +77,7 @@ class TraceSettings:
         """How the trace is read."""
         from headgate.traces import TraceOptions
 
-        declared = self.estimates is Estimated.DECLARED
+        declared = self.estimates is not None and self.estimates.reads
         return TraceOptions(queue_column=self.queue_column, vc=self.vc, declared=declared)
 
     @property

@@ -4,7 +4,8 @@ The computing time of a task is modelled as log-logistic: P(longer than t) = 1 /
 with the median a = scale x exp(mean) and b = pi / (sqrt(3) x sd), of the mean and the standard
 deviation of its logarithm. Such a distribution has a heavy tail, and a closed form for everything
 asked of it. The scale is the time that the job declares, or 1 s. Mean and variance come from the
-statistics of the task's classes (`headgate.state.runtimes`).
+statistics of the task's classes (`headgate.state.runtimes`). In a queue whose `estimate` is
+`declared`, the declared time is one point, as in EASY (Lifka, JSSPP 1995).
 """
 
 from __future__ import annotations
@@ -143,10 +144,18 @@ class Estimates:
         first, kind = rows.estimate_class.take(tasks), rows.runtime_class.take(tasks)
         median_s, spread = self._classes.times(first, kind, declared)
         if declared.any():
+            exact = declared & self._declared_exactly(tasks)
+            median_s[exact], spread[exact] = 1.0, 0.0
             median_s *= np.where(declared, np.maximum(declared_s, SHORTEST_S), 1.0)
         times = ComputeTimes(median_s, spread)
         self._last = tasks, times
         return times
+
+    def _declared_exactly(self, tasks: Ints) -> Bools:
+        """Return which tasks are of a queue whose jobs run as long as they declare."""
+        queues = self._snapshot.queues.spec.array()
+        exact = np.array([queue.estimate == "declared" for queue in queues], bool)
+        return exact[self._snapshot.jobs.queue.take(self._snapshot.tasks.job.take(tasks))]
 
     def limit_s(self, tasks: Ints) -> Floats:
         """Return the time limit of a run of each task, in seconds; NaN without one."""
