@@ -17,6 +17,7 @@ from headgate.planning.place.submission_check import never_fits
 from headgate.ports import Policy
 from headgate.protocol import Reason
 from headgate.sim.estimated import Estimated
+from headgate.sim.user_estimates import user_estimate_s
 from headgate.traces import JobHistory, TraceJob
 
 USER = "user"
@@ -37,6 +38,8 @@ class TraceModel:
     estimated: Estimated = Estimated.LEARNT
     resume_s: float | None = None
     communication: Communication | None = None
+    seed: int = 0
+    """Of the estimates that are modelled."""
 
 
 class TraceWork(NamedTuple):
@@ -71,7 +74,7 @@ class TraceJobs:
 
         O(jobs + queues x sizes of jobs x nodes).
         """
-        self._trace, self._estimated = trace, model.estimated
+        self._trace, self._estimated, self._seed = trace, model.estimated, model.seed
         total = sum(len(node.gpus) for node in nodes)
         known = {queue.name: self._with_estimate(queue) for queue in queues}
         self.rejected: Counter[str] = Counter()
@@ -142,11 +145,12 @@ class TraceJobs:
         )
 
     def _with_estimate(self, queue: Queue) -> Queue:
-        as_declared = self._estimated is Estimated.DECLARED
-        return replace(queue, estimate="declared") if as_declared else queue
+        return replace(queue, estimate="declared") if self._estimated.as_declared else queue
 
     def _declared_s(self, row: TraceJob) -> float | None:
         if self._estimated is Estimated.LEARNT:
             return None
+        if self._estimated is Estimated.MODELLED:
+            return user_estimate_s(self._seed, row.job_id, row.duration_s)
         declared_s = row.duration_s if self._estimated is Estimated.EXACT else row.estimate_s
         return None if math.isnan(declared_s) else declared_s

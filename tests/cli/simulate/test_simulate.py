@@ -272,10 +272,10 @@ def test_scenario_without_a_trace_has_no_figures_of_traces() -> None:
 def test_exact_and_declared_estimates_reach_a_policy_that_learns_nothing_else(
     tmp_path: Path,
 ) -> None:
-    """The same run under each source of estimates ends, and without the column only two can."""
+    """The same run under each source of estimates ends, and two need the column."""
     trace = history(tmp_path / "t.parquet", *[(n, 10, 1) for n in range(9)])
     run_there = ("--trace", trace, "--gpus", "2", "--policy", "headgate", "--estimates")
-    for source in ("learnt", "exact"):
+    for source in ("learnt", "exact", "modelled"):
         assert figures(*run_there, source)["jobs_finished"] == 9
     for source in ("declared", "corrected"):
         (problem,) = refused(*run_there, source)["problems"]

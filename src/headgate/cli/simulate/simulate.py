@@ -189,7 +189,7 @@ def _prepare(
         recorded = None if file.trace is None else open_trace(file.trace, of_trace.options)
         _note_left_out(recorded)
         chosen = _Timed(make_policy(POLICIES, file.policy, file.parameters))
-        simulation = sim.from_scenario(file, chosen, recorded, of_trace.model)
+        simulation = sim.from_scenario(file, chosen, recorded, of_trace.model(file.seed))
         return chosen, simulation, recorded, file.task_names
     assert trace is not None, "checked by _check_options"
     assert gpus is not None, "checked by _check_options"
@@ -203,7 +203,7 @@ def _prepare(
         gpus=gpus,
         seed=seed or 0,
         decision_latency_s=decision_latency_s or 0.0,
-        model=of_trace.model,
+        model=of_trace.model(seed or 0),
     )
     return chosen, simulation, recorded, {}
 

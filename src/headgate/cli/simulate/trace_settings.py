@@ -80,13 +80,13 @@ class TraceSettings:
         declared = self.estimates is not None and self.estimates.reads
         return TraceOptions(queue_column=self.queue_column, vc=self.vc, declared=declared)
 
-    @property
-    def model(self) -> TraceModel:
-        """How its jobs are simulated."""
+    def model(self, seed: int) -> TraceModel:
+        """Return how its jobs are simulated."""
         from headgate.sim.trace_jobs import TraceModel
 
         resume_s = None if self.resume in (None, _NO_RESUME) else _seconds(self.resume)
-        return TraceModel(estimated=self.estimates or Estimated.LEARNT, resume_s=resume_s)
+        estimated = self.estimates or Estimated.LEARNT
+        return TraceModel(estimated=estimated, resume_s=resume_s, seed=seed)
 
 
 def _seconds(text: str | None) -> float:
