@@ -46,7 +46,7 @@ def test_the_part_of_the_declared_time_that_jobs_use_is_uniform_before_rounding(
     enough = [estimate_s for estimate_s in declared if estimate_s >= run_s]
     for value in (1800.0, 3600.0, 10 * 3600.0, 86400.0):
         more = sum(estimate_s > value for estimate_s in enough) / len(enough)
-        assert more == pytest.approx(run_s / value, abs=0.02)
+        assert more == pytest.approx(run_s / value, abs=0.03)
 
 
 def test_estimates_depend_on_the_seed_and_the_job_alone() -> None:

@@ -8,8 +8,8 @@ from enum import StrEnum
 class Estimated(StrEnum):
     """Which run times the jobs of a trace declare: their own, none, or those in the trace.
 
-    These are taken as they are (`declared`), or `corrected` by those of earlier jobs. `MODELLED`
-    are what users would have declared (`headgate.sim.user_estimates`), taken as they are.
+    These are taken unchanged (`declared`), or `corrected` by those of earlier jobs. `MODELLED`
+    are what users would have declared (`headgate.sim.user_estimates`), taken unchanged.
     """
 
     EXACT = "exact"
@@ -25,5 +25,5 @@ class Estimated(StrEnum):
 
     @property
     def as_declared(self) -> bool:
-        """Whether they are taken as they are, whatever earlier jobs took."""
+        """Whether they are taken unchanged, whatever earlier jobs took."""
         return self in (Estimated.DECLARED, Estimated.MODELLED)

@@ -179,6 +179,8 @@ def fill(controller: Any, log: str) -> None:
     for order in controller.snapshot().fleet.orders:
         controller.handle(OrderFailed(at=now, order=order, message=EVIL))
     controller.on_launch = lambda launch: EVIL
+    spare = (Gpu(memory_bytes=1 << 30),) * 2  # not enough for those that wait, nor reserved
+    controller.handle(NodeJoined(at=now, node=Node(id="n3", rack=EVIL, gpus=spare)))
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -318,7 +318,7 @@ def test_declared_times_that_were_exact_stay_exact() -> None:
     assert world.ends_by(task, world.state.now + 100) == 1
 
 
-def test_in_a_queue_that_takes_them_as_they_are_declared_times_are_not_corrected() -> None:
+def test_declared_times_are_not_corrected_in_a_queue_that_takes_them_unchanged() -> None:
     world = World()
     world.state.set_queue(Queue(name="night", estimate="declared"))
     for _ in range(30):
