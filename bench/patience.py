@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,45 +23,21 @@ from typing import Any
 import numpy as np
 
 from headgate.app import POLICIES
-from headgate.base.rng import stream
-from headgate.model import Demand, Gpu, Job, Node, Queue, Task
+from headgate.model import Gpu, Node, Queue
 from headgate.ports import make_policy
 from headgate.sim.run import Simulation, run
 from headgate.spec import Links
+from headgate.testing.heavy_tails import heavy_tailed
 
 NODES, NODE_GPUS = 8, 8
-SIZES = (1,) * 60 + (2,) * 12 + (4,) * 10 + (8,) * 10 + (16,) * 4 + (32,) * 2 + (64,) * 2
-MEDIAN_S, SIGMA, LONGEST_S = 93.0, 2.57, 6.5 * 86400
 NEVER = 1e9
 _LINKS = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
 
 
-def history(seed: int, jobs: int, load: float) -> list[tuple[float, Job]]:
-    """Return jobs with the times at which they arrive; together they need `load` of the GPUs."""
-    rng = stream(seed, "heavy tails")
-    drawn = [
-        (rng.choice(SIZES), min(LONGEST_S, rng.lognormvariate(math.log(MEDIAN_S), SIGMA)))
-        for _ in range(jobs)
-    ]
-    lasts_s = sum(gpus * run_s for gpus, run_s in drawn) / (NODES * NODE_GPUS) / load
-    arrivals = sorted(rng.uniform(0.0, lasts_s) for _ in drawn)
-    return [
-        (at, _job(f"j{number}", rng.choice("abcdefgh"), gpus, run_s))
-        for number, (at, (gpus, run_s)) in enumerate(zip(arrivals, drawn, strict=True))
-    ]
-
-
-def _job(name: str, user: str, gpus: int, run_s: float) -> Job:
-    count = -(-gpus // NODE_GPUS)
-    task = Task(demand=Demand(gpus=gpus // count), compute_s=run_s)
-    return Job(
-        id=name, name=f"{user}-{gpus}", user=user, queue="q", tasks=(task,) * count, gang=count > 1
-    )
-
-
 def figures(policy: str, seed: int, jobs: int, load: float, **more: Any) -> dict[str, float]:
     """Return the figures of one simulation."""
-    exact, arriving = more.pop("exact", False), history(seed, jobs, load)
+    exact = more.pop("exact", False)
+    arriving = heavy_tailed(seed, jobs, load, nodes=NODES, node_gpus=NODE_GPUS)
     if exact:
         arriving = [(at, replace(job, estimated_s=job.tasks[0].compute_s)) for at, job in arriving]
     nodes = [
