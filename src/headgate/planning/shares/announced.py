@@ -27,7 +27,9 @@ class Announced:
         if column is not None:
             waits = np.isnan(columns.started_at.take(standing.jobs)) & (standing.needed > 0)
             self._at[waits] = column.take(standing.jobs[waits])
-        self._cause = np.where(np.isnan(self._at), 0, _causes(standing, share))
+        self._cause = np.zeros(len(self._at), np.int64)
+        if not np.isnan(self._at).all():
+            self._cause = np.where(np.isnan(self._at), 0, _causes(standing, share))
 
     def first(self, order: Ints) -> Ints:
         """Return an order of jobs in which those with an announced start that stands come first.
@@ -58,7 +60,8 @@ def _causes(standing: Standing, share: Ints) -> Ints:
     """Return for each job why an announced start of it would be superseded, 0 if it is not."""
     columns = standing.snapshot.jobs
     user = columns.user.take(standing.jobs).astype(np.int64)
-    owner = np.unique(np.stack([standing.queue, user]), axis=1, return_inverse=True)[1].ravel()
+    pairs = standing.queue.astype(np.int64) * (int(user.max(initial=0)) + 1) + user
+    owner = np.unique(pairs, return_inverse=True)[1]
     above = np.bincount(owner, standing.held) > np.bincount(owner, share)
     priority = columns.priority.take(standing.jobs).astype(np.int64)
     highest = np.full(len(above), priority.min(initial=0))
