@@ -31,13 +31,14 @@ def test_calls_run_on_granted_gpus_and_their_processes_end_after_them(headgate: 
     def call(number: int) -> tuple[int, int, str]:
         return number, os.getpid(), os.environ["CUDA_VISIBLE_DEVICES"]
 
+    before = {job["id"] for job in headgate.client.jobs()["jobs"]}
     with Executor(client=headgate.client, resources={"gpus": 1}, name="calls") as executor:
         found = list(executor.map(call, range(2000)))
         assert [number for number, _, _ in found] == list(range(2000))
         processes = {pid for _, pid, _ in found}
         assert 1 <= len(processes) <= 2, "there are two GPUs"
         assert {gpus for _, _, gpus in found} == {"0"}
-    (job,) = [each for each in headgate.client.jobs()["jobs"] if each["name"] == "calls"]
+    (job,) = [each for each in headgate.client.jobs()["jobs"] if each["id"] not in before]
     headgate.until(
         lambda: headgate.client.job(job["id"])["state"] in ("finished", "cancelled"), "it has ended"
     )

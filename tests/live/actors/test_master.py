@@ -534,6 +534,23 @@ def test_member_that_fails_in_the_grace_period_of_another_has_timed_out(
     assert _run(scenario()).failure is (FailureKind.TIMED_OUT if over else FailureKind.ERROR)
 
 
+@pytest.mark.parametrize("seen", [False, True], ids=["first seen so", "seen before"])
+def test_member_that_fails_since_the_executor_of_another_died_has_not_failed_itself(
+    bed: _Bed, seen: bool
+) -> None:
+    """Its program fails as its connections end, and may be reported before that death."""
+
+    async def scenario() -> OutcomeRecord:
+        first, second = await _launch_gang(bed)
+        if seen:
+            bed.master._drop("n0", "r0")
+        first.failures["over_limit"] = [ActorDiedError()]
+        second.fail(1, FailureKind.ERROR)
+        return await bed.end(1)
+
+    assert _run(scenario()).failure is FailureKind.LOST
+
+
 def test_gang_whose_program_runs_on_its_first_node_is_reported_when_that_member_ends(
     bed: _Bed,
 ) -> None:

@@ -314,16 +314,18 @@ class Master:
     async def _with_peers(self, outcome: OutcomeRecord, tracked: _TrackedRun) -> OutcomeRecord:
         """Return the outcome of a member of a gang that failed, by what happened to the others.
 
-        It is lost if the node of another one is, timed out if another one has reached the time
-        limit: its program often fails first, as its connections to that member end.
+        It is lost if the node or the executor of another one is, timed out if another one has
+        reached the time limit: its program often fails first, as its connections to that member
+        end.
         """
         peers = self._peers(tracked, lambda peer: not peer.ended.is_set())
         checks = asyncio.gather(*(self._failure_on(*place, runs) for place, runs in peers.items()))
         if not await _unless_stopping(tracked, checks):
             return outcome  # of no account
         failures = set(checks.result())
-        if FailureKind.LOST in failures:
-            message = f"the node of another member of its gang was lost ({outcome.message})"
+        if failures & {FailureKind.LOST, FailureKind.CRASHED}:
+            what = "node" if FailureKind.LOST in failures else "executor"
+            message = f"the {what} of another member of its gang was lost ({outcome.message})"
             return await self._lost(outcome.run, tracked, message)
         if FailureKind.TIMED_OUT in failures:
             message = f"another member of its gang did ({outcome.message})"
@@ -367,19 +369,24 @@ class Master:
     async def _failure_on(
         self, node: str, ray_id: str, runs: Sequence[RunId]
     ) -> FailureKind | None:
-        """Return whether a node with an executor is lost, or runs there reached their time limit.
+        """Return whether a node or its executor is lost, or runs there reached their time limit.
 
-        It takes a few seconds unless the executor responds.
+        It takes a few seconds unless the executor responds. One that hangs is not lost.
         """
         from ray.exceptions import RayError
 
         known, executor = self._executors.get(node, ("", None))
+        if_up: FailureKind | None = FailureKind.CRASHED  # also where that was seen before
         if known == ray_id:
-            with suppress(RayError, TimeoutError):
+            try:
                 async with asyncio.timeout(_RESPONSE_S):
                     over = await executor.over_limit.remote(runs)
                 return FailureKind.TIMED_OUT if over else None
-        return None if await _stayed_up(ray_id) else FailureKind.LOST
+            except TimeoutError:
+                if_up = None
+            except RayError:
+                pass
+        return if_up if await _stayed_up(ray_id) else FailureKind.LOST
 
     async def _stop_untracked(self, stop: StopRecord, tracked: _TrackedRun) -> OutcomeRecord:
         """Stop a run that this incarnation has not launched, and return its outcome."""
