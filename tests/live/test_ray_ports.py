@@ -47,22 +47,11 @@ OPEN = (
 """Are answered without a token."""
 
 
-@pytest.fixture(scope="module")
-def state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The directory of the cluster that the tests share."""
-    state = tmp_path_factory.mktemp("ports")
-    yield state
-    stop_nodes(state)
-
-
 @pytest.fixture
-def cluster(state: Path) -> LocalCluster:
-    """A head and a node: those of the test before, if both run and answer."""
-    found = local_cluster(state)
-    if found is not None and alive(found) == _listed(found) == (HEAD, "a") and not why_open(found):
-        return found
-    stop_nodes(state)
-    return start_nodes(state, (NODE,))
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """A head and a node."""
+    yield start_nodes(tmp_path, (NODE,))
+    stop_nodes(tmp_path)
 
 
 def _ports(cluster: LocalCluster, name: str) -> dict[str, list[str]]:
@@ -87,77 +76,6 @@ def _all_ports(cluster: LocalCluster) -> list[str]:
     ]
 
 
-def _posted(address: str, path: str) -> int:
-    with closing(HTTPConnection(address)) as connection:
-        connection.request("POST", path)
-        return connection.getresponse().status
-
-
-def _listed(cluster: LocalCluster) -> tuple[str, ...]:
-    """Return the nodes whose raylet runs."""
-    found: list[str] = []
-    for name, session in cluster.sessions.items():
-        try:
-            top = psutil.Process(session)
-            names = [p.name() for p in top.children() if p.status() != psutil.STATUS_ZOMBIE]
-        except psutil.NoSuchProcess:
-            continue
-        found += [name] if "raylet" in names else []
-    return tuple(found)
-
-
-def test_lost_filter_is_set_again(cluster: LocalCluster) -> None:
-    (name,) = (n for n in _tables().split() if f"-{cluster.sessions[HEAD]}-" in n)
-    subprocess.run(["nft", "delete", "table", "inet", name], check=True)
-    assert calls(python_for_all(), OTHER, OPEN[0], [cluster.address]) == [ANSWERED]
-    assert why_open(cluster) == ""
-    assert calls(python_for_all(), OTHER, OPEN[0], [cluster.address]) == [REFUSED]
-
-
-def test_every_port_is_of_the_block_of_its_node_and_the_filter_follows_a_restart(
-    cluster: LocalCluster, state: Path
-) -> None:
-    def outside() -> list[str]:
-        now = local_cluster(state)
-        assert now is not None
-        return [
-            address
-            for name, block in now.ports.items()
-            for addresses in _ports(now, name).values()
-            for address in addresses
-            if not block.first < int(address.rpartition(":")[2]) <= block.last
-        ]
-
-    assert outside() == []
-    kill_node(state, "a")
-    start_node(state, NODE)
-    assert outside() == []
-    now = local_cluster(state)
-    assert now is not None
-    found = _all_ports(now)
-    assert len(found) >= 7
-    assert set(calls(python_for_all(), OTHER, SYNC, found)) == {REFUSED}
-
-
-def test_cluster_that_is_started_again_is_closed_again(cluster: LocalCluster, state: Path) -> None:
-    (gcs,) = _ports(cluster, HEAD)["gcs_server"]
-    assert call(SYNC, gcs) == LOST
-    restart_nodes(state, head_starts=1)
-    now = local_cluster(state)
-    assert now is not None
-    found = _all_ports(now)
-    assert len(found) >= 7
-    assert set(calls(python_for_all(), OTHER, SYNC, found)) == {REFUSED}
-    assert [name for name in _tables().split() if f"-{cluster.sessions[HEAD]}-" in name] == []
-
-
-def test_filter_goes_with_the_cluster(cluster: LocalCluster, state: Path) -> None:
-    owner = f"-{cluster.sessions[HEAD]}-"
-    assert owner in _tables()
-    stop_nodes(state)
-    assert owner not in _tables()
-
-
 def test_no_port_of_ray_accepts_another_user_and_one_call_of_root_ends_it(
     cluster: LocalCluster,
 ) -> None:
@@ -179,6 +97,80 @@ def test_no_port_of_ray_accepts_another_user_and_one_call_of_root_ends_it(
     assert LOST in [call(SYNC, address) for address in raylets]
     until(lambda: "a" not in _listed(cluster), "the raylet of the node has ended")
     assert call(SYNC, gcs) == LOST
+
+
+def _posted(address: str, path: str) -> int:
+    with closing(HTTPConnection(address)) as connection:
+        connection.request("POST", path)
+        return connection.getresponse().status
+
+
+def _listed(cluster: LocalCluster) -> list[str]:
+    """Return the nodes whose raylet runs."""
+    found = []
+    for name, session in cluster.sessions.items():
+        try:
+            top = psutil.Process(session)
+            names = [p.name() for p in top.children() if p.status() != psutil.STATUS_ZOMBIE]
+        except psutil.NoSuchProcess:
+            continue
+        found += [name] if "raylet" in names else []
+    return found
+
+
+def test_every_port_is_of_the_block_of_its_node_and_the_filter_follows_a_restart(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    def outside() -> list[str]:
+        now = local_cluster(tmp_path)
+        assert now is not None
+        return [
+            address
+            for name, block in now.ports.items()
+            for addresses in _ports(now, name).values()
+            for address in addresses
+            if not block.first < int(address.rpartition(":")[2]) <= block.last
+        ]
+
+    assert outside() == []
+    kill_node(tmp_path, "a")
+    start_node(tmp_path, NODE)
+    assert outside() == []
+    now = local_cluster(tmp_path)
+    assert now is not None
+    found = _all_ports(now)
+    assert len(found) >= 7
+    assert set(calls(python_for_all(), OTHER, SYNC, found)) == {REFUSED}
+
+
+def test_cluster_that_is_started_again_is_closed_again(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    (gcs,) = _ports(cluster, HEAD)["gcs_server"]
+    assert call(SYNC, gcs) == LOST
+    restart_nodes(tmp_path, head_starts=1)
+    now = local_cluster(tmp_path)
+    assert now is not None
+    found = _all_ports(now)
+    assert len(found) >= 7
+    assert set(calls(python_for_all(), OTHER, SYNC, found)) == {REFUSED}
+    assert [name for name in _tables().split() if f"-{cluster.sessions[HEAD]}-" in name] == []
+
+
+def test_filter_goes_with_the_cluster(tmp_path: Path) -> None:
+    cluster = start_nodes(tmp_path, (NODE,))
+    owner = f"-{cluster.sessions[HEAD]}-"
+    assert owner in _tables()
+    stop_nodes(tmp_path)
+    assert owner not in _tables()
+
+
+def test_lost_filter_is_set_again(cluster: LocalCluster) -> None:
+    (name,) = (n for n in _tables().split() if f"-{cluster.sessions[HEAD]}-" in n)
+    subprocess.run(["nft", "delete", "table", "inet", name], check=True)
+    assert calls(python_for_all(), OTHER, OPEN[0], [cluster.address]) == [ANSWERED]
+    assert why_open(cluster) == ""
+    assert calls(python_for_all(), OTHER, OPEN[0], [cluster.address]) == [REFUSED]
 
 
 def _tables() -> str:

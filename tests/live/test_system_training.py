@@ -15,7 +15,7 @@ from tests.live.system import Gates, Headgate
 from headgate.workloads.training import solution
 
 pytestmark = pytest.mark.live
-STEPS = 250
+STEPS = 400
 
 
 SYSTEM = {"nodes": 3, "gpus": 1}

@@ -179,8 +179,8 @@ def test_jobs_survive_a_crash_of_the_controller_between_up_and_down(
     headgate: Any, state: Path, job_file: Any
 ) -> None:
     there = ("--state-dir", str(state), "-o", "json")
-    first = headgate("up", "--nodes", "1", "--gpus", "1", "--policy", "fifo", *there)
-    assert (first.code, first.json["nodes"], first.json["policy"]) == (0, 1, "fifo"), first.err
+    first = headgate("up", "--nodes", "2", "--gpus", "1", "--policy", "fifo", *there)
+    assert (first.code, first.json["nodes"], first.json["policy"]) == (0, 2, "fifo"), first.err
     try:
         run = "sleep 4; echo done > {output}"
         job = headgate("submit", job_file(f"{{run: '{run}'}}"), *there).json["id"]

@@ -185,7 +185,7 @@ class TestShield:
         owner.kill()
         os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie
         assert "has ended" in set_shield(Shield(ports=[block], owner=owner.pid))
-        elsewhere = PortBlock(first=12_999, last=12_999)
+        elsewhere = PortBlock(first=block.first - 1, last=block.first - 1)
         mine = Shield(ports=[elsewhere], owner=os.getpid())
         assert set_shield(mine) == ""
         assert tries(OTHER, ("127.0.0.1", port)) == [CONNECTED]
