@@ -47,23 +47,11 @@ def test_no_run_is_preempted_for_a_task_that_lacks_what_its_own_job_holds(place:
     assert bench.stops == []
 
 
-@pytest.mark.parametrize("place", ["first-fit", "block", "best-fit-subtree", "links"])
-def test_of_two_runs_the_one_that_holds_the_license_is_preempted(place: str) -> None:
-    """The other one would be the cheaper one, by its GPU alone."""
-    bench = cluster(2, 1, place)
-    bench.apply(work("licensed", 500.0, 1, LICENSE))
-    bench.apply(work("long", 1000.0))
-    for job in ("licensed", "long"):
-        begin(bench, job)
-    bench.apply(work("short", 10.0, 1, LICENSE))
-    assert [stop.run.job for stop in bench.stops] == ["licensed"]
-    bench.stop()
-    assert bench.running("short") == [0]
-
-
+@pytest.mark.parametrize("gpus", [2, 3], ids=["no GPU is free", "a GPU is free"])
 @pytest.mark.parametrize("place", ["first-fit", "block", "best-fit-subtree", "links", "pick-kx"])
-def test_a_run_is_preempted_for_its_license_alone_where_a_gpu_is_free(place: str) -> None:
-    bench = cluster(3, 1, place)
+def test_of_two_runs_the_one_that_holds_the_license_is_preempted(place: str, gpus: int) -> None:
+    """The other one would be the cheaper one, by its GPU alone."""
+    bench = cluster(gpus, 1, place)
     bench.apply(work("licensed", 500.0, 1, LICENSE))
     bench.apply(work("long", 1000.0))
     for job in ("licensed", "long"):

@@ -40,8 +40,8 @@ def next_settled_at(snapshot: Snapshot, plan: Plan) -> float | None:
     """
     if not (snapshot.jobs.waiting.array() > 0).any():
         return plan.again_at
-    state = snapshot.tasks.state.array()
-    runs = np.flatnonzero(np.isin(state, _RUNS) & (snapshot.tasks.attempts.array() > 1))
+    again = np.flatnonzero(snapshot.tasks.attempts.array() > 1)  # few or none
+    runs = again[np.isin(snapshot.tasks.state.take(again), _RUNS)]
     at = settled_at(snapshot, runs)
     next_at = float(at[at > snapshot.now].min(initial=np.inf))
     if plan.again_at is not None:

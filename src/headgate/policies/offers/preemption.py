@@ -75,6 +75,8 @@ class _Preemption:
         by_task: dict[int, list[int]] = {}
         for gpu in np.flatnonzero(holder >= 0).tolist():
             by_task.setdefault(int(holder[gpu]), []).append(gpu)
+        held_by = np.array([*by_task], np.int64)
+        settled = set(held_by[are_settled(snapshot, held_by)].tolist())
         for task, gpus in by_task.items():
             row = tasks.job[task]
             job = index.get(row)
@@ -94,7 +96,7 @@ class _Preemption:
                 running[job] += 1
                 if snapshot.jobs.gang[row]:  # a gang is one run, and no job loses its last
                     continue
-                if are_settled(snapshot, np.array([task]))[0]:
+                if task in settled:
                     held = np.array(gpus, np.int64)
                     self._runs.append(_Run(task=task, job=job, gpus=held, gpu_classes=classes))
         self._freed.sort()
