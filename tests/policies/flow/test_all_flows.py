@@ -39,7 +39,7 @@ def test_three_tasks_of_two_jobs_run_where_their_data_is(kind: type[FlowPolicy])
 
 @each(PreemptiveFlowSharing, UnfairFlow, TimelyFlow)
 def test_no_task_waits_for_data_that_no_run_is_about_to_leave(kind: type[FlowPolicy]) -> None:
-    """While `fs` holds the first one back."""
+    """While `fs`, which prices a wait by the average task, holds the first one back."""
     bench = Bench(kind())
     bench.node("near", "r")
     bench.node("away", "s", 10, 10, 10, 10)

@@ -168,17 +168,6 @@ def test_a_gpu_that_is_free_is_as_near_as_one_that_is_about_to_be_free() -> None
     assert stage.where() == {"first/0": "one", "second/0": "two"}
 
 
-def test_a_large_task_moves_when_no_run_near_its_data_is_to_be_waited_for() -> None:
-    """Where `fs` prices a wait by the average task, here only a GPU that will be free counts."""
-    stage = Stage()
-    stage.node("near", "r")
-    stage.node("far", "s", 10, 10, 10, 10)
-    stage.data("huge", 10 * GB, "near")
-    stage.data("tiny", GB // 100, "near")
-    stage.apply(submitted("job", [Task(reads=("huge",))] + [Task(reads=("tiny",))] * 3))
-    assert stage.running("job") == [0, 1, 2, 3]
-
-
 # --------------------------------------------------------------------------------------- whose turn
 
 
