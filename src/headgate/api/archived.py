@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from headgate.api import ran, views
+from headgate.api import ran, results, views
 from headgate.api.controller import ControllerPort
 from headgate.foresight.explain import ExplanationContext
 from headgate.journal import ArchivedJob, ArchivedTask, Part, Record
@@ -135,14 +135,14 @@ def _named(task: ArchivedTask) -> View:
 def need_kept(job: ArchivedJob) -> None:
     """Raise SpecError `expired` when the results and logs of a job have expired."""
     if job.expired_at is not None:
-        raise views.expired(job.job.id, job.ended_at, job.expired_at)
+        raise results.expired(job.job.id, job.ended_at, job.expired_at)
 
 
 def need_result(controller: ControllerPort, job: ArchivedJob, ordinal: int | None) -> None:
-    """Raise SpecError when a job (or its task) has no result; see `views.need_result`."""
+    """Raise SpecError when a job (or its task) has no result; see `results.need_result`."""
     need_kept(job)
     state, done = JobState[job.state.upper()], job.state == "finished"
     if ordinal is not None:
         done = controller.archive.task(job, ordinal).view["state"] == "finished"
     if not done:
-        raise views.no_result(job.job.id, ordinal, state, job.view["message"])
+        raise results.no_result(job.job.id, ordinal, state, job.view["message"])

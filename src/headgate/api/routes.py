@@ -9,7 +9,7 @@ from anyio import to_thread
 from fastapi import Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from headgate.api import archived, ran, views
+from headgate.api import archived, ran, results, views
 from headgate.api.bodies import text_of
 from headgate.api.controller import ControllerPort
 from headgate.api.deps import (
@@ -194,7 +194,7 @@ def tasks(
         kept = past.expired_at is None
         page = [archived.task_view(t) for t in controller.archive.tasks(past, start, limit)]
     else:
-        kept = views.are_kept(snapshot, job_row(snapshot, job))
+        kept = results.are_kept(snapshot, job_row(snapshot, job))
         page = [views.task_view(snapshot, row) for row in rows[start : start + limit]]
     after = str(start + limit) if start + limit < count else None
     return EscapedJSON({"tasks": _with_logs(controller, job, page, kept=kept), "next": after})
@@ -224,7 +224,7 @@ def one_task(job: str, ordinal: PathOrdinal, controller: ControllerDep) -> Escap
     else:
         row = job_row(snapshot, job)
         view = views.task_view(snapshot, task_row(snapshot, row, ordinal))
-        kept = views.are_kept(snapshot, row)
+        kept = results.are_kept(snapshot, row)
     return EscapedJSON(_with_logs(controller, job, [view], kept=kept)[0])
 
 
@@ -337,7 +337,7 @@ async def logs(
             row = job_row(snapshot, job)
             need_readable(controller, snapshot.job(row), user)
             task_row(snapshot, row, task)
-            views.need_kept(snapshot, row)
+            results.need_kept(snapshot, row)
         return controller.log(job, task, attempt=attempt, offset=offset)
 
     piece = await pools.run(pools.nodes, read)
@@ -359,7 +359,7 @@ async def result(
         else:
             row = job_row(snapshot, job)
             need_readable(controller, snapshot.job(row), user)
-            views.need_result(snapshot, row, task)
+            results.need_result(snapshot, row, task)
         pieces = controller.result(job, task)
         first = next(pieces, b"")  # an error up to here becomes an error response
         return _chain(first, pieces)
@@ -415,7 +415,7 @@ def _need_files(controller: ControllerPort, job: str, user: str, task: int) -> N
     row = job_row(snapshot, job)
     need_readable(controller, snapshot.job(row), user)
     task_row(snapshot, row, task)
-    views.need_kept(snapshot, row)
+    results.need_kept(snapshot, row)
 
 
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:

@@ -14,9 +14,6 @@ import numpy as np
 
 from headgate.api import ran
 from headgate.api.status import with_status
-from headgate.base.errors import Problem, SpecError
-from headgate.base.states import JOB_WORDS, PENDING
-from headgate.base.units import format_seconds, format_time
 from headgate.foresight.explain import (
     Explanation,
     ExplanationContext,
@@ -39,7 +36,6 @@ from headgate.model import (
 from headgate.protocol import KeptRun, Moved, Reason, RunStop
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.ledger import capacity
-from headgate.state.life import ENDED
 from headgate.state.lookup import job_row, known_shard, task_row
 from headgate.state.stops import preemption
 from headgate.state.tables import GPU_GONE, GPU_IN_PART, OTHERS
@@ -85,10 +81,13 @@ def matching_jobs(
 
 
 class JobViews:
-    """Views of jobs, computed once per version of the state; calls from any thread."""
+    """Views of jobs, computed once per version of the state; calls from any thread.
+
+    One whose reason names a time is computed again once that has passed.
+    """
 
     def __init__(self) -> None:
-        self._kept: tuple[int, dict[int, View]] = (-1, {})
+        self._kept: tuple[int, dict[int, tuple[View, float]]] = (-1, {})  # and until when it holds
 
     def of(self, snapshot: Snapshot, rows: Sequence[int], now: float) -> list[View]:
         """Return views of the jobs in `rows`: user, queue, progress, and the reason of a wait.
@@ -100,10 +99,14 @@ class JobViews:
         if kept[0] != snapshot.version:
             kept = self._kept = (snapshot.version, {})
         views = kept[1]
-        new = [row for row in rows if row not in views]
+        new = [row for row in rows if row not in views or views[row][1] <= now]
         context = ExplanationContext(snapshot, new)
-        views.update((row, job_view(snapshot, row, now, context)) for row in new)
-        return [as_of(views[row], now) for row in rows]
+        for row in new:
+            explanation = explain(snapshot, row, now, context=context)
+            reason = explanation.reason
+            until = math.inf if reason is None else reason.holds_until()
+            views[row] = _job_view(snapshot, row, explanation), until
+        return [as_of(views[row][0], now) for row in rows]
 
 
 def as_of(view: View, now: float) -> View:
@@ -118,8 +121,11 @@ def as_of(view: View, now: float) -> View:
 
 def job_view(snapshot: Snapshot, row: int, now: float, context: ExplanationContext) -> View:
     """Return the view of a job; `as_of` fills in its durations, which change with the time."""
+    return _job_view(snapshot, row, explain(snapshot, row, now, context=context))
+
+
+def _job_view(snapshot: Snapshot, row: int, explanation: Explanation) -> View:
     job, jobs = snapshot.job(row), snapshot.jobs
-    explanation = explain(snapshot, row, now, context=context)
     return {
         "id": job.id,
         "name": job.name,
@@ -236,27 +242,6 @@ def _result_rows(snapshot: Snapshot, job: int) -> Iterator[int]:
             shard_row = known_shard(snapshot, shard)
             if shard_row is not None:
                 yield shard_row
-
-
-def are_kept(snapshot: Snapshot, job: int) -> bool:
-    """Return whether the results and logs of a job have not expired."""
-    return math.isnan(snapshot.jobs.expired_at[job])
-
-
-def need_kept(snapshot: Snapshot, job: int) -> None:
-    """Raise SpecError `expired` when the results and logs of a job have expired."""
-    if not are_kept(snapshot, job):
-        jobs = snapshot.jobs
-        raise expired(snapshot.job(job).id, jobs.ended_at[job], jobs.expired_at[job])
-
-
-def expired(name: str, ended_at: float, expired_at: float) -> SpecError:
-    """Return the error that the results and logs of a job have expired."""
-    kept = format_seconds(expired_at - ended_at)
-    when = f"on {format_time(expired_at)}, {kept} after its end"
-    text = f"the results and logs of job {name} expired {when}"
-    hint = "submit it again, with 'keep' in the job file to keep them longer"
-    return SpecError([Problem(path=name, problem=text, hint=hint)], code="expired")
 
 
 def task_view(snapshot: Snapshot, row: int) -> View:
@@ -558,37 +543,6 @@ def counts_view(snapshot: Snapshot) -> View:
         "gpus": {"total": snapshot.gpu_count(), "free": free},
         "nodes": len(alive),
     }
-
-
-def need_result(snapshot: Snapshot, job: int, ordinal: int | None) -> None:
-    """Raise SpecError when a job (or its task) has no result.
-
-    The code is `expired`, `failed`, `cancelled` or `not_finished`.
-    """
-    need_kept(snapshot, job)
-    state, alone = JobState(snapshot.jobs.state[job]), False
-    done = state is JobState.FINISHED
-    if ordinal is not None:
-        task = TaskState(snapshot.tasks.state[task_row(snapshot, job, ordinal)])
-        alone = (task, state) == (TaskState.CANCELLED, JobState.ACTIVE)
-        done = task is TaskState.FINISHED
-        state = JobState.CANCELLED if alone else state
-    if not done:
-        message = snapshot.jobs.message[job]
-        raise no_result(snapshot.job(job).id, ordinal, state, message, alone=alone)
-
-
-def no_result(
-    name: str, ordinal: int | None, state: JobState, message: str | None, *, alone: bool = False
-) -> SpecError:
-    """Return the error that a job in `state` has no result, or its task, which ended `alone`."""
-    what = f"job {name}" if ordinal is None else f"task {ordinal} of job {name}"
-    code = state.name.lower() if state in ENDED and state != JobState.FINISHED else "not_finished"
-    word = JOB_WORDS[state.name.lower()]
-    shown = "has not ended" if word == PENDING else f"is {word}"
-    text = f"{what} has no result: {'it' if alone else 'the job'} {shown}"
-    hint = message or ("" if state in ENDED else f"headgate why {name}")
-    return SpecError([Problem(path=name, problem=text, hint=hint)], code=code)
 
 
 def _time(seconds: float) -> float | None:

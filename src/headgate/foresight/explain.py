@@ -11,6 +11,7 @@ import numpy as np
 
 from headgate.base.column import Array
 from headgate.foresight.nodes import node_reason
+from headgate.foresight.renewed import at_time, renewed
 from headgate.model import Node
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.fit import infeasible_demand, infeasible_gang
@@ -68,6 +69,7 @@ class ExplanationContext:
         self._named: dict[int, list[Reason]] | None = None
         self._others: list[Reason] = []
         self._estimates: Estimates | None = None
+        self._now: Snapshot | None = None
         self._ends: dict[int, float] = {}  # by job
         self._unavailable: dict[int, tuple[int, ...]] | None = None
 
@@ -90,16 +92,22 @@ class ExplanationContext:
             self._unavailable = {row: gpus for row, gpus in found.items() if gpus}
         return self._unavailable
 
-    def expected_end(self, job: int) -> float:
+    def expected_end(self, job: int, now: float) -> float:
         """Return when a job is expected to end if all that is left of it runs, else `inf`.
 
         O(its tasks), the first time.
         """
         if job not in self._ends:
-            self._ends[job] = self._end_of_runs(job)
+            self._ends[job] = self._end_of_runs(job, now)
         return self._ends[job]
 
-    def _end_of_runs(self, job: int) -> float:
+    def at_time(self, now: float) -> Snapshot:
+        """Return the state at the present time; O(its tables) the first time, if it is no snapshot."""
+        if self._now is None or self._now.now < now:
+            self._now = at_time(self._view, now)
+        return self._now
+
+    def _end_of_runs(self, job: int, now: float) -> float:
         view, rows = self._view, self._view.tasks_of(job)
         states = view.tasks.state.span(rows.start, rows.stop)
         held = np.isin(states, HOLDING)
@@ -107,7 +115,7 @@ class ExplanationContext:
         if view.jobs.state[job] != JobState.ACTIVE or not (held | over).all():
             return math.inf
         if self._estimates is None:
-            self._estimates = Estimates(view if isinstance(view, Snapshot) else view.freeze())
+            self._estimates = Estimates(self.at_time(now))
         return float(self._estimates.end_at(np.flatnonzero(held) + rows.start).max())
 
     def queued(self, queue: int) -> tuple[Array, Array, Array]:
@@ -191,6 +199,8 @@ def _reason(
     chosen = next(itertools.chain(named, others), UNDECIDED)
     if isinstance(chosen, _NODES) or view.fleet.drains:
         chosen = node_reason(view, job, now, task) or chosen
+    if chosen.holds_until() <= now:
+        chosen = renewed(context.at_time(now), chosen)
     return _used_elsewhere(view, job, context.unavailable()) or chosen
 
 
@@ -229,7 +239,7 @@ def _awaited(
 
     One of which no end is known comes first.
     """
-    jobs, ends = view.jobs, [context.expected_end(job) for job in awaited]
+    jobs, ends = view.jobs, [context.expected_end(job, now) for job in awaited]
     end, job = max(zip(ends, [-job for job in awaited], strict=True))
     runs = jobs.running[-job] + jobs.running_cpu[-job] > 0
     state = "RUNNING" if runs else "PENDING"

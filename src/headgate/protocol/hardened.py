@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from headgate.base.text import enumerated
-from headgate.base.units import format_seconds
+from headgate.base.units import format_clock
 from headgate.protocol.reasons import Reason
 
 
@@ -35,12 +36,14 @@ class Hardened:
 class PlacesKept(Reason):
     """The unit has lost patience: GPUs are kept for it, some of which runs of `jobs` hold yet.
 
-    The last of these reaches its time limit after `limit_s` seconds, None if one has none.
+    The last of these reaches its time limit at `limit_at`, in the world's clock, in `limit_s`
+    seconds; both are None if one has none.
     """
 
     gpus: int
     free_gpus: int
     jobs: tuple[str, ...]
+    limit_at: float | None
     limit_s: float | None
 
     def cause(self) -> str:
@@ -54,6 +57,11 @@ class PlacesKept(Reason):
         first, more = self.jobs[:3], len(self.jobs) - 3
         names = enumerated([*first, f"{more} more"] if more > 0 else first)
         ends = f"starts at the latest when {names} end{'s' * (len(self.jobs) == 1)}"
-        if self.limit_s is None:
+        if self.limit_s is None or self.limit_at is None:
             return f"{ends}, without a time limit: an administrator may cancel or move that"
-        return f"{ends}, at their time limits in {format_seconds(self.limit_s)}"
+        if self.limit_s <= 0:
+            return f"{ends}: their time limits have passed, they are being stopped"
+        return f"{ends}, at their time limits by {format_clock(self.limit_at, self.limit_s)}"
+
+    def holds_until(self) -> float:
+        return math.inf if self.limit_at is None else self.limit_at

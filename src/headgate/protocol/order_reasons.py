@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from headgate.base.units import format_clock
@@ -56,6 +57,9 @@ class WaitsForJobs(Reason):
             end = f", expected end {format_clock(self.ends_at, self.ahead_s)}"
         others = f" and {self.others} more" if self.others else ""
         return f"depends on {self.job} ({self.state}{end}){others}"
+
+    def holds_until(self) -> float:
+        return math.inf if self.ends_at is None else self.ends_at
 
     def way_out(self) -> str:
         return "starts when they have finished" if self.others else "starts when it has finished"

@@ -8,6 +8,7 @@ Slurm: `GpuMemory(needs 40 GiB, largest free GPU has 16 GiB; starts when a large
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from headgate.base.text import enumerated
@@ -43,6 +44,10 @@ class Reason:
         """Return the one clause that lists of jobs show."""
         return self.cause()
 
+    def holds_until(self) -> float:
+        """Return the earliest of the times that it names, inf without: after that it is stale."""
+        return math.inf
+
     def __str__(self) -> str:
         return f"{self.code}({self.detail()})"
 
@@ -55,6 +60,10 @@ class Short(Reason):
 
     def way_out(self) -> str:
         return self._without() if self.reserved is None else str(self.reserved)
+
+    def holds_until(self) -> float:
+        at = None if self.reserved is None else self.reserved.at
+        return math.inf if at is None else at
 
     def _without(self) -> str:
         """Return the way out without a reservation."""

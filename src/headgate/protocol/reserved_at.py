@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from headgate.base.text import enumerated
-from headgate.base.units import format_clock
+from headgate.base.units import format_clock, format_seconds
 
 
 class Cause(IntEnum):
@@ -29,7 +29,9 @@ class ReservedAt:
     Both are None where a run that it waits for has no known end.
     `after` are jobs whose runs hold its GPUs until then, those that end last, in the order of these
     ends; `others` is the number of further ones. `superseded` is why another start that was
-    announced before no longer stands: `above-share` or `priority`, None if it does.
+    announced before no longer stands: `above-share` or `priority`, None if it does. `late_s` are
+    the seconds within which these runs are expected to end, from and to, since `at` has passed; of
+    a `late` one, where that is unknown, it is None.
     """
 
     at: float | None
@@ -37,6 +39,8 @@ class ReservedAt:
     after: tuple[str, ...] = ()
     others: int = 0
     superseded: str | None = None
+    late: bool = False
+    late_s: tuple[float, float] | None = None
 
     def __str__(self) -> str:
         names = list(self.after)
@@ -45,6 +49,17 @@ class ReservedAt:
         ends = f" when runs of {enumerated(names)} have ended" if names else ""
         cause = _SUPERSEDED.get(self.superseded or "")
         gave_way = f"; an earlier one gave way: {cause}" if cause else ""
+        if self.late:
+            return f"GPUs are reserved, it starts{ends}, {self._expected()}{gave_way}"
         if self.at is None or self.ahead_s is None:
             return f"GPUs are reserved, it starts{ends or ' at a time that is unknown'}{gave_way}"
         return f"reserved for {format_clock(self.at, self.ahead_s)}{ends}{gave_way}"
+
+    def _expected(self) -> str:
+        """Return when runs are expected to end that have passed their expected end."""
+        which = "which take longer than expected"
+        if self.late_s is None:
+            return f"{which}; for how long is unknown"
+        soonest, latest = map(format_seconds, self.late_s)
+        when = f"in {soonest}" if soonest == latest else f"in {soonest} to {latest}"
+        return f"{which}: by now {when}"

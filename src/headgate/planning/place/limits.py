@@ -67,14 +67,15 @@ def places_kept(snapshot: Snapshot, hardened: Hardened) -> PlacesKept:
     ]
     holder = snapshot.gpus.task.take(np.array(rows, np.int64)).astype(np.int64)
     tasks = np.unique(holder[holder >= 0])
-    left_s = snapshot.tasks.launched_at.take(tasks) + Estimates(snapshot).limit_s(tasks)
-    last_s = float((left_s - snapshot.now).max(initial=0.0))  # NaN without a time limit
+    limit_at = snapshot.tasks.launched_at.take(tasks) + Estimates(snapshot).limit_s(tasks)
+    last_at = float(limit_at.max(initial=snapshot.now))  # NaN if one has no time limit
     jobs = dict.fromkeys(snapshot.tasks.job.take(tasks).tolist())
     return PlacesKept(
         gpus=len(rows),
         free_gpus=int(np.count_nonzero(holder == GPU_FREE)),
         jobs=tuple(snapshot.job(job).id for job in jobs),
-        limit_s=None if math.isnan(last_s) else last_s,
+        limit_at=None if math.isnan(last_at) else last_at,
+        limit_s=None if math.isnan(last_at) else last_at - snapshot.now,
     )
 
 
