@@ -37,9 +37,8 @@ def test_gang_that_is_preempted_and_then_cancelled_may_save_each_time(
     time.sleep(4)  # it has attained more GPU time than the threshold
     short = headgate.submit("{name: short, run: 'true'}")
     headgate.ends(short)
-    assert sorted(seen(tmp_path)[2:]) == ["notice"] * 2 + ["saved"] * 2, (
-        "its GPUs were held until then"
-    )
+    ended = [line for line in seen(tmp_path) if line != "begun"]  # by now it may run again
+    assert sorted(ended) == ["notice"] * 2 + ["saved"] * 2, "its GPUs were held until then"
     for task in (0, 1):
         (stop,) = _stops(headgate, gang, task)
         assert (stop["kind"], stop["for_job"]) == ("preempted", short)
