@@ -102,7 +102,7 @@ class ExplanationContext:
         return self._ends[job]
 
     def at_time(self, now: float) -> Snapshot:
-        """Return the state at the present time; O(its tables) the first time, if it is no snapshot."""
+        """Return the state at a time; O(its tables) the first time, if it is no snapshot."""
         if self._now is None or self._now.now < now:
             self._now = at_time(self._view, now)
         return self._now

@@ -76,6 +76,10 @@ class Line:
             self._since[job] = -1.0
         return milli
 
+    def __bool__(self) -> bool:
+        """Return whether any unit is in line."""
+        return bool((self._since >= 0).any())
+
     def end(self) -> None:
         """Open the nodes that were kept."""
         self._scratch.ledger.close([])

@@ -180,7 +180,7 @@ class _Patience:
         self._since[others] = -1.0
         self._overtake(waiting)
         first, next_at = self._kept(waiting), None
-        if first is None:
+        if first is None and not self._plan.stops:  # what runs leave is for whom they are stopped
             first, next_at = self._harden(waiting)
         again_at = min(
             (at for at in (self._plan.again_at, next_at) if at is not None), default=None

@@ -1,11 +1,11 @@
-"""Runs that were stopped for others lately are not stopped again soon."""
+"""Which runs may be stopped for others: not soon again, and none that others would not gain by."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.protocol import Plan
+from headgate.protocol import Hardened, Plan
 from headgate.state import Snapshot, TaskState
 
 LEAST_S = 60.0
@@ -14,14 +14,32 @@ LEAST_S = 60.0
 _RUNS = (TaskState.STARTING, TaskState.RUNNING)
 
 
-def are_settled(snapshot: Snapshot, tasks: Ints) -> Bools:
+def may_stop(snapshot: Snapshot, tasks: Ints) -> Bools:
     """Return which runs (of tasks, rows) may be stopped for others.
 
     Not those whose task was stopped before, for `LEAST_S` and the period of its checkpoints, the
-    longer of both: a task that others stop again and again would do the same work each time.
+    longer of both: a task that others stop again and again would do the same work each time. Nor
+    those on places that are kept for a hardened unit, which only that gets.
     """
-    settled: Bools = settled_at(snapshot, tasks) <= snapshot.now
-    return settled
+    may: Bools = settled_at(snapshot, tasks) <= snapshot.now
+    if snapshot.hardened is not None:
+        may &= ~np.isin(tasks, _on_kept(snapshot, snapshot.hardened))
+    return may
+
+
+def _on_kept(snapshot: Snapshot, hardened: Hardened) -> Ints:
+    """Return the tasks (rows) that hold GPUs which are kept for a unit; of gangs all."""
+    gpus = [
+        snapshot.nodes.first_gpu[snapshot.names.node_rows[node]] + gpu
+        for _, node, indices in hardened.places
+        for gpu in indices
+    ]
+    holder = snapshot.gpus.task.take(np.array(gpus, np.int64)).astype(np.int64)
+    tasks = np.unique(holder[holder >= 0])
+    jobs = np.unique(snapshot.tasks.job.take(tasks))
+    gangs = jobs[snapshot.jobs.gang.take(jobs) > 0].tolist()
+    members = [task for job in gangs for task in snapshot.tasks_of(job)]
+    return np.concatenate([tasks, np.array(members, np.int64)])
 
 
 def settled_at(snapshot: Snapshot, tasks: Ints) -> Floats:

@@ -4,6 +4,7 @@ jobs in the order in which fair sharing would finish them."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +17,9 @@ from headgate.planning.place.multi_gpu import MultiGpuUnits
 from headgate.planning.shares.announced import Announced
 from headgate.planning.shares.debts import FinishOrder, debts_gpu_s, updated_debts
 from headgate.planning.shares.standing import Standing
+from headgate.planning.shares.stopped_for import stopped_for_first, stopped_for_memo
 from headgate.policies.flow.eligible import Entitled, PlacedUnits, Round
+from headgate.policies.flow.freed import to_freed
 from headgate.policies.flow.in_flight import InFlight, Work, in_flight
 from headgate.policies.flow.node_order import assign_waiting, next_round_at, starts_by_rank
 from headgate.policies.flow.placed import Placed
@@ -27,7 +30,8 @@ from headgate.policies.flow.readback import Choice
 from headgate.policies.flow.times import Times
 from headgate.policies.flow.unit_reservations import UnitReservations, start_only_unit
 from headgate.policies.flow.windows import UNLIMITED
-from headgate.state import Scratch
+from headgate.protocol import Memo
+from headgate.state import Scratch, Snapshot
 
 
 class TimelyFlow(FlowPolicy):
@@ -103,7 +107,8 @@ class TimelyFlow(FlowPolicy):
             placer=self.placer,
             migrate=self.migrates,
         )
-        units.place(Announced(standing, target).first(order), flow, most)
+        order = stopped_for_first(standing, Announced(standing, target).first(order))
+        units.place(order, flow, most)
         units.preempt(ahead, PreemptionBudget.of(standing, ahead, target, owed, slack=self._slack))
         units.open_windows(ahead)
         is_slot = units.is_slot(ahead.runs.gpu)
@@ -147,7 +152,7 @@ class TimelyFlow(FlowPolicy):
         if ahead is None:  # nothing waits
             owed = debts_gpu_s(standing, memory_s=self._memory_s)
             useful = np.minimum(target, standing.held + standing.needed)
-            memo = updated_debts(standing, owed, np.zeros(len(owed)), useful - standing.held)
+            memo = _memo(standing, owed, np.zeros(len(owed)), useful - standing.held)
             return Choice(starts=placed, wait_price=wait_price, memo=memo)
         units = round_.reserving
         if units:
@@ -155,8 +160,10 @@ class TimelyFlow(FlowPolicy):
         else:
             owed = debts_gpu_s(standing, memory_s=self._memory_s)
             finish = FinishOrder.of(target, ahead.left_s, owed)
-        owed, rank = finish.owed, ranks(self._order(standing, target, ahead.left_s, finish))
+        order = self._order(standing, target, ahead.left_s, finish)
+        owed, rank = finish.owed, ranks(stopped_for_first(standing, order))
         placed, short = _by_window(placed)
+        placed = to_freed(standing, placed, rank, self._read_price(standing.snapshot))
         starts, left = starts_by_rank(standing, placed, rank)
         started = None
         if units and units.reservations:
@@ -173,12 +180,10 @@ class TimelyFlow(FlowPolicy):
             slack=self._slack, memory_s=self._memory_s,
         )  # fmt: skip
         useful = np.minimum(target, held + standing.needed - won)
-        free = standing.free.sum(axis=0) - np.bincount(
-            starts.gpu_class, minlength=standing.free.shape[1]
-        )
-        memo = dict(updated_debts(standing, owed, preempted.paid, useful - held))
+        free = _free_after(standing, starts)
+        memo = _memo(standing, owed, preempted.paid, useful - held)
         if units:
-            memo |= {**units.memo(), **Announced(standing, target).memo()}
+            memo = {**memo, **units.memo(), **Announced(standing, target).memo()}
         price = waiting.price_by_job(len(standing.jobs))
         again_at = next_round_at(standing, ahead, waiting, free, held < target, preempted.next_s)
         if units and units.again_at() < (again_at or math.inf):
@@ -197,6 +202,9 @@ class TimelyFlow(FlowPolicy):
             memo=memo,
             again_at=again_at,
         )
+
+    def _read_price(self, snapshot: Snapshot) -> Callable[[int, int], int]:
+        return lambda task, node: round(self.cost_s(snapshot, task, node) * 1e6)
 
     def _order(self, standing: Standing, target: Ints, left_s: Floats, finish: FinishOrder) -> Ints:
         """Return the jobs in the order in which fair sharing would finish them.
@@ -232,6 +240,18 @@ class TimelyFlow(FlowPolicy):
         )
         waits &= ~np.isin(short.task, task)
         return all_starts, short.only(np.flatnonzero(waits))
+
+
+def _free_after(standing: Standing, starts: Placed) -> Ints:
+    """Return the free GPUs of each class after some starts, `[classes]`."""
+    free: Ints = standing.free.sum(axis=0)
+    return free - np.bincount(starts.gpu_class, minlength=len(free))
+
+
+def _memo(standing: Standing, owed: Floats, paid: Floats, missing: Ints) -> Memo:
+    """Return the memo of debts, and of jobs for which runs are stopped: those that `paid`."""
+    debts = updated_debts(standing, owed, paid, missing)
+    return {**debts, **stopped_for_memo(standing, paid > 0)}
 
 
 def _by_window(placed: Placed) -> tuple[Placed, Placed]:

@@ -14,7 +14,7 @@ from headgate.base.order import nth_of_equals
 from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.shares.standing import Standing
-from headgate.planning.units.settled import are_settled
+from headgate.planning.units.settled import may_stop
 from headgate.planning.units.unit import one_task
 from headgate.policies.flow.in_flight import GpuRuns, InFlight
 from headgate.policies.flow.node_order import AssignedWaits
@@ -115,7 +115,7 @@ def worth_preempting(
 
 def _may_stop(standing: Standing, runs: GpuRuns, run: Ints) -> Bools:
     """Return which runs on held GPUs (indices) may be stopped."""
-    settled = are_settled(standing.snapshot, runs.task[run])
+    settled = may_stop(standing.snapshot, runs.task[run])
     may: Bools = ~runs.stopping[run] & settled
     return may
 

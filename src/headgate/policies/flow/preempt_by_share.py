@@ -6,7 +6,7 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.planning.shares.standing import Standing
-from headgate.planning.units.settled import are_settled
+from headgate.planning.units.settled import may_stop
 from headgate.policies.flow.in_flight import GpuRuns, runs_now
 from headgate.policies.flow.placed import Placed
 
@@ -69,6 +69,6 @@ def _youngest_first(standing: Standing, runs: GpuRuns, spare: Ints) -> list[Ints
     gang = standing.snapshot.jobs.gang.take(standing.jobs) > 0
     gpus = np.flatnonzero((runs.job >= 0) & ~runs.stopping)
     gpus = gpus[(spare[runs.job[gpus]] > 0) & ~gang[runs.job[gpus]]]
-    gpus = gpus[are_settled(standing.snapshot, runs.task[gpus])]
+    gpus = gpus[may_stop(standing.snapshot, runs.task[gpus])]
     order = gpus[np.lexsort((-runs.task[gpus], -runs.launched_at[gpus]))]
     return np.split(order, np.flatnonzero(np.diff(runs.task[order])) + 1) if len(order) else []

@@ -15,7 +15,7 @@ from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Serving, Turn
 from headgate.planning.place.timetable import GpuCosts
 from headgate.planning.shares.standing import Standing
-from headgate.planning.units.settled import are_settled
+from headgate.planning.units.settled import may_stop
 from headgate.planning.units.unit import Unit
 from headgate.policies.flow.in_flight import InFlight
 from headgate.protocol import Group, Stop
@@ -112,7 +112,7 @@ class UnitPreemptions:
     @cached_property
     def _settled(self) -> Bools:
         """Which held GPUs are of runs that may be stopped by now."""
-        return are_settled(self._standing.snapshot, self._ahead.all_runs.task)
+        return may_stop(self._standing.snapshot, self._ahead.all_runs.task)
 
     def may_gain(self, jobs: Ints) -> Ints:
         """Return those of some jobs, in their order, for which units may be worth preempting.

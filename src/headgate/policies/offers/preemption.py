@@ -4,7 +4,7 @@ A job that holds more than `(1 + slack)` times its share may lose runs down to i
 all of them; so never a gang, which is one run. None is preempted for a task that would not start
 then, since it lacks other resources than a GPU. Runs in state STOPPING count as ended, and their
 GPUs as allocated to jobs below their share: no further run is preempted for a GPU that is being
-freed.
+freed. None is preempted while a multi-GPU unit is in line, which chooses first of what runs leave.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from headgate.base.arrays import Ints
 from headgate.model import WHOLE
 from headgate.planning.place.limits import preempted_for
 from headgate.planning.place.room_freed import RoomFreed
-from headgate.planning.units.settled import are_settled
+from headgate.planning.units.settled import may_stop
 from headgate.planning.units.unit import one_task
 from headgate.policies.offers.greedy_round import GreedyRound
-from headgate.protocol import Group, Steps, Stop
+from headgate.protocol import NO_STEPS, Group, Steps, Stop
 from headgate.state import Snapshot, TaskState
 from headgate.state.moves import gpus_of, grants_of_moves, is_moving
 
@@ -33,6 +33,8 @@ def victims(snapshot: Snapshot, greedy: GreedyRound, slack: float) -> Steps:
     each, the victim is the latest run of those whose GPU the job can use.
     O((jobs below their share + victims) x GPUs).
     """
+    if greedy.line:
+        return NO_STEPS
     return Steps.of(_Preemption(snapshot, greedy, slack).run())
 
 
@@ -76,7 +78,7 @@ class _Preemption:
         for gpu in np.flatnonzero(holder >= 0).tolist():
             by_task.setdefault(int(holder[gpu]), []).append(gpu)
         held_by = np.array([*by_task], np.int64)
-        settled = set(held_by[are_settled(snapshot, held_by)].tolist())
+        settled = set(held_by[may_stop(snapshot, held_by)].tolist())
         for task, gpus in by_task.items():
             row = tasks.job[task]
             job = index.get(row)

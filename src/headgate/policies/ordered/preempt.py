@@ -22,7 +22,7 @@ from headgate.planning.place.choose import Placer
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.timetable import SOONEST_S, GpuCosts, latest_holders
-from headgate.planning.units.settled import are_settled
+from headgate.planning.units.settled import may_stop
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.ordered.runs import Runs
 from headgate.protocol import Group, Steps, Stop
@@ -104,7 +104,7 @@ class Preempting:
         cost = of_job[state.job.take(tasks)]
         cost[np.isin(tasks, self._outnumbered)] = _OUTNUMBERED
         cost[np.isin(state.job.take(tasks), self._jobs[: self._served])] = math.inf
-        cost[~are_settled(rows, tasks)] = math.inf
+        cost[~may_stop(rows, tasks)] = math.inf
         cost[state.state.take(tasks) == TaskState.STOPPING] = _STOPPING
         moves = (state.target.take(tasks) >= 0) | (state.state.take(tasks) == TaskState.MOVING)
         cost[moves] = math.inf
@@ -121,7 +121,7 @@ class Preempting:
         rows, runs = self._snapshot.jobs, self._runs
         left = WHOLE * int((self._snapshot.gpus.task.array() != GPU_GONE).sum())
         outnumbered: list[int] = []
-        settled = are_settled(self._snapshot, runs.first_task)
+        settled = may_stop(self._snapshot, runs.first_task)
         need = WHOLE * np.diff(runs.first)
         left -= int(need[~settled].sum())
         need = np.where(settled, need, 0).tolist()
