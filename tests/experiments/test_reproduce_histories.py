@@ -24,9 +24,15 @@ FIGURES = {
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-def write(path: str, *, hours: float = 1.0, submitted: int = 30) -> Path:
-    """Write a trace of two clusters: `a <b>` is always busy, `idle` never."""
-    of = [("a <b>", 100.0 * n, 3600 * hours * (1 + n % 3), 2 ** (n % 3)) for n in range(submitted)]
+def write(path: str, *, hours: float = 1.0, submitted: int = 30, least: int = 1) -> Path:
+    """Write a trace of two clusters: `a <b>` is always busy, `idle` never.
+
+    Jobs of the first have `least` GPUs, two times and four times that.
+    """
+    of = [
+        ("a <b>", 100.0 * n, 3600 * hours * (1 + n % 3), least * 2 ** (n % 3))
+        for n in range(submitted)
+    ]
     of += [("idle", 1e6 * n, 60.0, 1) for n in range(3)]
     vc, submit_s, duration_s, gpus = zip(*of, strict=True)
     table = {
@@ -136,6 +142,26 @@ def test_published_histories_are_found_by_directory_or_environment(
     ]
 
 
+def test_patience_has_rows_and_a_curve_for_policies_that_learn_run_times() -> None:
+    path = write("own.parquet", least=4)
+
+    found = reproduce(
+        path, "--gpus", "16", "--policies", "fifo,easy-backfill", "--patience", "0,600,1e9"
+    )
+
+    assert [(row["policy"], row["estimates"], row["patience_s"]) for row in found["rows"]] == [
+        ("fifo", None, None), ("easy-backfill", "exact", None), ("easy-backfill", "learnt", None),
+        *(("easy-backfill", "learnt", patience_s) for patience_s in (0, 600, 1e9)),
+    ]  # fmt: skip
+    hardened = [row["reservations"]["hardened"] for row in found["rows"][3:]]
+    assert hardened == sorted(hardened, reverse=True)
+    assert hardened[0] > hardened[-1]
+    text = Path(found["report"]).read_text()
+    assert "Patience, on 16 GPUs" in text
+    assert text.count("<polyline") == 1
+    assert "<td>unbounded</td>" in text
+
+
 def test_text_output_has_a_table_per_size_and_the_goals() -> None:
     path = write("own.parquet")
 
@@ -170,6 +196,9 @@ def test_history_without_waits_has_no_rows_and_no_goals() -> None:
         (("own.parquet", "--gpus", "most"), "usage", "--gpus"),
         (("own.parquet", "--gpus", "1000001"), "usage", "--gpus"),
         (("own.parquet", "--gpus", "-4"), "usage", "--gpus"),
+        (("own.parquet", "--patience", "-1"), "usage", "--patience"),
+        (("own.parquet", "--patience", "60,,"), "usage", "--patience"),
+        (("own.parquet", "--patience", "nan"), "usage", "--patience"),
         (("own.parquet", "--workers", "0"), "usage", "--workers"),
         (("own.parquet", "--out", "own.parquet"), "usage", "--out"),
         (("own.parquet", "--out", "full"), "usage", "--out"),

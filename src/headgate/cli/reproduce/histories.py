@@ -41,6 +41,13 @@ def histories(
         str | None,
         typer.Option(metavar="A,B,...", help="Which policies.", show_default="those of the goals"),
     ] = None,
+    patience: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS,...",
+            help="Also with these values of patience: a curve, with learnt run times.",
+        ),
+    ] = None,
     out: report_options.OutOption = Path("histories-report"),
     workers: report_options.WorkersOption = None,
     strict: Annotated[
@@ -54,11 +61,12 @@ def histories(
     """
     from headgate.experiments.histories import PAPER, report, runs
 
-    on = _sizes(gpus)
+    on, seconds = _sizes(gpus), _seconds(patience)
 
     def prepare() -> Experiment[HistoryResults]:
         assert on is not None, "else it is among what is wrong"
-        chosen = runs.choose(POLICIES, report_options.names(policies))
+        assert seconds is not None, "likewise"
+        chosen = runs.choose(POLICIES, report_options.names(policies), seconds)
         read = _read(files or [], traces, by_vc=by_vc)
         return report.experiment(read, chosen, on, POLICIES)
 
@@ -71,6 +79,9 @@ def histories(
     if on is None:
         text = f"must be goal, near, all, or numbers from 1 to {_MOST_GPUS}, not '{gpus}'"
         wrong.append(("--gpus", text, "for example --gpus 64,128"))
+    if seconds is None:
+        text = f"must be numbers of seconds, from 0 to {runs.UNBOUNDED_S:.0f}, not '{patience}'"
+        wrong.append(("--patience", text, "for example --patience 0,3600,86400,1e9"))
     report_options.reproduce(
         PAPER, prepare, out=out, fmt=fmt, workers=workers, strict=strict, wrong=wrong
     )
@@ -87,6 +98,17 @@ def _sizes(text: str) -> Which | Sequence[int] | None:
         return None
     numbers = [*dict.fromkeys(map(int, parts))]
     return numbers if all(1 <= number <= _MOST_GPUS for number in numbers) else None
+
+
+def _seconds(text: str | None) -> Sequence[float] | None:
+    """Return the values that `--patience` names, None for an invalid one."""
+    from headgate.experiments.histories.runs import UNBOUNDED_S
+
+    try:
+        values = [] if text is None else [float(part) for part in text.split(",")]
+    except ValueError:
+        return None
+    return values if all(0 <= value <= UNBOUNDED_S for value in values) else None
 
 
 def _read(files: Sequence[Path], traces: Path | None, *, by_vc: bool) -> tuple[History, ...]:

@@ -24,7 +24,7 @@ from headgate.experiments.histories.runs import (
     plan,
 )
 from headgate.experiments.histories.sizes import BUSY_WAIT_S, GOAL_WAIT_S, HistorySizes, find_sizes
-from headgate.reports.drawing import bars
+from headgate.reports.drawing import Axis, bars, curves, ticks
 from headgate.reports.pages import grid, legend
 
 _HOUR_S = 3600.0
@@ -136,7 +136,7 @@ def _history(results: HistoryResults, history: History) -> str:
         for gpus, rows in found.items()
     )
     charts = _charts(next(iter(found.values()))) if found else ""
-    return words + charts + _by_size(found) + tables
+    return words + charts + _patience(found) + _by_size(found) + tables
 
 
 def _size_words(sizes: HistorySizes) -> str:
@@ -234,6 +234,45 @@ def _charts(rows: Mapping[PolicyVariant, Row]) -> str:
         )
         + chart("Lost GPU time", "{:,.0f} GPU h", lost=lambda row: hours(row["lost_gpu_s"]))
     )
+
+
+def _patience(found: Mapping[int, Mapping[PolicyVariant, Row]]) -> str:
+    """Return curves over patience on each size: waits of wide jobs by mean completion time."""
+    return "".join(_patience_on(gpus, rows) for gpus, rows in found.items())
+
+
+def _patience_on(gpus: int, rows: Mapping[PolicyVariant, Row]) -> str:
+    points: dict[str, list[tuple[float, float, str]]] = {}
+    for variant, row in rows.items():
+        wait_s, jct_s = wide_of(row)["p99_wait_s"], row["mean_jct_s"]
+        if variant.patience_s is not None and wait_s is not None and jct_s is not None:
+            point = jct_s / _HOUR_S, wait_s / _HOUR_S, variant.patience
+            points.setdefault(variant.policy, []).append(point)
+    if not points:
+        return ""
+    title = f"Patience, on {gpus} GPUs"
+    jct_h, wait_h = zip(*(each[:2] for of in points.values() for each in of), strict=True)
+    drawn = curves(
+        {name: [each[:2] for each in of] for name, of in points.items()},
+        _axis(max(jct_h), "mean completion time, in hours"),
+        _axis(max(wait_h), f"p99 wait of jobs of {WIDE_GPUS} GPUs or more, in hours"),
+        title=title,
+    )
+    table = grid(
+        ("policy", "patience", "mean completion, h", "wide p99 wait, h"),
+        [
+            (f"<b>{escape(name)}</b>", escape(patience), f"{jct:.2f}", f"{wait:.2f}")
+            for name, of in points.items()
+            for jct, wait, patience in of
+        ],
+    )
+    named = legend((f"b{n}", name) for n, name in enumerate(points))
+    return f"<h4>{title}</h4>{named}{drawn}{table}"
+
+
+def _axis(most: float, words: str) -> Axis:
+    marks = {value: f"{value:g}" for value in ticks(most or 1.0)}
+    return Axis(least=0.0, most=max(most, *marks), marks=marks, words=words)
 
 
 def _by_size(found: Mapping[int, Mapping[PolicyVariant, Row]]) -> str:

@@ -7,13 +7,14 @@ the policies that a goal compares there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headgate.base.units import format_compact
 from headgate.experiments.frame.experiment import need_policies
 from headgate.experiments.histories.histories import History, Source
 from headgate.experiments.histories.sizes import HistorySizes
@@ -28,26 +29,43 @@ from headgate.state import JobState
 
 Policies = Mapping[str, PolicyInfo]
 Row = Mapping[str, Any]
-"""The figures of one run, and what was run: `trace, gpus, policy, estimates, resume_s`."""
+"""The figures of one run, and what was run.
+
+`trace, gpus, policy, estimates, resume_s, patience_s`.
+"""
+
+
+UNBOUNDED_S = 1e9
+"""A bound of patience that is longer than all histories: what keeping places costs decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyVariant:
-    """A policy, the run times that it knows, and what a preempted job pays.
+    """A policy, the run times that it knows, what a preempted job pays, and its patience.
 
     `estimated` is None for a policy that uses none. See `headgate.sim.trace_jobs.TraceModel`.
+    `patience_s` is None for the policy's default.
     """
 
     policy: str
     estimated: Estimated | None = None
     resume_s: float | None = None
+    patience_s: float | None = None
 
     @property
     def name(self) -> str:
         """The name in tables and charts."""
         known = "" if self.estimated is None else f", {self.estimated}"
         resumed = "" if self.resume_s is None else f", resumed in {self.resume_s:g} s"
-        return f"{self.policy}{known}{resumed}"
+        patience = "" if self.patience_s is None else f", patience {self.patience}"
+        return f"{self.policy}{known}{resumed}{patience}"
+
+    @property
+    def patience(self) -> str:
+        """How long its patience is, "default" for that of the policy."""
+        if self.patience_s is None:
+            return "default"
+        return "unbounded" if self.patience_s >= UNBOUNDED_S else format_compact(self.patience_s)
 
 
 ORACLE = "srtf"
@@ -95,20 +113,32 @@ class HistoryRun:
     variant: PolicyVariant
 
 
-def choose(known: Policies, names: Sequence[str] | None) -> tuple[PolicyVariant, ...]:
+def choose(
+    known: Policies, names: Sequence[str] | None, patience_s: Sequence[float] = ()
+) -> tuple[PolicyVariant, ...]:
     """Return the variants with these policies, by default all; a policy that has none gets one.
 
-    Raises SpecError `unknown_policy`.
+    And for those with learnt run times and patience, one with each of `patience_s` more. Raises
+    SpecError `unknown_policy`.
     """
     if names is None:
-        return tuple(c for c in VARIANTS if c.policy in known)
-    need_policies(names, known)
-    return tuple(
-        variant
-        for name in dict.fromkeys(names)
-        for variant in [c for c in VARIANTS if c.policy == name]
-        or [PolicyVariant(policy=name, estimated=Estimated.LEARNT)]
-    )
+        chosen = [variant for variant in VARIANTS if variant.policy in known]
+    else:
+        need_policies(names, known)
+        chosen = [
+            variant
+            for name in dict.fromkeys(names)
+            for variant in [c for c in VARIANTS if c.policy == name]
+            or [PolicyVariant(policy=name, estimated=Estimated.LEARNT)]
+        ]
+    impatient = [
+        replace(variant, patience_s=seconds)
+        for variant in chosen
+        if variant.estimated is Estimated.LEARNT
+        and any(parameter.name == "patience" for parameter in known[variant.policy].parameters)
+        for seconds in dict.fromkeys(patience_s)
+    ]
+    return (*chosen, *impatient)
 
 
 class Which(StrEnum):
@@ -152,7 +182,8 @@ def measure(what: HistoryRun, known: Policies) -> Row:
     """Execute a run and return its row."""
     variant, history = what.variant, what.source.open()
     model = TraceModel(estimated=variant.estimated or Estimated.LEARNT, resume_s=variant.resume_s)
-    policy = make_policy(known, variant.policy)
+    parameters = {} if variant.patience_s is None else {"patience": variant.patience_s}
+    policy = make_policy(known, variant.policy, parameters)
     simulation = from_trace(history, policy, gpus=what.gpus, seed=0, model=model)
     outcome = run(simulation, policy)
     assert isinstance(simulation.submissions, TraceJobs), "from_trace returns jobs of a trace"
@@ -163,6 +194,7 @@ def measure(what: HistoryRun, known: Policies) -> Row:
         "policy": variant.policy,
         "estimates": None if variant.estimated is None else str(variant.estimated),
         "resume_s": variant.resume_s,
+        "patience_s": variant.patience_s,
         **{name: value for name, value in outcome.figures.items() if name not in _LEFT_OUT},
         **times(outcome.jobs),
         "by_size": [
