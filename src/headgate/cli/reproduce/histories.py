@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.experiments.histories.report import HistoryResults
     from headgate.experiments.histories.runs import Which
 
-_MOST_GPUS = 1_000_000
+_MOST_GPUS, _MOST_SECONDS = 1_000_000, 1e9
 
 
 def histories(
@@ -70,21 +70,36 @@ def histories(
         read = _read(files or [], traces, by_vc=by_vc)
         return report.experiment(read, chosen, on, POLICIES)
 
-    wrong: list[report_options.Wrong] = []
-    if not files and traces is None:
-        hint = "name trace files, or the directory of the published ones: docs/traces.md"
-        wrong.append(("FILE", "give trace files, --traces DIR or HEADGATE_TRACES", hint))
-    if by_vc and not files:
-        wrong.append(("--by-vc", "requires FILE", "published traces are divided as they need"))
-    if on is None:
-        text = f"must be goal, near, all, or numbers from 1 to {_MOST_GPUS}, not '{gpus}'"
-        wrong.append(("--gpus", text, "for example --gpus 64,128"))
-    if seconds is None:
-        text = f"must be numbers of seconds, from 0 to {runs.UNBOUNDED_S:.0f}, not '{patience}'"
-        wrong.append(("--patience", text, "for example --patience 0,3600,86400,1e9"))
+    wrong = [
+        *_wrong_sources(files, traces, by_vc=by_vc),
+        *_wrong_numbers(gpus, on, patience, seconds),
+    ]
     report_options.reproduce(
         PAPER, prepare, out=out, fmt=fmt, workers=workers, strict=strict, wrong=wrong
     )
+
+
+def _wrong_sources(
+    files: Sequence[Path] | None, traces: Path | None, *, by_vc: bool
+) -> Iterator[report_options.Wrong]:
+    """Yield what is wrong with the options that name histories."""
+    if not files and traces is None:
+        hint = "name trace files, or the directory of the published ones: docs/traces.md"
+        yield "FILE", "give trace files, --traces DIR or HEADGATE_TRACES", hint
+    if by_vc and not files:
+        yield "--by-vc", "requires FILE", "published traces are divided as they need"
+
+
+def _wrong_numbers(
+    gpus: str, on: object, patience: str | None, seconds: object
+) -> Iterator[report_options.Wrong]:
+    """Yield which of the lists of numbers are invalid: those that are None."""
+    if on is None:
+        text = f"must be goal, near, all, or numbers from 1 to {_MOST_GPUS}, not '{gpus}'"
+        yield "--gpus", text, "for example --gpus 64,128"
+    if seconds is None:
+        text = f"must be numbers of seconds, from 0 to {_MOST_SECONDS:.0f}, not '{patience}'"
+        yield "--patience", text, "for example --patience 0,3600,86400,1e9"
 
 
 def _sizes(text: str) -> Which | Sequence[int] | None:
@@ -102,13 +117,11 @@ def _sizes(text: str) -> Which | Sequence[int] | None:
 
 def _seconds(text: str | None) -> Sequence[float] | None:
     """Return the values that `--patience` names, None for an invalid one."""
-    from headgate.experiments.histories.runs import UNBOUNDED_S
-
     try:
         values = [] if text is None else [float(part) for part in text.split(",")]
     except ValueError:
         return None
-    return values if all(0 <= value <= UNBOUNDED_S for value in values) else None
+    return values if all(0 <= value <= _MOST_SECONDS for value in values) else None
 
 
 def _read(files: Sequence[Path], traces: Path | None, *, by_vc: bool) -> tuple[History, ...]:
