@@ -423,4 +423,4 @@ def _faults(t: _Script) -> None:
     t.give(JournalGap(at=t.at, events=3))
     t.job("patient", Task())
     places = (KeptPlace(0, "m0", (0,)),)
-    t.plan(hardened=Hardened(job="patient", since=t.at, places=places))
+    t.plan(hardened=Hardened(job="patient", since=t.at, places=places, policy="fs"))

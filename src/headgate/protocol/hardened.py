@@ -24,12 +24,14 @@ class Hardened:
     """A unit of a job whose places nothing else may use, hardened `since` a time.
 
     There is one place for each of its tasks on GPUs. The rest of what they need is kept of the
-    nodes, as runs leave it.
+    nodes, as runs leave it. It ends with the `policy` by whose rules it hardened, "" where that is
+    not known.
     """
 
     job: str
     since: float
     places: tuple[KeptPlace, ...]
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

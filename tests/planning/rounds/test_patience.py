@@ -13,9 +13,11 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random
+from headgate.base.rng import stream as stream_of
 from headgate.engine import Engine, drive
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
+from headgate.planning.rounds.decide import decided
 from headgate.ports import make_policy
 from headgate.protocol import (
     Command,
@@ -29,6 +31,7 @@ from headgate.protocol import (
     QueueChanged,
 )
 from headgate.sim.world import SimulatedWorld
+from headgate.state import Snapshot
 from headgate.state.check import check
 
 GIB = 2**30
@@ -59,6 +62,7 @@ class Watch:
         self.engine = Engine()
         self.started_at: dict[str, float] = {}
         self.hardened: dict[str, float] = {}
+        self.seen: dict[str, Snapshot] = {}  # when they hardened
         self._kept: Hardened | None = None
 
     def __call__(self, batch: Sequence[Event], commands: Sequence[Command]) -> None:
@@ -71,6 +75,7 @@ class Watch:
         kept = self.engine.state.hardened
         if kept is not None:
             self.hardened.setdefault(kept.job, batch[0].at)
+            self.seen.setdefault(kept.job, self.engine.state.freeze())
         self._kept = kept
 
     def _check_starts(self, event: PlanAdmitted) -> None:
@@ -231,3 +236,13 @@ def test_unit_that_nothing_overtakes_does_not_harden() -> None:
              for n in range(4)]  # fmt: skip
     watch = watched(facts, "conservative-backfill", patience=0.0)
     assert watch.hardened == {}
+
+
+def test_places_end_with_the_policy_by_whose_rules_the_unit_hardened() -> None:
+    gang = job("gang", *[Demand(gpus=4)] * 2, estimated_s=10.0)
+    watch = watched([JobSubmitted(at=21.0, job=gang), *stream(None)], "fair-easy-backfill")
+    kept = watch.seen["gang"]
+    for name in ("fair-easy-backfill", "easy-backfill", "fifo"):
+        plan = decided(make_policy(POLICIES, name), kept, stream_of(0, "test"))
+        same = plan.hardened == kept.hardened
+        assert same is (name == "fair-easy-backfill"), name

@@ -59,6 +59,8 @@ def with_patience(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
     able = capabilities(policy)
     if math.isinf(able.patience_s):
         return policy.decide(snapshot, rng)
+    if snapshot.hardened is not None and snapshot.hardened.policy not in ("", policy.name):
+        snapshot = replace(snapshot, hardened=None)
     seen = snapshot
     if snapshot.hardened is not None:
         start = _start(snapshot, snapshot.hardened, able.placer)
@@ -66,7 +68,8 @@ def with_patience(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
             return start
         seen = without_kept(snapshot, snapshot.hardened)
     plan = policy.decide(seen, rng)
-    return _Patience(snapshot, plan, able.patience_s, able.placer, by_share=able.by_share).plan()
+    patience = _Patience(snapshot, plan, able.patience_s, able.placer, by_share=able.by_share)
+    return patience.plan(policy.name)
 
 
 # --- the places ---------------------------------------------------------------------------------
@@ -171,7 +174,7 @@ class _Patience:
         self._before = np.where(np.isnan(known), -1.0, known)
         self._since = self._before.copy()
 
-    def plan(self) -> Plan:
+    def plan(self, policy: str) -> Plan:
         """Return the plan with the unit whose places are kept, and when the next one may harden."""
         waiting = np.flatnonzero(self._snapshot.jobs.waiting.array())
         waiting = waiting[~np.isin(waiting, self._started_jobs)]
@@ -181,7 +184,7 @@ class _Patience:
         self._overtake(waiting)
         first, next_at = self._kept(waiting), None
         if first is None and not self._plan.stops:  # what runs leave is for whom they are stopped
-            first, next_at = self._harden(waiting)
+            first, next_at = self._harden(waiting, policy)
         again_at = min(
             (at for at in (self._plan.again_at, next_at) if at is not None), default=None
         )
@@ -244,7 +247,7 @@ class _Patience:
             return None
         return known
 
-    def _harden(self, waiting: Ints) -> tuple[Hardened | None, float | None]:
+    def _harden(self, waiting: Ints, policy: str) -> tuple[Hardened | None, float | None]:
         """Return the unit that hardens now, else None and when the next one may."""
         snapshot, now = self._snapshot, self._snapshot.now
         jobs = waiting[self._since[waiting] >= 0]
@@ -267,7 +270,8 @@ class _Patience:
             places, idle_s = self._places(unit)
             hardens_at = self._since[job] + min(self._patience_s, idle_s)
             if places and hardens_at <= now:
-                return Hardened(job=snapshot.job(job).id, since=now, places=places), None
+                job_id = snapshot.job(job).id
+                return Hardened(job=job_id, since=now, places=places, policy=policy), None
             next_at = min(next_at, hardens_at) if hardens_at > now else next_at
         return None, float(next_at) if next_at < math.inf else None
 
