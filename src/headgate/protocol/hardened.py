@@ -49,6 +49,8 @@ class PlacesKept(Reason):
     limit_s: float | None
 
     def cause(self) -> str:
+        if not self.gpus:
+            return "others overtook it for too long, so what it needs of nodes is kept for it"
         free = "is" if self.free_gpus == 1 else "are"
         kept = f"{self.free_gpus} of the {self.gpus} GPUs kept for it {free} free"
         return f"others overtook it for too long, so {kept}"

@@ -173,6 +173,25 @@ def test_gang_that_needs_memory_starts_though_tasks_without_gpus_take_it(name: s
     assert watch.started_at["gang"] <= 21.0 + 120.0
 
 
+@pytest.mark.parametrize("name", HARDENING)
+@pytest.mark.parametrize("tasks", [1, 2], ids=["a task", "a gang"])
+def test_tasks_without_gpus_start_while_an_endless_stream_leaves_too_few_cpus(
+    name: str, tasks: int
+) -> None:
+    """On a cluster without GPUs, and on one with."""
+    large = job("large", *[Demand(cpus_milli=12_000)] * tasks, estimated_s=10.0)
+    small = [
+        JobSubmitted(
+            at=5.0 * n, job=job(f"s{n}", Demand(cpus_milli=4000), run_s=38.0, estimated_s=38.0)
+        )
+        for n in range(60)
+    ]
+    for gpus in ((), GPUS):
+        watch = watched([JobSubmitted(at=41.0, job=large), *small], name, gpus=gpus)
+        assert "large" in watch.hardened
+        assert watch.started_at["large"] <= 41.0 + 60.0 + 2 * SMALL_S
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_units_start_in_bounded_time_where_run_times_have_heavy_tails(seed: int) -> None:
     """Declared times are wrong by up to 1,000 times; the k-th unit waits for k longest runs."""

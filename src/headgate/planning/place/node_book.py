@@ -197,3 +197,40 @@ class NodeBook:
         order = np.argsort(value, kind="stable")
         rows = zip(value[order].tolist(), here[order].tolist(), strict=True)
         return [_Change(at, self._needs[grants.demand[row]], 1) for at, row in rows]
+
+
+def room_over_time(
+    scratch: Scratch, demand: int, most: int, left_s: Callable[[Ints], Floats]
+) -> tuple[Ints, Floats]:
+    """Return places of tasks of a demand, GPUs aside: their nodes (rows), and in how long each is.
+
+    The first `most` of each node that may take runs of it: 0 for one that is free on the scratch,
+    else the rest of the run that leaves it, by `left_s` of tasks (rows); inf for never.
+    O(grants x log + nodes x most).
+    """
+    snapshot, ledger = scratch.snapshot, scratch.ledger
+    needs, grants = snapshot.names.needs, snapshot.grants
+    task = grants.task.array().astype(np.int64)
+    some = np.flatnonzero(task >= 0)
+    node, rest_s = grants.node.take(some).astype(np.int64), left_s(task[some])
+    order = np.lexsort((rest_s, node))
+    node, rest_s, demands = node[order], rest_s[order], grants.demand.take(some[order])
+    first = np.searchsorted(node, node)  # of its node
+
+    def free_then(kind: int) -> Ints:
+        of_demand = np.array([dict(each).get(kind, 0) for each in needs], np.int64)
+        left = np.cumsum(of_demand[demands])
+        before = left[first] - of_demand[demands[first]]
+        free: Ints = ledger.nodes.free.kind(kind)[node] + left - before
+        return free
+
+    nodes = np.flatnonzero(ledger.usable_nodes(demand))
+    room_now = ledger.room(demand)[nodes]
+    room = np.broadcast_to(room_in(needs[demand], free_then), len(node))
+    places, when = np.repeat(nodes, most), np.empty((len(nodes), most))
+    for ordinal in range(most):
+        at = np.full(len(ledger.nodes.alive), np.inf)
+        enough = np.flatnonzero(room > ordinal)[::-1]
+        at[node[enough]] = rest_s[enough]  # the first of each node is written last
+        when[:, ordinal] = np.where(room_now > ordinal, 0.0, at[nodes])
+    return places, when.ravel()

@@ -31,11 +31,12 @@ from headgate.base.rng import Random
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.compact import Chosen
 from headgate.planning.place.limits import places_kept
+from headgate.planning.place.node_book import room_over_time
 from headgate.planning.place.placement import fit, never, placing
-from headgate.planning.place.timetable import SOONEST_S, GpuCosts, latest_holders
-from headgate.planning.shares.owners import GPU_KIND, Owners
+from headgate.planning.place.timetable import SOONEST_S, EndAt, GpuCosts, latest_holders
+from headgate.planning.shares.owners import CPU_KIND, GPU_KIND, Owners
 from headgate.planning.times.estimates import Estimates
-from headgate.planning.units.unit import Unit, waiting_units
+from headgate.planning.units.unit import Unit, one_task, waiting_gang, waiting_units
 from headgate.ports import Policy, capabilities
 from headgate.protocol import Hardened, KeptPlace, OnDemand, Plan, Refusal
 from headgate.state import Scratch, Snapshot
@@ -112,10 +113,7 @@ def _start(snapshot: Snapshot, hardened: Hardened, placer: Placer | None) -> Pla
     """Return the plan that starts a hardened unit, on its places or elsewhere, if it fits now."""
     job = snapshot.names.job_rows[hardened.job]
     first, scratch = snapshot.tasks_of(job)[hardened.places[0].ordinal], Scratch(snapshot)
-    unit = next(
-        (unit for units in waiting_units(snapshot, job) for unit in units if first in unit.tasks),
-        None,
-    )
+    unit = next((unit for unit in _units(snapshot, job) if first in unit.tasks), None)
     queue = snapshot.jobs.queue[job]
     if unit is None or not scratch.has_room(queue, unit.gpus_milli(snapshot)):
         return None
@@ -128,6 +126,20 @@ def _start(snapshot: Snapshot, hardened: Hardened, placer: Placer | None) -> Pla
         again_at=snapshot.now,
         refusals=snapshot.refusals,
     )
+
+
+def _units(snapshot: Snapshot, job: int) -> Iterator[Unit]:
+    """Yield the units of a job (row) that wait for GPUs, or, if none does, those for CPUs."""
+    if snapshot.jobs.waiting[job]:
+        for units in waiting_units(snapshot, job):
+            yield from units
+    elif snapshot.jobs.gang[job]:
+        gang = waiting_gang(snapshot, job)
+        if gang is not None:
+            yield gang
+    else:
+        for task in snapshot.waiting_of(job).tolist():
+            yield one_task(snapshot, task)
 
 
 def _on_places(scratch: Scratch, unit: Unit, hardened: Hardened) -> bool:
@@ -167,17 +179,14 @@ class _Patience:
     ) -> None:
         self._snapshot, self._plan, self._placer = snapshot, plan, placer
         self._patience_s, self._by_share = patience_s, by_share
-        tasks = plan.starts.task
-        self._started = tasks[snapshot.tasks.gpus.take(tasks) > 0]
-        self._started_jobs = np.unique(snapshot.tasks.job.take(self._started)).astype(np.int64)
+        self._started = plan.starts.task
         known = snapshot.memo(OVERTAKEN_SINCE)
         self._before = np.where(np.isnan(known), -1.0, known)
         self._since = self._before.copy()
 
     def plan(self, policy: str) -> Plan:
         """Return the plan with the unit whose places are kept, and when the next one may harden."""
-        waiting = np.flatnonzero(self._snapshot.jobs.waiting.array())
-        waiting = waiting[~np.isin(waiting, self._started_jobs)]
+        waiting = self._left_waiting()
         others = np.ones(len(self._since), bool)
         others[waiting] = False
         self._since[others] = -1.0
@@ -197,6 +206,16 @@ class _Patience:
         if first is None:
             return plan
         return replace(plan, refusals=OnDemand(lambda: self._refusals(first)))
+
+    def _left_waiting(self) -> Ints:
+        """Return the jobs that wait for GPUs, else for CPUs, and of which no such task starts."""
+        columns, tasks = self._snapshot.jobs, self._snapshot.tasks
+        on_gpus = columns.waiting.array() > 0
+        waits = on_gpus | (columns.waiting_cpu.array() > 0)
+        job = tasks.job.take(self._started).astype(np.int64)
+        counts = (tasks.gpus.take(self._started) > 0) | ~on_gpus[job]
+        waits[job[counts]] = False
+        return np.flatnonzero(waits)
 
     def _refusals(self, first: Hardened) -> Iterator[Refusal]:
         """Yield why the others wait as the policy says, and for what the hardened unit does."""
@@ -230,11 +249,12 @@ class _Patience:
             self._since[some[(demand == each) & (some < latest)]] = snapshot.now
 
     def _leads(self, jobs: Ints) -> Ints:
-        """Return the first waiting task on GPUs of each job (rows)."""
+        """Return the first waiting task of each job (rows), on GPUs if one is."""
         snapshot = self._snapshot
         lead = snapshot.jobs.first_task.take(jobs).astype(np.int64)
         whole = (snapshot.jobs.gang.take(jobs) > 0) | (snapshot.jobs.task_count.take(jobs) == 1)
-        several = ~whole | (snapshot.tasks.gpus.take(lead) == 0)
+        on_gpus = snapshot.jobs.waiting.take(jobs) > 0
+        several = ~whole | (on_gpus & (snapshot.tasks.gpus.take(lead) == 0))
         for n in np.flatnonzero(several).tolist():
             tasks = snapshot.waiting_of(int(jobs[n])).astype(np.int64)
             lead[n] = tasks[(snapshot.tasks.gpus.take(tasks) > 0).argmax()]
@@ -262,8 +282,9 @@ class _Patience:
             unit = self._unit(job)
             if unit is None:
                 continue
-            below_share = owners is None or owners.spare(job, GPU_KIND) < 0
             milli, queue = unit.gpus_milli(snapshot), snapshot.jobs.queue[job]
+            kind = GPU_KIND if milli else CPU_KIND
+            below_share = owners is None or owners.spare(job, kind) < 0
             if not below_share or not Scratch(snapshot).has_room(queue, milli):
                 self._since[job] = now
                 continue
@@ -285,8 +306,7 @@ class _Patience:
 
     def _unit(self, job: int) -> Unit | None:
         """Return the first unit of a job that waits and does not start."""
-        units = waiting_units(self._snapshot, job)
-        return next((unit for each in units for unit in each), None)
+        return next(_units(self._snapshot, job), None)
 
     def _places(self, unit: Unit) -> tuple[tuple[KeptPlace, ...], float]:
         """Return the places that runs are expected to leave first, none if there never are any.
@@ -299,6 +319,8 @@ class _Patience:
         def left_s(tasks: Ints) -> Floats:
             return np.minimum(estimates.end_at(tasks, _SURE) - snapshot.now, _UNKNOWN_S)
 
+        if not unit.gpus_milli(snapshot):
+            return self._places_on_cpus(unit, scratch, left_s)
         cost = latest_holders(snapshot, left_s, free=0.0, left=SOONEST_S)
         tasks = self._plan.starts.task
         run_s = np.fmin(estimates.run_s(tasks, _SURE), _UNKNOWN_S)
@@ -310,6 +332,34 @@ class _Patience:
         left = cost[found.gpus]
         idle_s = float((left.max() - left).mean()) if left.max() < _UNKNOWN_S else math.inf
         return self._assigned(unit, found), idle_s
+
+    def _places_on_cpus(
+        self, unit: Unit, scratch: Scratch, left_s: EndAt
+    ) -> tuple[tuple[KeptPlace, ...], float]:
+        """Return the same of a unit without GPUs, of which each place is what it needs of a node.
+
+        What starts in this round holds it for longer than can be said. Tasks of different demands
+        are on different nodes.
+        """
+        snapshot = self._snapshot
+        for task, node, gpus in self._plan.starts:
+            scratch.place(task, node, gpus)
+        first, places = snapshot.tasks_of(unit.job).start, list[KeptPlace]()
+        ends, used = list[float](), set[int]()
+        for demand, tasks in unit.by_demand(snapshot):
+            most = 1 if unit.distinct_nodes else len(tasks)
+            nodes, left = room_over_time(scratch, demand, most, left_s)
+            known = np.isfinite(left) & ~np.isin(nodes, sorted(used))
+            nodes, left = nodes[known], left[known]
+            if len(nodes) < len(tasks):
+                return (), math.inf
+            soonest = np.argsort(left, kind="stable")[: len(tasks)]
+            ends += left[soonest].tolist()
+            used |= set(nodes[soonest].tolist())
+            for task, row in zip(tasks, nodes[soonest].tolist(), strict=True):
+                places.append(KeptPlace(task - first, snapshot.node(row).id, ()))
+        unknown = max(ends) >= _UNKNOWN_S
+        return tuple(places), math.inf if unknown else max(ends) - sum(ends) / len(ends)
 
     def _assigned(self, unit: Unit, found: Chosen) -> tuple[KeptPlace, ...]:
         """Return the places of the tasks of a unit."""
