@@ -148,6 +148,16 @@ def test_share_takes_the_free_part_that_is_worth_nothing_else() -> None:
     assert future.options(room, pod(1, 600)).slot.tolist() == [1]
 
 
+@pytest.mark.parametrize(("leave", "slot"), [(False, 1), (True, 0)])
+def test_share_breaks_a_whole_gpu_for_better_parts_only_where_pods_stay(
+    leave: bool, slot: int
+) -> None:
+    room = nodes(2)
+    room.gpu[0, 0] = 530  # worth a 470; beside a 320, 680 of a whole one are worth two more
+    future = Future.of({pod(1, 470): 4, pod(1, 320): 2, pod(1): 6}, room, leave=leave)
+    assert future.options(room, pod(1, 320)).slot.tolist() == [slot]
+
+
 def test_pod_without_gpus_takes_cpus_that_no_gpu_needs() -> None:
     room = FreeNodes.empty([16_000, 64_000], [256 * GIB] * 2, [2, 2], [0, 0])
     future = Future.of({pod(1, 1000, 10): 3, pod(0, 0, 8): 1}, room)

@@ -42,7 +42,7 @@ def future_of(mix: Mix, idle: FreeNodes) -> Future:
     for *known, future in tuple(_recent):  # other threads may add some meanwhile
         if known == [mix, nodes]:
             return future
-    made = Future.of(dict(mix), idle)
+    made = Future.of(dict(mix), idle, leave=True)
     _recent.appendleft((mix, nodes, made))
     return made
 

@@ -33,21 +33,25 @@ _Counts = Mapping[PodDemand, float]
 class Future(Scorer):
     """The node and GPU whose loss of worth is least; of equal ones the GPU with the least free.
 
-    `of_free` is the worth of free parts of GPUs, `filling` what fills them. `single` has by model
-    the value of the demands for one GPU that accept it, relative to what they can use, the last
-    one for models that no node has; `several` are the other demands, with the same, and `extra` is
-    what all pods need relative to those with GPUs.
+    `of_gpu` is the worth of free parts of GPUs, by model and thousandths, the last row for models
+    that no node has; `filling` is what fills them. `several` are the demands for more than one GPU,
+    with their value relative to what they can use, and `extra` is what all pods need relative to
+    those with GPUs.
     """
 
-    of_free: Floats
+    of_gpu: Floats
     filling: Filling
-    single: Floats
     several: tuple[tuple[float, PodDemand], ...]
     extra: Floats
 
     @classmethod
-    def of(cls, counts: _Counts, room: FreeNodes) -> Future:
-        """Return the policy for this mix of pods, which can use what is free in a room."""
+    def of(cls, counts: _Counts, room: FreeNodes, *, leave: bool = False) -> Future:
+        """Return the policy for this mix of pods, which can use what is free in a room.
+
+        Where pods stay, the parts that others leave of a GPU are filled in the end, and all that is
+        free is worth the same for one GPU and for shares. Where they `leave`, a whole GPU is lost
+        for demands for one as soon as a share takes of it: their value is in whole GPUs alone.
+        """
         single = {d: n for d, n in counts.items() if d.gpus == 1}
         shares: Counter[int] = Counter()
         for demand, count in single.items():
@@ -58,13 +62,15 @@ class Future(Scorer):
         total = sum(values.values()) + sum(several.values())
         rate = float(room.free_milli().sum()) / total if total else 0.0
         free, usable = _free(room.cpu_milli, room.memory_bytes), dict[PodDemand, float]()
+        whole = {d: values.pop(d) for d in single if leave and d.milli == WHOLE}
+        of_gpu = _by_model(values, room)[:, None] * prices.of_free
+        of_gpu[:, WHOLE] += _by_model(whole, room) * WHOLE
         for demand in several:
             sets = _sets(demand, free, room.gpu, room.model, extra)
             usable[demand] = demand.gpu_milli * float(sets.sum())
         return cls(
-            prices.of_free,
+            rate * of_gpu,
             Filling.of(single, prices),
-            rate * _by_model(values, room),
             tuple((rate * n / usable[d], d) for d, n in several.items() if usable[d]),
             extra,
         )
@@ -92,9 +98,9 @@ class Future(Scorer):
 
     def worth_of(self, free: Floats, gpu: Ints, model: Ints) -> Floats:
         """Return the same of CPUs and bytes `[n, 2]`, free parts of GPUs `[n, g]` and models."""
-        single = self.single[np.minimum(model, len(self.single) - 1)]
+        known = np.minimum(model, len(self.of_gpu) - 1)
         part = self.filling.part(free, gpu, self.extra)
-        found: Floats = single * (self.of_free[gpu] * part).sum(axis=1)
+        found: Floats = (self.of_gpu[known[:, None], gpu] * part).sum(axis=1)
         for value, demand in self.several:
             sets = _sets(demand, free, gpu, model, self.extra)
             found += value * demand.gpu_milli * sets
