@@ -41,7 +41,9 @@ SCORERS: dict[str, Scorer] = {
     "gpu-packing": GpuPacking(),
     "gpu-clustering": GpuClustering(),
     "fgd": Fgd(Mix.of(_COUNTS)),
-    "headgate": Future.of(_COUNTS),
+    "headgate": Future.of(
+        _COUNTS, FreeNodes.empty([32_000] * 4, [64 * GIB] * 4, [1, 2, 4, 8], [0, 1, 0, 1])
+    ),
 }
 EVERY = pytest.mark.parametrize("scorer", SCORERS.values(), ids=SCORERS)
 

@@ -122,7 +122,7 @@ class _Stream:
 
     def __init__(self, workload: Workload, run: PackingRun, mix: Mix) -> None:
         self.room: FreeNodes = workload.room(run.seed)
-        self._learnt = Learnt() if run.policy == HEADGATE else None
+        self._learnt = Learnt(self.room) if run.policy == HEADGATE else None
         scorer = Uniform() if self._learnt else SCORERS[run.policy](mix)
         ties: Random | None = None
         if run.policy == RANDOM:

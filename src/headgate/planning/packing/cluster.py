@@ -21,7 +21,7 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import nth_of_equals
 from headgate.model import CPUS, MEMORY, Demand
 from headgate.planning.packing.future import Future
-from headgate.planning.packing.room import WHOLE, PodDemand
+from headgate.planning.packing.room import WHOLE, FreeNodes, PodDemand
 from headgate.planning.shares.task_counts import unfinished
 from headgate.state import JobState, Scratch, Snapshot
 from headgate.state.ledger import runs_in
@@ -32,16 +32,18 @@ Mix = tuple[tuple[PodDemand, int], ...]
 _KEPT = 64
 _DIGITS = 6  # of a GPU: losses that differ by less are equal
 _TIE = 1e-10  # GPUs per thousandth that the GPU has free: below the last digit
-_recent: deque[tuple[Mix, Future]] = deque(maxlen=_KEPT)
+_recent: deque[tuple[Mix, bytes, Future]] = deque(maxlen=_KEPT)
 
 
-def future_of(mix: Mix) -> Future:
-    """Return what nodes are worth for a mix of demands; those used last are kept."""
-    for known, future in tuple(_recent):  # other threads may add some meanwhile
-        if known == mix:
+def future_of(mix: Mix, idle: FreeNodes) -> Future:
+    """Return what idle nodes are worth for a mix of demands; those used last are kept."""
+    parts = (idle.cpu_milli, idle.memory_bytes, idle.gpus, idle.model)
+    nodes = b"".join(part.tobytes() for part in parts)
+    for *known, future in tuple(_recent):  # other threads may add some meanwhile
+        if known == [mix, nodes]:
             return future
-    made = Future.of(dict(mix))
-    _recent.appendleft((mix, made))
+    made = Future.of(dict(mix), idle, leave=True)
+    _recent.appendleft((mix, nodes, made))
     return made
 
 
@@ -64,7 +66,11 @@ class ClusterPacking:
     def _future(self) -> Future | None:
         """What nodes are worth; None if all of their GPUs are worth the same for all tasks."""
         mix = mix_of(self._snapshot, self._sizes)
-        return future_of(mix) if any(map(_is_particular, mix)) else None
+        if not any(map(_is_particular, mix)):
+            return None
+        total, sizes = self._snapshot.nodes.total, self._sizes
+        cpus, memory = total.kind(CPUS), total.kind(MEMORY)
+        return future_of(mix, FreeNodes.empty(cpus, memory, sizes.gpus, sizes.model))
 
     @property
     def matters(self) -> bool:
@@ -265,8 +271,9 @@ class Sizes:
         self.memory, self._names = kinds[0], [snapshot.names.models[row] for row in kinds[1]]
         self.model = np.zeros(len(snapshot.nodes.alive), np.int64)
         np.maximum.at(self.model, node, number.ravel().astype(np.int64))
+        self.gpus = np.bincount(node, minlength=len(self.model))
         self.usual = int(self.memory[often.argmax()]) if len(often) else 0
-        self.width = int(np.bincount(node).max(initial=0)) if len(node) else 0
+        self.width = int(self.gpus.max(initial=0))
 
     def demand(self, spec: Demand, count: int = 1) -> PodDemand:
         """Return what `count` tasks on one node ask for, as pods of a mix do."""
