@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.cases import cases
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random, stream
@@ -26,9 +28,11 @@ from headgate.protocol import (
     JobSubmitted,
     LaunchTask,
     NodeJoined,
+    Plan,
     PlanAdmitted,
     PlanReady,
     QueueChanged,
+    Reason,
     ReplicaAdded,
     StopTask,
     TaskFinished,
@@ -37,6 +41,7 @@ from headgate.protocol import (
     Usage,
 )
 from headgate.sim.world import SimulatedWorld
+from headgate.state import Snapshot
 from headgate.state.life import PENDING
 
 UNHURRIED = ("fs", "fsp", "fsu", "fifo", "gs", "capacity", "fair")
@@ -50,6 +55,7 @@ class Asked:
         self.engine, self.policy, self.rng, self.rounds = engine, policy, rng, rounds
         self.tasks: list[int] = []
         self.forecast: Forecast | None = None
+        self.asked_at = 0.0
         self.started: tuple[float, str, str] | None = None
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
@@ -73,6 +79,7 @@ class Asked:
         states = snapshot.tasks.state.array()
         waiting = np.flatnonzero(np.isin(states, PENDING)).tolist()
         if waiting:
+            self.asked_at = now
             self.tasks = [self.rng.choice(waiting)]
             self.forecast = forecast(snapshot, self.policy, self.tasks, now)
 
@@ -96,8 +103,8 @@ def small_cluster(rng: Random) -> list[Event]:
     return facts
 
 
-def random_jobs(rng: Random) -> list[Event]:
-    """Return jobs that declare how long their tasks take, all submitted at the beginning."""
+def random_jobs(rng: Random, *, declared: bool) -> list[Event]:
+    """Return jobs whose tasks take alike times, declared or not, all submitted at the beginning."""
     reads = [(), ("s0",), ("s1",), ("s2",), ("s0", "s2")]
     jobs: list[Event] = []
     for n in range(rng.randint(2, 6)):
@@ -109,14 +116,15 @@ def random_jobs(rng: Random) -> list[Event]:
         queue = rng.choice(("q", "narrow"))
         name = f"j{n}"
         job = Job(
-            id=name, name=name, user=name, queue=queue, tasks=tuple(tasks), estimated_s=compute_s
-        )
+            id=name, name=name, user=name, queue=queue, tasks=tuple(tasks),
+            estimated_s=compute_s if declared else None,
+        )  # fmt: skip
         jobs.append(JobSubmitted(at=0.0, job=job))
     return jobs
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from(UNHURRIED))
-def test_task_starts_as_forecast(seed: int, name: str) -> None:
+def asked_of(seed: int, name: str, *, declared: bool) -> Asked:
+    """Ask once in a small cluster, whose links are as measured."""
     rng = stream(seed, "forecast")
     engine, policy = Engine(), make_policy(POLICIES, name)
     network = FluidNetwork(
@@ -126,10 +134,16 @@ def test_task_starts_as_forecast(seed: int, name: str) -> None:
         rack_uplink_bytes_per_s=UPLINK,
         aggregation_bytes_per_s=None,
     )
-    facts = small_cluster(rng) + random_jobs(rng)
+    facts = small_cluster(rng) + random_jobs(rng, declared=declared)
     world = SimulatedWorld(facts, network=network, policy=policy)
     asked = Asked(engine, policy, rng, rounds=rng.randint(1, 8))
     drive(engine, world, observe=(asked,))
+    return asked
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(UNHURRIED))
+def test_task_starts_as_forecast(seed: int, name: str) -> None:
+    asked = asked_of(seed, name, declared=True)
     if asked.forecast is None:
         return
     assert asked.started is not None
@@ -139,6 +153,20 @@ def test_task_starts_as_forecast(seed: int, name: str) -> None:
     assert asked.forecast.earliest is not None
     assert asked.forecast.latest is not None
     assert asked.forecast.earliest <= asked.forecast.at <= asked.forecast.latest
+
+
+@settings(max_examples=cases(30))
+@given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(POLICIES)))
+def test_every_answer_has_an_interval_from_now_on(seed: int, name: str) -> None:
+    """Where nothing is declared, before the first run has ended and after."""
+    asked = asked_of(seed, name, declared=False)
+    if asked.forecast is None:
+        return
+    found, now = asked.forecast, asked.asked_at
+    assert found.at is not None
+    assert found.earliest is not None
+    assert found.latest is not None
+    assert now <= found.earliest <= found.at <= found.latest
 
 
 class Clockwork:
@@ -209,12 +237,32 @@ def queue_of(tasks: int, *, ended: int = 1) -> Clockwork:
     return world
 
 
-def test_forecast_without_a_known_end_has_no_time() -> None:
-    world = queue_of(2, ended=0)
-    forecasted = forecast(world.engine.snapshot(), world.policy, [1], 5.0)
-    assert (forecasted.at, forecasted.earliest, forecasted.latest) == (None, None, None)
-    assert (forecasted.task, forecasted.node, forecasted.after) == (None, None, None)
-    assert (forecasted.ends, forecasted.until, forecasted.unknown_runs) == (0, 5.0, 1)
+def test_before_any_run_has_ended_they_take_about_as_long_as_the_oldest_has_run() -> None:
+    world = queue_of(3, ended=0)
+
+    def wait_s(now: float, task: int = 1) -> float:
+        found = forecast(world.engine.snapshot(), world.policy, [task], now)
+        assert (found.task, found.node, found.unknown_runs) == (f"j/{task}", "n", 1)
+        assert (found.after, found.ends) == (f"j/{task - 1}", task)
+        assert found.at is not None
+        assert found.earliest is not None
+        assert found.latest is not None
+        assert now <= found.earliest < found.at < found.latest
+        return found.at - now
+
+    assert 60.0 < wait_s(5.0) < 600.0  # nothing is known: some minutes
+    assert wait_s(4000.0) == pytest.approx(10 * wait_s(400.0))
+    assert wait_s(4000.0, task=2) == pytest.approx(wait_s(4000.0) + 4000.0)
+
+
+def test_guessed_run_ends_at_its_time_limit_at_the_latest() -> None:
+    world = queue_of(1, ended=0)
+    limited = replace(made("k", "b", (Task(),) * 2, "q"), time_limit_s=100.0)
+    world.give(JobSubmitted(at=0.0, job=limited))
+    found = forecast(world.engine.snapshot(), world.policy, [2], 4000.0)
+    before = forecast(world.engine.snapshot(), world.policy, [1], 4000.0)
+    assert before.at is not None
+    assert found.at == pytest.approx(before.at + 100.0)
 
 
 def test_forecast_is_of_the_first_task_to_start() -> None:
@@ -231,6 +279,28 @@ def test_forecast_ends_after_a_limit_of_rounds(monkeypatch: pytest.MonkeyPatch) 
     forecasted = forecast(world.engine.snapshot(), world.policy, [59], world.at)
     assert (forecasted.at, forecasted.unknown_runs, forecasted.rounds) == (None, 0, 20)
     assert forecasted.until == pytest.approx(world.at + 3.0 * forecasted.ends)
+
+
+class Hasty:
+    """First in, first out, with a round each second."""
+
+    def __init__(self) -> None:
+        self.fifo = make_policy(POLICIES, "fifo")
+        self.name = "hasty"
+
+    def refuses(self, job: Job) -> Reason | None:
+        return self.fifo.refuses(job)
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        return replace(self.fifo.decide(snapshot, rng), again_at=snapshot.now + 1.0)
+
+
+def test_requested_rounds_leave_others_for_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.foresight.forecast.ROUNDS_MOST", 100)
+    world = queue_of(60)
+    found = forecast(world.engine.snapshot(), Hasty(), [59], world.at)
+    assert found.at == pytest.approx(world.at + 3.0 * 58)
+    assert found.rounds <= 100
 
 
 def test_interval_is_wider_where_times_of_runs_differ() -> None:

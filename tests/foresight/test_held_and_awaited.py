@@ -144,10 +144,12 @@ def test_start_of_a_waiting_job_is_forecast_after_the_end_of_the_awaited_one(ben
     assert found.start.at == pytest.approx(now + 150)
 
 
-def test_no_start_is_forecast_while_the_end_of_the_awaited_job_is_unknown(bench: Bench) -> None:
+def test_start_after_a_job_is_a_guess_while_no_run_has_ended(bench: Bench) -> None:
     bench.job("a")
     begin(bench, "a", 0)
     bench.job("b", after=("a",))
     found = why(bench.engine.state.freeze(), FirstInFirstOut(), row(bench, "b"), None, bench.at)
     assert found.start is not None
-    assert (found.start.at, found.start.unknown_runs) == (None, 1)
+    assert (found.start.after, found.start.unknown_runs) == ("a/0", 1)
+    assert found.start.at is not None
+    assert bench.at < found.start.at

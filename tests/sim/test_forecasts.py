@@ -81,6 +81,7 @@ def test_figures_are_those_of_the_answers(monkeypatch: pytest.MonkeyPatch) -> No
         "answered": 3,
         "waits_over_1_s": 4,
         "coverage_80": pytest.approx(2 / 3),
+        "median_width_s": None,  # of 7 s, and of two that are open
         "within": pytest.approx(2 / 4),
         "median_abs_error_s": pytest.approx(2.0),
         "same_node": pytest.approx(2 / 3),
@@ -94,6 +95,7 @@ def test_short_waits_count_as_asked_only(monkeypatch: pytest.MonkeyPatch) -> Non
         "answered": 1,
         "waits_over_1_s": 0,
         "coverage_80": None,
+        "median_width_s": None,
         "within": None,
         "median_abs_error_s": None,
         "same_node": None,

@@ -19,6 +19,7 @@ from headgate.state import Snapshot
 
 ROUNDS_MOST = 1000
 _IDLE_MOST = 20  # consecutive rounds that a policy requested without an end in between
+_IDLE_IN = 0.5  # the part of the rounds in which it gets any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,10 +27,10 @@ class Forecast:
     """The expected start if runs take their estimated times and no job arrives.
 
     `task` starts on `node` at `at` (seconds of the world's clock) after `ends` runs have ended,
-    `after` the last of them; with a probability of 80 % from `earliest` to `latest`, which is None
-    if that is not known. These are None without a result: no task starts before `until`, where the
-    simulation ended after `rounds` rounds, or since no further end is known: then `still` is why it
-    waits. `unknown_runs` counts runs without an expected end.
+    `after` the last of them; with a probability of 80 % from `earliest` to `latest`. These are None
+    without a result: no task starts before `until`, where the simulation ended after `rounds`
+    rounds, or since all runs have ended: then `still` is why it waits. `unknown_runs` counts runs
+    under way whose times are a guess, as none has ended before.
     """
 
     at: float | None
@@ -61,6 +62,7 @@ class _Simulation:
         self._snapshot, self._now, self._wanted = snapshot, now, tasks
         self._runs = RunEnds(self._what_if.state, snapshot)
         self._ahead = [RunAhead(run=run) for run in self._runs.under_way()]
+        self._unknown = sum(each.run.guessed for each in self._ahead)
         self._ended, self._rounds, self._idle, self._after = 0, 0, 0, -1
         self._ended_at = self._what_if.state.now  # the last run
         self._ended_before = 0  # when the last but one round began
@@ -89,7 +91,7 @@ class _Simulation:
         return Forecast(
             at=None, earliest=None, latest=None, task=None, node=None, after=None,
             ends=self._ended, rounds=self._rounds, until=what_if.state.now,
-            unknown_runs=self._runs.unknown(), still=self._still(),
+            unknown_runs=self._unknown, still=self._still(),
         )  # fmt: skip
 
     def _still(self) -> Reason | None:
@@ -112,7 +114,8 @@ class _Simulation:
         """End the next runs, or go to the requested round; return whether there was either."""
         what_if, runs, state = self._what_if, self._runs, self._what_if.state
         self._ended_before = self._ended
-        requested_at = what_if.requested_at() if self._idle < _IDLE_MOST else math.inf
+        idles = self._idle < _IDLE_MOST and self._rounds < _IDLE_IN * ROUNDS_MOST
+        requested_at = what_if.requested_at() if idles else math.inf
         at = runs.next_at(requested_at)
         if requested_at < at:
             what_if.wake()
@@ -137,12 +140,12 @@ class _Simulation:
         return Forecast(
             at=state.now,
             earliest=earliest,
-            latest=None if math.isinf(latest) else latest,
+            latest=latest,
             task=state.task_id(int(tasks[start])),
             node=state.node(node).id,
             after=None if self._after < 0 else state.task_id(self._after),
             ends=self._ended,
             rounds=self._rounds,
             until=state.now,
-            unknown_runs=self._runs.unknown(),
+            unknown_runs=self._unknown,
         )

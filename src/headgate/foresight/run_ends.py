@@ -18,10 +18,11 @@ import numpy as np
 from headgate.base.arrays import Floats, Ints
 from headgate.model import Read
 from headgate.planning.links.fluid_network import FluidNetwork
-from headgate.planning.times.estimates import ComputeTimes, Estimates
+from headgate.planning.times.estimates import ComputeTimes, Estimates, after_one_run
 from headgate.state import Snapshot, State, TaskState
 from headgate.state.life import HOLDING
 
+_FIRST_S = 180.0  # what runs take at least, in the median, before any has ended
 _REPLAYED = 3  # generations of runs that have ended: with one, reads under way end 5 ms off
 
 
@@ -32,18 +33,19 @@ class ExpectedRun:
     It reads for another `reads_s`, in the simulation so far, then computes: in all `median_s` in
     the median, with a `spread` as in `planning.times.estimates.ComputeTimes`, of which `computed_s`
     are over at its origin: these three are at a speed of 1, it computes at `speed`. It ends
-    `limit_s` after its origin at the latest. All are seconds, NaN where unknown.
+    `limit_s` after its origin at the latest, if not NaN. All are seconds.
     """
 
     task: int
     attempt: int
     launched_at: float
     origin: float
-    median_s: float = math.nan
+    median_s: float = 0.0
     spread: float = 0.0
     computed_s: float = 0.0
     speed: float = 1.0
     limit_s: float = math.nan
+    guessed: bool = False  # its median, before any run has ended from which it could be learnt
     reads_s: float = 0.0
     reads: tuple[Read, ...] = ()
     read: int = 0  # how many reads are over
@@ -65,6 +67,7 @@ class RunEnds:
         """
         self._state, self._now = state, state.now
         self._estimates = Estimates(snapshot)
+        self._guess = after_one_run(_longest_s(snapshot, state.now))
         self._network = _network(snapshot)
         self._started = 0  # transfers
         self._reading: dict[int, ExpectedRun] = {}  # by transfer
@@ -111,7 +114,7 @@ class RunEnds:
                 del self._reading[transfer]
 
     def under_way(self) -> list[ExpectedRun]:
-        """Return the runs of the snapshot."""
+        """Return the runs of the snapshot, before others begin."""
         return [run for run in self._run_of.values() if not run.past]
 
     def _new(self, task: int) -> ExpectedRun:
@@ -130,6 +133,8 @@ class RunEnds:
         for n, task in enumerate(tasks.tolist()):
             run = self._new(task)
             run.median_s, run.spread = float(times.median_s[n]), float(times.spread[n])
+            if math.isnan(run.median_s):
+                (run.median_s, run.spread), run.guessed = self._guess, True
             run.limit_s = float(limits_s[n]) - (run.origin - run.launched_at)
             run.computed_s = self._state.tasks.progress_s[task]
             node = self._state.tasks.node[task]
@@ -166,13 +171,6 @@ class RunEnds:
         """Set how long the runs that still read have read."""
         for run in self._reading.values():
             run.reads_s = max(0.0, self._state.now - run.origin)
-
-    def unknown(self) -> int:
-        """Return how many runs have no known end."""
-        return sum(
-            math.isnan(run.median_s) and math.isnan(run.limit_s) and self._holds(run)
-            for run in self._run_of.values()
-        )
 
     def _holds(self, run: ExpectedRun) -> bool:
         tasks = self._state.tasks
@@ -217,12 +215,17 @@ class RunEnds:
         run.reads_s = max(0.0, at - run.origin)
         run.computed_s += max(0.0, run.origin - at) * run.speed
         takes_s = float(remaining_s([run], np.array([0.5]))[0])
-        if not math.isnan(takes_s):
-            self._push(max(run.origin + takes_s, at), run)
+        self._push(max(run.origin + takes_s, at), run)
+
+
+def _longest_s(snapshot: Snapshot, now: float) -> float:
+    """Return how long the oldest run under way has run."""
+    launched_at = snapshot.tasks.launched_at.take(np.array(snapshot.holding(), np.int64))
+    return max(_FIRST_S, now - float(launched_at.min(initial=now)))
 
 
 def remaining_s(runs: Sequence[ExpectedRun], p: Floats, slower: Floats | float = 1.0) -> Floats:
-    """Return how long runs take from their origins on, `[..., runs]`, in seconds; NaN if unknown.
+    """Return how long runs take from their origins on, `[..., runs]`, in seconds.
 
     `p` are the quantiles of their computing times, `slower` the factors of their reading.
     """

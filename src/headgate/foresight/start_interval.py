@@ -5,7 +5,8 @@ in each draw, whichever runs end before. So a draw takes no decisions, and a hun
 less than one round.
 
 Jobs may arrive meanwhile and come first: the wait may grow by as much work as has arrived in as
-long a time until now, or by any part of it.
+long a time until now, or by any part of it. Before any run has ended, those to come may be as short
+as can be: for the begin of the interval, they take no time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.base.arrays import Floats
+from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import stream
 from headgate.foresight.run_ends import ExpectedRun, remaining_s
 from headgate.planning.times.estimates import Estimates
@@ -29,8 +30,8 @@ PROBABILITY = 0.8
 
 _DRAWS = 100
 _READING = 0.25  # standard deviation of the logarithm of reading times about the model's
-_DRIFT = 0.2  # that of the wait, for what a simulation leaves out
-_TURN = 0.5  # standard deviation of the start in run times: where a choice falls otherwise
+_DRIFT = 0.1  # that of the wait, for what a simulation leaves out
+_ALIKE = 0.3  # the part of a class's variance by which its next runs err together, however many
 _MOST_LOAD = 0.9  # of the GPUs that jobs to come take: with it, a wait is ten times as long
 _PRIOR_SAMPLES = 3.0  # as in `planning.times.estimates`
 
@@ -54,15 +55,17 @@ def start_interval(
     if at <= now or not ends:
         return at, at
     takes_s = _takes_s(snapshot, [each.run for each in ahead])
-    draws = np.array(_nth_ends(ahead, takes_s, ends)) + lag_s
-    drift, turn = _normal("drift", 2).T
-    turn_s = _TURN * float(np.nanmedian(takes_s)) * turn
-    waits_s = (draws - now) * np.exp(_DRIFT * drift)
+    drift = np.exp(_DRIFT * _normal("drift", 1)[:, 0])
+    waits_s = (np.array(_nth_ends(ahead, takes_s, ends)) + lag_s - now) * drift
     come_first = _probability(_normal("arrivals", 1)[:, 0])
-    longer = 1 / (1 - come_first * _arriving_load(snapshot, now, at - now))
+    longest_s = waits_s / (1 - come_first * _arriving_load(snapshot, now, at - now))
+    to_come = np.array([each.run.guessed and each.ends_before > 0 for each in ahead])
+    if to_come.any():
+        takes_s[:, to_come] = 0.0
+        waits_s = (np.array(_nth_ends(ahead, takes_s, ends)) + lag_s - now) * drift
     beyond = round(_DRAWS * (1 - PROBABILITY) / 2)
-    earliest = now + float(np.sort(waits_s + turn_s)[beyond - 1])
-    latest = now + float(np.sort(waits_s * longer + turn_s)[-beyond])
+    earliest = now + float(np.sort(waits_s)[beyond - 1])
+    latest = now + float(np.sort(longest_s)[-beyond])
     return max(now, min(earliest, at)), max(latest, at)
 
 
@@ -91,12 +94,11 @@ def _arriving_load(snapshot: Snapshot, now: float, within_s: float) -> float:
 
 def _nth_ends(ahead: Sequence[RunAhead], takes_s: Floats, ends: int) -> list[float]:
     """Return the time of the n-th end in each draw, `inf` if there are fewer."""
-    known = ~np.isnan(takes_s[0])
-    first = [n for n in range(len(ahead)) if known[n] and not ahead[n].ends_before]
+    first = [n for n, each in enumerate(ahead) if not each.ends_before]
     later: dict[int, list[int]] = {}
-    for n in np.flatnonzero(known).tolist():
-        if ahead[n].ends_before:
-            later.setdefault(ahead[n].ends_before, []).append(n)
+    for n, each in enumerate(ahead):
+        if each.ends_before:
+            later.setdefault(each.ends_before, []).append(n)
     nth_ends = []
     for draw in takes_s.tolist():
         heap = [ahead[n].run.origin + draw[n] for n in first]
@@ -114,18 +116,30 @@ def _nth_ends(ahead: Sequence[RunAhead], takes_s: Floats, ends: int) -> list[flo
 
 
 def _takes_s(snapshot: Snapshot, runs: Sequence[ExpectedRun]) -> Floats:
-    """Return drawn times of runs, `[draws, runs]`, in seconds; NaN if unknown.
+    """Return drawn times of runs, `[draws, runs]`, in seconds.
 
-    Runs of one class err together, the more the fewer samples the class has.
+    Runs whose times are learnt from one class err together: the more, the fewer samples it has.
     """
-    classes = snapshot.tasks.estimate_class.take(np.array([run.task for run in runs]))
+    classes = _learnt_from(snapshot, np.array([run.task for run in runs]))
     distinct, of_class = np.unique(classes, return_inverse=True)
     count = snapshot.runtime_classes.count.take(distinct)
-    together = np.sqrt(_PRIOR_SAMPLES / (_PRIOR_SAMPLES + count))
+    together = np.sqrt((_PRIOR_SAMPLES + _ALIKE * count) / (_PRIOR_SAMPLES + count))
     shared = (together * _normal("classes", len(distinct)))[:, of_class]
     errors = shared + np.sqrt(1 - together**2)[of_class] * _normal("runs", len(runs))
     slower = np.exp(_READING * _normal("reading", len(runs)))
     return remaining_s(runs, _probability(errors), slower)
+
+
+def _learnt_from(snapshot: Snapshot, tasks: Ints) -> Ints:
+    """Return the first class in the chain of each task that has samples, else the last one."""
+    table = snapshot.runtime_classes
+    classes = snapshot.tasks.estimate_class.take(tasks).astype(np.int64)
+    while True:
+        above = table.parent.take(classes)
+        unknown = (table.count.take(classes) == 0) & (above >= 0)
+        if not unknown.any():
+            return classes
+        classes[unknown] = above[unknown]
 
 
 def _normal(purpose: str, count: int) -> Floats:

@@ -40,6 +40,7 @@ class _Outcome:
     wait_s: float
     error_s: float | None  # None without an answer
     covered: bool
+    width_s: float  # of the interval, `inf` if it is open
     same_node: bool
 
     @property
@@ -80,15 +81,16 @@ class ForecastCheck:
                 left.append(question)
                 continue
             answer = question.answer
-            covered = answer.earliest is not None and (
-                answer.earliest - SAME_INSTANT_S
-                <= at
-                <= (math.inf if answer.latest is None else answer.latest + SAME_INSTANT_S)
+            earliest = math.inf if answer.earliest is None else answer.earliest
+            latest = math.inf if answer.latest is None else answer.latest
+            outcome = _Outcome(
+                wait_s=at - question.at,
+                error_s=None if answer.at is None else abs(answer.at - at),
+                covered=earliest - SAME_INSTANT_S <= at <= latest + SAME_INSTANT_S,
+                width_s=max(latest - earliest, 0.0) if earliest < math.inf else math.inf,
+                same_node=answer.node == node,
             )
-            error_s = None if answer.at is None else abs(answer.at - at)
-            self._outcomes.append(
-                _Outcome(at - question.at, error_s, covered, same_node=answer.node == node)
-            )
+            self._outcomes.append(outcome)
         if left:
             self._open[job] = left
 
@@ -114,17 +116,20 @@ class ForecastCheck:
         """Return how the answers came out, of the jobs that have started since.
 
         Shares and errors are of those that waited for more than 1 s; all but `within`, of which
-        answers that are missing are a part, are of those with an answer. None where there are none.
+        answers that are missing are a part, are of those with an answer. None where there are none,
+        or the median interval is open.
         """
         waited = [each for each in self._outcomes if each.wait_s > _SOON_S]
         answered = [each for each in waited if each.error_s is not None]
         errors_s = [each.error_s for each in answered if each.error_s is not None]
+        width_s = statistics.median([each.width_s for each in answered]) if answered else math.inf
         return {
             "asked": len(self._outcomes),
             "answered": sum(each.error_s is not None for each in self._outcomes),
             "coverage_80": _share([each.covered for each in answered]),
             "waits_over_1_s": len(waited),
             "within": _share([each.near for each in waited]),
+            "median_width_s": width_s if math.isfinite(width_s) else None,
             "median_abs_error_s": statistics.median(errors_s) if errors_s else None,
             "same_node": _share([each.same_node for each in answered]),
         }

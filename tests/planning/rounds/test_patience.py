@@ -7,6 +7,7 @@ by a factor of 1,000.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -230,6 +231,17 @@ def test_units_on_gpus_wait_for_them_on_a_cluster_that_has_none(name: str) -> No
     watch = watched(facts, name, nodes=2, gpus=())
     assert len(watch.started_at) == 6
     assert watch.started_at["waits"] >= 200.0
+
+
+@pytest.mark.parametrize("name", HARDENING)
+def test_members_of_a_gang_on_distinct_nodes_harden_and_share_none(name: str) -> None:
+    """The one without GPUs has no place that is kept; it starts on another node."""
+    demands = (Demand(gpus=4), Demand(gpus=4), Demand(cpus_milli=1000))
+    apart = replace(job("gang", *demands, estimated_s=10.0), distinct_nodes=True)
+    facts: list[Event] = [NodeJoined(at=0.0, node=node("n2", gpus=()))]
+    facts += [JobSubmitted(at=21.0, job=apart), *stream(None)]
+    watch = watched(facts, name, patience=100.0)
+    assert watch.started_at["gang"] <= 21.0 + 15.0 + 100.0 + SMALL_S
 
 
 def test_places_end_with_the_loss_of_their_node_and_are_chosen_again() -> None:

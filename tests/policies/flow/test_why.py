@@ -219,7 +219,7 @@ def test_a_waiting_task_in_full(rivals: Bench) -> None:
         ends="old/0", node="n0", starts_on="n0", taken_by="near/0", price_s=None
     )
     assert result.start is not None
-    assert (result.start.at, result.start.unknown_runs) == (None, 2)
+    assert (result.start.node, result.start.unknown_runs) == ("n0", 2)
 
 
 def test_a_task_that_runs_or_has_run_or_is_blocked() -> None:

@@ -175,12 +175,11 @@ def _moves(room: View) -> str:
 def expected_start(explanation: View, start: View) -> str:
     """Return the text of an expected start."""
     if start["at"] is None:
-        if start["unknown_runs"]:
-            runs = output.counted(start["unknown_runs"], "running task")
-            return f"unknown: no run-time history yet for {runs}"
         return _no_start(start, start["until"] - explanation["now"])
     after = "" if start["after"] is None else f", when {start['after']} has ended"
-    return f"{start['task']} {_between(explanation, start)} on {start['node']}{after}"
+    runs = output.counted(start["unknown_runs"], "running task")
+    guess = f"; no run-time history yet for {runs}" if start["unknown_runs"] else ""
+    return f"{start['task']} {_between(explanation, start)} on {start['node']}{after}{guess}"
 
 
 def _no_start(start: View, ahead_s: float) -> str:
@@ -196,12 +195,11 @@ def _between(explanation: View, start: View) -> str:
     """Return the interval of an expected start, or its time where that says as much."""
     now = explanation["now"]
     soonest = format_seconds(max(0.0, start["earliest"] - now))
-    latest = start["latest"]
-    until = "or later" if latest is None else f"to {format_seconds(max(0.0, latest - now))}"
-    if until == f"to {soonest}":
+    latest = format_seconds(max(0.0, start["latest"] - now))
+    if latest == soonest:
         return _at(explanation, start["at"])
     likely = format_seconds(max(0.0, start["at"] - now))
-    return f"in {soonest} {until} (80 %; most likely {likely})"
+    return f"in {soonest} to {latest} (80 %; most likely {likely})"
 
 
 def _at(explanation: View, at: float) -> str:

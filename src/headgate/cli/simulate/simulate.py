@@ -470,5 +470,7 @@ def _forecast_rows(forecasts: dict[str, Any] | None) -> Iterator[tuple[str, str]
         yield "  within max(2 s, 20 %)", f"{forecasts['within']:.0%}"
     if forecasts["median_abs_error_s"] is not None:
         yield "  in their 80 % interval", f"{forecasts['coverage_80']:.0%}"
+        if forecasts["median_width_s"] is not None:
+            yield "  median width of it", format_seconds(forecasts["median_width_s"])
         yield "  median error", format_seconds(forecasts["median_abs_error_s"])
         yield "  on the same node", f"{forecasts['same_node']:.0%}"

@@ -150,12 +150,17 @@ def _on_places(scratch: Scratch, unit: Unit, hardened: Hardened) -> bool:
         for ordinal, node, gpus in hardened.places
     }
     with scratch.trial() as trial:
+        taken = {node for node, _ in places.values()} if unit.distinct_nodes else set()
         for task in sorted(unit.tasks, key=lambda task: task not in places):
             if task in places:
                 placed = scratch.place(task, *places[task])
             else:
                 room = scratch.ledger.nodes_with_room(snapshot.tasks.demand[task])
-                placed = any(scratch.place(task, node) for node in np.flatnonzero(room).tolist())
+                nodes = [node for node in np.flatnonzero(room).tolist() if node not in taken]
+                on = next((node for node in nodes if scratch.place(task, node)), None)
+                placed = on is not None
+                if unit.distinct_nodes and on is not None:
+                    taken.add(on)
             if not placed:
                 return False
         trial.keep()

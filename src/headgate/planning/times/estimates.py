@@ -71,6 +71,11 @@ class ComputeTimes:
         return again_s
 
 
+def after_one_run(compute_s: float) -> tuple[float, float]:
+    """Return median and spread of computing times where one run of so many seconds is all known."""
+    return max(compute_s, SHORTEST_S), math.sqrt(3 * _PRIOR_VAR * 2) / math.pi
+
+
 @dataclass(frozen=True, slots=True)
 class _Runs:
     """Runs that have begun, or begin now."""
