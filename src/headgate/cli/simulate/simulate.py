@@ -78,9 +78,12 @@ class _Timed:
 
     def __init__(self, policy: Policy) -> None:
         self.policy, self.name = policy, policy.name
-        self.preempts_by_order = capabilities(policy).preempts_by_order
         self.count = 0
         self.total_s = self.max_s = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what else the policy offers (`ports.capabilities`): patience, a placer, prices."""
+        return getattr(self.policy, name)
 
     def refuses(self, job: Job) -> Reason | None:
         return self.policy.refuses(job)
