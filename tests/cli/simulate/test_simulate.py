@@ -544,3 +544,10 @@ def test_a_failed_write_keeps_devices_and_leaves_no_part(headgate: Any, tmp_path
         assert problem["problem"] == "cannot be written: No space left on device"
     assert (tmp_path / "full").is_symlink()
     assert Path("/dev/full").is_char_device()
+
+
+def test_units_lose_patience_here_as_they_do_live() -> None:
+    of = ("--trace", PHILLY, "--gpus", "64", "--policy", "easy-backfill", "--estimates", "learnt")
+    found = figures(*of)["reservations"]
+    assert found["hardened"] > 0
+    assert found["longest_hardened_wait_s"] > 0

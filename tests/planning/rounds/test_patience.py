@@ -277,3 +277,17 @@ def test_places_end_with_the_policy_by_whose_rules_the_unit_hardened() -> None:
         plan = decided(make_policy(POLICIES, name), kept, stream_of(0, "test"))
         same = plan.hardened == kept.hardened
         assert same is (name == "fair-easy-backfill"), name
+
+
+def test_no_unit_hardens_that_can_rely_on_its_reservation() -> None:
+    """Long runs are known to end; small jobs run before that on what a gang waits for."""
+    facts: list[Event] = [
+        JobSubmitted(at=0.0, job=job("long", Demand(gpus=2), run_s=2000.0, estimated_s=2000.0)),
+        JobSubmitted(at=1.0, job=job("gang", *[Demand(gpus=4)] * 2, estimated_s=10.0)),
+        *stream(SMALL_S - 2),
+    ]
+    for name in ("easy-backfill", "conservative-backfill", "fair-easy-backfill", "headgate"):
+        watch = watched(facts, name)
+        assert watch.hardened == {}, name
+        assert watch.started_at["gang"] == 2000.0
+        assert max(watch.started_at[f"s{number}"] for number in range(60)) <= 400.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -232,6 +233,7 @@ def leading_tasks(standing: Standing) -> Ints:
     snapshot, rows = standing.snapshot, standing.jobs[standing.multi_gpu_jobs]
     lead = snapshot.jobs.first_task.take(rows).astype(np.int64)
     several = (snapshot.jobs.task_count.take(rows) > 1) & (snapshot.jobs.gang.take(rows) == 0)
+    snapshot = replace(snapshot, hardened=None)  # of a job whose only unit is hardened, too
     for n in np.flatnonzero(several).tolist():
         lead[n] = waiting_units(snapshot, int(rows[n]), multi_gpu=True)[0].tasks[0]
     return lead

@@ -36,14 +36,18 @@ from headgate.planning.place.placement import fit, never, placing
 from headgate.planning.place.timetable import SOONEST_S, EndAt, GpuCosts, latest_holders
 from headgate.planning.shares.owners import CPU_KIND, GPU_KIND, Owners
 from headgate.planning.times.estimates import Estimates
+from headgate.planning.times.reservations import RESERVED_AT, UNKNOWN_AT
 from headgate.planning.units.unit import Unit, one_task, waiting_gang, waiting_units
 from headgate.ports import Policy, capabilities
-from headgate.protocol import Hardened, KeptPlace, OnDemand, Plan, Refusal
+from headgate.protocol import Hardened, KeptPlace, Memo, OnDemand, Plan, Refusal, Reserved
 from headgate.state import Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
 OVERTAKEN_SINCE = "overtaken_since"
 """Column of the memo by job: since when later jobs overtake its unit, -1 once it has started."""
+
+RELIED_ON = "relied_on"
+"""Column of the memo by job: the earliest start that reservations have promised, -1 for none."""
 
 SHORTEST_S = 60.0
 _UNKNOWN_S = 1e9  # the rest of a run of unknown length: longer than any that is known
@@ -121,7 +125,7 @@ def _start(snapshot: Snapshot, hardened: Hardened, placer: Placer | None) -> Pla
         return None
     return Plan(
         steps=scratch.steps(),
-        memo={OVERTAKEN_SINCE: {job: -1.0}},
+        memo={OVERTAKEN_SINCE: {job: -1.0}, RELIED_ON: {job: -1.0}},
         node_memo=scratch.node_memos(),
         again_at=snapshot.now,
         refusals=snapshot.refusals,
@@ -130,6 +134,7 @@ def _start(snapshot: Snapshot, hardened: Hardened, placer: Placer | None) -> Pla
 
 def _units(snapshot: Snapshot, job: int) -> Iterator[Unit]:
     """Yield the units of a job (row) that wait for GPUs, or, if none does, those for CPUs."""
+    snapshot = replace(snapshot, hardened=None)  # that one, too
     if snapshot.jobs.waiting[job]:
         for units in waiting_units(snapshot, job):
             yield from units
@@ -185,16 +190,21 @@ class _Patience:
         self._snapshot, self._plan, self._placer = snapshot, plan, placer
         self._patience_s, self._by_share = patience_s, by_share
         self._started = plan.starts.task
-        known = snapshot.memo(OVERTAKEN_SINCE)
-        self._before = np.where(np.isnan(known), -1.0, known)
+        self._before = _known(snapshot.memo(OVERTAKEN_SINCE))
         self._since = self._before.copy()
+        self._relied_before = _known(snapshot.memo(RELIED_ON))
+        self._relied = self._relied_before.copy()
+        self._reserved = {each.job: each.at for each in plan.reservations}
+        for job, at in self._reserved.items():
+            if at < UNKNOWN_AT and not 0 <= self._relied[job] <= at:
+                self._relied[job] = min(at, snapshot.now + patience_s)
 
     def plan(self, policy: str) -> Plan:
         """Return the plan with the unit whose places are kept, and when the next one may harden."""
         waiting = self._left_waiting()
         others = np.ones(len(self._since), bool)
         others[waiting] = False
-        self._since[others] = -1.0
+        self._since[others] = self._relied[others] = -1.0
         self._overtake(waiting)
         first, next_at = self._kept(waiting), None
         if first is None and not self._plan.stops:  # what runs leave is for whom they are stopped
@@ -202,11 +212,11 @@ class _Patience:
         again_at = min(
             (at for at in (self._plan.again_at, next_at) if at is not None), default=None
         )
-        memo = self._plan.memo
-        changed = np.flatnonzero(self._since != self._before)
-        if len(changed):
-            since = self._since[changed].tolist()
-            memo = {**memo, OVERTAKEN_SINCE: dict(zip(changed.tolist(), since, strict=True))}
+        memo = {
+            **self._plan.memo,
+            **_changes(OVERTAKEN_SINCE, self._before, self._since),
+            **_changes(RELIED_ON, self._relied_before, self._relied),
+        }
         plan = replace(self._plan, memo=memo, again_at=again_at, hardened=first)
         if first is None:
             return plan
@@ -279,7 +289,9 @@ class _Patience:
         jobs = jobs[np.argsort(self._since[jobs], kind="stable")]
         if not len(jobs):
             return None, None
-        hardens_at = self._since[jobs] + self._least_patience_s(jobs)
+        hardens_at = np.maximum(
+            self._since[jobs] + self._least_patience_s(jobs), self._announced_until(jobs)
+        )
         impatient = jobs[hardens_at <= now].tolist()
         next_at = hardens_at[hardens_at > now].min(initial=math.inf)
         owners = Owners(snapshot, self._started) if impatient and self._by_share else None
@@ -300,6 +312,19 @@ class _Patience:
                 return Hardened(job=job_id, since=now, places=places, policy=policy), None
             next_at = min(next_at, hardens_at) if hardens_at > now else next_at
         return None, float(next_at) if next_at < math.inf else None
+
+    def _announced_until(self, jobs: Ints) -> Floats:
+        """Return until when jobs (rows) rely on reservations, -inf for those that do not.
+
+        A unit does until the earliest start has passed that was ever expected of it, for the
+        policy's patience at most. Under an order without shares, those do without limit that come
+        after units with reservations: their turn comes.
+        """
+        at = self._relied[jobs]
+        until = np.where(at < 0, -math.inf, at)
+        if self._reserved and not self._by_share:
+            until[(at < 0) & ~np.isin(jobs, [*self._reserved])] = math.inf
+        return until
 
     def _least_patience_s(self, jobs: Ints) -> Floats:
         """Return how long each job is overtaken at least before its unit hardens, in seconds."""
@@ -331,12 +356,22 @@ class _Patience:
         run_s = np.fmin(estimates.run_s(tasks, _SURE), _UNKNOWN_S)
         for (_, node, gpus), lasts_s in zip(self._plan.starts, run_s.tolist(), strict=True):
             cost[[snapshot.nodes.first_gpu[node] + gpu for gpu in gpus]] = lasts_s
+        for each in self._announced(unit.job):
+            until = min(each.until - snapshot.now, _UNKNOWN_S)
+            cost[list(each.gpus)] = np.maximum(cost[list(each.gpus)], until)
         found = placing(scratch, never, self._placer).cheapest_places(unit, GpuCosts(cost, left_s))
         if found is None:
             return (), math.inf
         left = cost[found.gpus]
         idle_s = float((left.max() - left).mean()) if left.max() < _UNKNOWN_S else math.inf
         return self._assigned(unit, found), idle_s
+
+    def _announced(self, job: int) -> Iterator[Reserved]:
+        """Yield the reservations of other jobs whose announced starts have not passed."""
+        at = self._snapshot.memo(RESERVED_AT)
+        for each in self._plan.reservations:
+            if each.job != job and at[each.job] >= self._snapshot.now:
+                yield each
 
     def _places_on_cpus(
         self, unit: Unit, scratch: Scratch, left_s: EndAt
@@ -382,3 +417,16 @@ class _Patience:
                 del left[node][:count]
                 places.append(KeptPlace(task - first, snapshot.node(node).id, gpus))
         return tuple(places)
+
+
+def _known(column: Floats) -> Floats:
+    """Return a column of the memo, -1 where it has no value."""
+    return np.where(np.isnan(column), -1.0, column)
+
+
+def _changes(name: str, before: Floats, after: Floats) -> Memo:
+    """Return the changed rows of a column of the memo, nothing without any."""
+    changed = np.flatnonzero(after != before)
+    if not len(changed):
+        return {}
+    return {name: dict(zip(changed.tolist(), after[changed].tolist(), strict=True))}

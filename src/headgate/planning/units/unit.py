@@ -92,8 +92,13 @@ def waiting_units(snapshot: Snapshot, job: int, *, multi_gpu: bool = False) -> l
     """Return the units of a job that wait for GPUs, in the order of their first tasks.
 
     Only `multi_gpu` ones, if so required. A gang of which a task does not wait (it is being
-    stopped) has none. O(tasks of the job).
+    stopped) has none. The hardened unit is none of them: places are kept for it. O(tasks of the
+    job).
     """
+    hardened = hardened_tasks(snapshot, job)
+    whole = snapshot.jobs.gang[job] or snapshot.jobs.task_count[job] == 1
+    if hardened and whole:
+        return []
     if snapshot.jobs.task_count[job] == 1 and not snapshot.jobs.gang[job]:
         return _single(snapshot, job, multi_gpu=multi_gpu)
     tasks = snapshot.waiting_of(job).astype(np.int64)
@@ -101,6 +106,8 @@ def waiting_units(snapshot: Snapshot, job: int, *, multi_gpu: bool = False) -> l
         whole = len(tasks) == snapshot.jobs.task_count[job]
         on_gpus = snapshot.jobs.unit_gpus_milli[job] > 0
         return [_gang(snapshot, job, tasks)] if whole and on_gpus else []
+    if hardened:
+        tasks = tasks[~np.isin(tasks, hardened)]
     units, demands = [], snapshot.tasks.demand.take(tasks).astype(np.int64)
     first = np.sort(np.unique(demands, return_index=True)[1])
     for demand in demands[first].tolist():
@@ -117,6 +124,15 @@ def waiting_units(snapshot: Snapshot, job: int, *, multi_gpu: bool = False) -> l
                 )
             )
     return units
+
+
+def hardened_tasks(snapshot: Snapshot, job: int) -> list[int]:
+    """Return the tasks (rows) of a job (row) for which places are kept."""
+    hardened = snapshot.hardened
+    if hardened is None or snapshot.names.job_rows.get(hardened.job) != job:
+        return []
+    first = snapshot.tasks_of(job).start
+    return [first + place.ordinal for place in hardened.places]
 
 
 def _single(snapshot: Snapshot, job: int, *, multi_gpu: bool) -> list[Units]:

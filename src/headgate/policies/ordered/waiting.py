@@ -30,9 +30,11 @@ class WaitingUnits:
     ) -> WaitingUnits:
         """Return the units of jobs (rows, in order) that need at most `most_milli` of GPUs.
 
-        O(jobs), and O(tasks) of jobs of several tasks with units as small as that.
+        Without the hardened one, for which places are kept. O(jobs), and O(tasks) of jobs of
+        several tasks with units as small as that.
         """
         rows = snapshot.jobs
+        jobs = _without_hardened(snapshot, jobs)
         milli = rows.unit_gpus_milli.take(jobs).astype(np.int64)
         jobs, milli = jobs[milli <= most_milli], milli[milli <= most_milli]
         lead = rows.first_task.take(jobs).astype(np.int64)
@@ -98,6 +100,15 @@ class WaitingUnits:
         demands = self.snapshot.tasks.demand.span(tasks.start, tasks.stop).tolist()
         distinct = self.snapshot.job(job).distinct_nodes and len(tasks) > 1
         return Unit(job=job, tasks=tuple(tasks), demands=tuple(demands), distinct_nodes=distinct)
+
+
+def _without_hardened(snapshot: Snapshot, jobs: Ints) -> Ints:
+    """Return jobs (rows) without the one whose only unit is hardened."""
+    if snapshot.hardened is None:
+        return jobs
+    job = snapshot.names.job_rows[snapshot.hardened.job]
+    alone = snapshot.jobs.gang[job] or snapshot.jobs.task_count[job] == 1
+    return jobs[jobs != job] if alone else jobs
 
 
 def _one_by_one(
