@@ -48,8 +48,9 @@ def naming(rng: np.random.Generator, pods: Sequence[Pod], percent: int) -> list[
         if pod[2] and rng.random() < percent / 100:
             often = NAMED[2 if pod[2] > 1 else int(pod[3] == 1000)]
             part = np.array([*often.values()]) / sum(often.values())
-            pod = (*pod[:4], [*often][rng.choice(len(often), p=part)])  # noqa: PLW2901
-        found.append(pod)
+            found.append((*pod[:4], [*often][rng.choice(len(often), p=part)]))
+        else:
+            found.append(pod)
     return found
 
 

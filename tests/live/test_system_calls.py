@@ -39,7 +39,7 @@ def test_calls_run_on_granted_gpus_and_their_processes_end_after_them(headgate: 
         assert 1 <= len(processes) <= 2, "there are two GPUs"
         assert {gpus for _, _, gpus in found} == {"0"}
     jobs = {job["id"] for job in headgate.client.jobs()["jobs"]} - before
-    assert jobs, "one, or several if more slots were asked for as calls arrived"
+    assert jobs, "one, or several, since an executor requests more slots as calls arrive"
 
     def have_ended() -> bool:
         states = {headgate.client.job(job)["state"] for job in jobs}

@@ -24,15 +24,6 @@ from headgate.protocol import (
 )
 from headgate.sim.world import SimulatedWorld
 
-LINKS = dict.fromkeys(
-    (
-        "disk_bytes_per_s",
-        "node_link_bytes_per_s",
-        "rack_uplink_bytes_per_s",
-        "aggregation_bytes_per_s",
-    )
-)
-
 
 def crowded(seed: int) -> list[Event]:
     """Return 2 to 4 nodes and 6 to 14 jobs of two users, gangs among them, of exact times."""
@@ -116,7 +107,13 @@ def test_a_run_is_stopped_only_for_a_job_that_starts_then(policy: str, least: in
         engine = Engine()
         world = SimulatedWorld(
             crowded(seed),
-            network=FluidNetwork({}, **LINKS),  # type: ignore[arg-type]
+            network=FluidNetwork(
+                {},
+                disk_bytes_per_s=None,
+                node_link_bytes_per_s=None,
+                rack_uplink_bytes_per_s=None,
+                aggregation_bytes_per_s=None,
+            ),
             policy=make_policy(POLICIES, policy),
             seed=seed,
         )

@@ -28,7 +28,6 @@ from headgate.protocol import (
     NodeJoined,
     NodeLost,
     PlanAdmitted,
-    Reclaimed,
     StopTask,
     TaskFailed,
     TaskFinished,
@@ -153,8 +152,6 @@ class Watch:
         """No task is preempted twice within a minute, or the period of its checkpoints."""
         tasks = self.engine.state.tasks
         for stop in event.stops:
-            if isinstance(stop.reason, Reclaimed):  # a slot ends an item, and loses nothing
-                continue
             for run in stop.runs:
                 row = self.engine.state.run_row(run)
                 assert row is not None

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from headgate.base.arrays import Ints
 from headgate.protocol import Hardened
 from headgate.state.life import JobState, TaskState
 from headgate.state.tables import GPU_GONE
@@ -14,6 +17,13 @@ def kept(view: View, hardened: Hardened | None) -> Hardened | None:
     """Return a hardened unit of a plan, None if it no longer waits or its places are lost."""
     lost = hardened is None or next(faults_of(view, hardened), None) is not None
     return None if lost else hardened
+
+
+def kept_gpus(view: View, hardened: Hardened) -> Ints:
+    """Return the GPUs (rows) that are kept for a unit."""
+    first, rows = view.nodes.first_gpu, view.names.node_rows
+    gpus = [first[rows[node]] + gpu for _, node, indices in hardened.places for gpu in indices]
+    return np.array(gpus, np.int64)
 
 
 def faults_of(view: View, hardened: Hardened) -> Iterator[str]:

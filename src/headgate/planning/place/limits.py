@@ -21,6 +21,7 @@ from headgate.protocol.reasons import (
     ShareLimit,
 )
 from headgate.state import Scratch, Snapshot
+from headgate.state.hardened import kept_gpus
 from headgate.state.tables import GPU_FREE
 
 
@@ -60,18 +61,14 @@ def behind_head(head: str) -> BehindHead:
 
 def places_kept(snapshot: Snapshot, hardened: Hardened) -> PlacesKept:
     """Return that places are kept for a unit, and who holds some of them yet."""
-    rows = [
-        snapshot.nodes.first_gpu[snapshot.names.node_rows[node]] + gpu
-        for _, node, gpus in hardened.places
-        for gpu in gpus
-    ]
-    holder = snapshot.gpus.task.take(np.array(rows, np.int64)).astype(np.int64)
+    gpus = kept_gpus(snapshot, hardened)
+    holder = snapshot.gpus.task.take(gpus).astype(np.int64)
     tasks = np.unique(holder[holder >= 0])
     limit_at = snapshot.tasks.launched_at.take(tasks) + Estimates(snapshot).limit_s(tasks)
     last_at = float(limit_at.max(initial=snapshot.now))  # NaN if one has no time limit
     jobs = dict.fromkeys(snapshot.tasks.job.take(tasks).tolist())
     return PlacesKept(
-        gpus=len(rows),
+        gpus=len(gpus),
         free_gpus=int(np.count_nonzero(holder == GPU_FREE)),
         jobs=tuple(snapshot.job(job).id for job in jobs),
         limit_at=None if math.isnan(last_at) else last_at,

@@ -66,8 +66,5 @@ def stopped_for_memo(standing: Standing, gain: Bools) -> Memo:
 
 def _since(standing: Standing) -> Floats:
     """Return since when runs are stopped for each job, -1 for none."""
-    column = standing.snapshot.memos.get(STOPPED_FOR)
-    if column is None:
-        return np.full(len(standing.jobs), -1.0)
-    values: Floats = column.take(standing.jobs)
+    values = standing.snapshot.memo(STOPPED_FOR)[standing.jobs]
     return np.where(np.isnan(values), -1.0, values)

@@ -7,6 +7,7 @@ import numpy as np
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.protocol import Hardened, Plan
 from headgate.state import Snapshot, TaskState
+from headgate.state.hardened import kept_gpus
 
 LEAST_S = 60.0
 """A run that takes the place of a stopped one may be stopped after so long, at the earliest."""
@@ -29,12 +30,7 @@ def may_stop(snapshot: Snapshot, tasks: Ints) -> Bools:
 
 def _on_kept(snapshot: Snapshot, hardened: Hardened) -> Ints:
     """Return the tasks (rows) that hold GPUs which are kept for a unit; of gangs all."""
-    gpus = [
-        snapshot.nodes.first_gpu[snapshot.names.node_rows[node]] + gpu
-        for _, node, indices in hardened.places
-        for gpu in indices
-    ]
-    holder = snapshot.gpus.task.take(np.array(gpus, np.int64)).astype(np.int64)
+    holder = snapshot.gpus.task.take(kept_gpus(snapshot, hardened)).astype(np.int64)
     tasks = np.unique(holder[holder >= 0])
     jobs = np.unique(snapshot.tasks.job.take(tasks))
     gangs = jobs[snapshot.jobs.gang.take(jobs) > 0].tolist()

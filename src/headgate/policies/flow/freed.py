@@ -41,32 +41,32 @@ def to_freed(standing: Standing, placed: Placed, rank: Ints, price: Price) -> Pl
         theirs = theirs[np.argsort(-rank[job[theirs]], kind="stable")]  # the last job first
         mine = np.flatnonzero(job == winner)
         if len(mine):
-            fits = standing.accepts[kind[mine]][:, placed.gpu_class[theirs]]
-            fits &= standing.accepts[kind[theirs]][:, placed.gpu_class[mine]].T
-            placed = _swapped(standing, placed, mine, theirs, fits, price)
+            tasks = placed.task[mine]
+            fits = standing.accepts[kind[theirs]][:, placed.gpu_class[mine]].T
+        else:
+            tasks = np.setdiff1d(np.flatnonzero(standing.task_job == winner), placed.task)
+            tasks = tasks[standing.task_type[tasks] < len(standing.accepts)]
+            theirs = theirs[_same_ceiling(standing, winner, job[theirs])]
+            fits = np.ones((len(tasks), len(theirs)), bool)
+        fits &= standing.accepts[standing.task_type[tasks]][:, placed.gpu_class[theirs]]
+        if not fits.any():
             continue
-        left = np.setdiff1d(np.flatnonzero(standing.task_job == winner), placed.task)
-        left = left[standing.task_type[left] < len(standing.accepts)]
-        theirs = theirs[_same_ceiling(standing, winner, job[theirs])]
-        fits = standing.accepts[standing.task_type[left]][:, placed.gpu_class[theirs]]
-        placed = _replaced(standing, placed, left, theirs, fits, price)
+        column = int(fits.any(axis=0).argmax())
+        some, other = np.flatnonzero(fits[:, column]), int(theirs[column])
+        at = int(placed.node[other])
+        best = some[np.argmin([price(row, at) for row in standing.task[tasks[some]].tolist()])]
+        if len(mine):
+            placed = _swapped(standing, placed, int(mine[best]), other, price)
+        else:
+            placed = _replaced(standing, placed, int(tasks[best]), other, price)
     return placed
 
 
-def _swapped(
-    standing: Standing, placed: Placed, mine: Ints, theirs: Ints, fits: Bools, price: Price
-) -> Placed:
-    """Return the tasks after one of `mine` and the first possible of `theirs` (indices) swap."""
-    if not fits.any():
-        return placed
-    column = int(fits.any(axis=0).argmax())
-    rows = mine[fits[:, column]]
-    other = theirs[column]
-    row = rows[_cheapest(standing, placed.task[rows], int(placed.node[other]), price)]
-    order = np.arange(len(placed.task))
-    order[[row, other]] = order[[other, row]]
-    prices = placed.price.copy()
-    for each in (row, other):
+def _swapped(standing: Standing, placed: Placed, one: int, other: int, price: Price) -> Placed:
+    """Return the tasks after two of them (indices) swap their places."""
+    order, prices = np.arange(len(placed.task)), placed.price.copy()
+    order[[one, other]] = other, one
+    for each in (one, other):
         task, node = standing.task[placed.task[each]], placed.node[order[each]]
         prices[each] = price(int(task), int(node))
     return replace(
@@ -78,19 +78,12 @@ def _swapped(
     )
 
 
-def _replaced(
-    standing: Standing, placed: Placed, left: Ints, theirs: Ints, fits: Bools, price: Price
-) -> Placed:
-    """Return the tasks after one of `left` (tasks) takes the first possible place of `theirs`."""
-    if not fits.any():
-        return placed
-    column = int(fits.any(axis=0).argmax())
-    tasks, other = left[fits[:, column]], theirs[column]
-    node = int(placed.node[other])
-    task, prices = placed.task.copy(), placed.price.copy()
-    task[other] = tasks[_cheapest(standing, tasks, node, price)]
-    prices[other] = price(int(standing.task[task[other]]), node)
-    return replace(placed, task=task, price=prices).only(np.argsort(task, kind="stable"))
+def _replaced(standing: Standing, placed: Placed, task: int, other: int, price: Price) -> Placed:
+    """Return the tasks after one that is not placed takes the place of another (index)."""
+    tasks, prices = placed.task.copy(), placed.price.copy()
+    tasks[other] = task
+    prices[other] = price(int(standing.task[task]), int(placed.node[other]))
+    return replace(placed, task=tasks, price=prices).only(np.argsort(tasks, kind="stable"))
 
 
 def _same_ceiling(standing: Standing, winner: int, jobs: Ints) -> Bools:
@@ -99,8 +92,3 @@ def _same_ceiling(standing: Standing, winner: int, jobs: Ints) -> Bools:
     unbound = bool(standing.ceiling[queue] >= standing.gpus.sum())
     same: Bools = unbound | (standing.queue[jobs] == queue)
     return same
-
-
-def _cheapest(standing: Standing, tasks: Ints, node: int, price: Price) -> int:
-    """Return which of some tasks reads at the least price on a node."""
-    return int(np.argmin([price(row, node) for row in standing.task[tasks].tolist()]))

@@ -115,8 +115,7 @@ def worth_preempting(
 
 def _may_stop(standing: Standing, runs: GpuRuns, run: Ints) -> Bools:
     """Return which runs on held GPUs (indices) may be stopped."""
-    settled = may_stop(standing.snapshot, runs.task[run])
-    may: Bools = ~runs.stopping[run] & settled
+    may: Bools = ~runs.stopping[run] & may_stop(standing.snapshot, runs.task[run])
     return may
 
 

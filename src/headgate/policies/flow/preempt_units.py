@@ -110,7 +110,7 @@ class UnitPreemptions:
         return running_units(self._standing, self._ahead)
 
     @cached_property
-    def _settled(self) -> Bools:
+    def _may_stop(self) -> Bools:
         """Which held GPUs are of runs that may be stopped by now."""
         return may_stop(self._standing.snapshot, self._ahead.all_runs.task)
 
@@ -129,7 +129,7 @@ class UnitPreemptions:
         may = (runs.job >= 0) & ~runs.stopping & (budget.spare[runs.job] > 0)
         if not may.any():
             return jobs[:0]
-        may &= (self.running.gpus <= budget.spare[runs.job]) & self._settled
+        may &= (self.running.gpus <= budget.spare[runs.job]) & self._may_stop
         least: float = self.running.price[may].min(initial=math.inf)
         return jobs[budget.owed[jobs] > least]
 
@@ -192,7 +192,7 @@ class UnitPreemptions:
         runs, units, budget = self._ahead.all_runs, self.running, self.budget
         may: Bools = (runs.job >= 0) & ~runs.stopping & ~self.freed & (runs.job != job)
         may &= (units.gpus <= budget.spare[runs.job]) & (units.price < most)
-        return may & self._settled
+        return may & self._may_stop
 
     def _may_precede(self, job: int, may: Bools) -> bool:
         """Return whether a job precedes one of those that may lose GPUs after the least price."""

@@ -78,7 +78,7 @@ class _Preemption:
         for gpu in np.flatnonzero(holder >= 0).tolist():
             by_task.setdefault(int(holder[gpu]), []).append(gpu)
         held_by = np.array([*by_task], np.int64)
-        settled = set(held_by[may_stop(snapshot, held_by)].tolist())
+        stoppable = set(held_by[may_stop(snapshot, held_by)].tolist())
         for task, gpus in by_task.items():
             row = tasks.job[task]
             job = index.get(row)
@@ -98,7 +98,7 @@ class _Preemption:
                 running[job] += 1
                 if snapshot.jobs.gang[row]:  # a gang is one run, and no job loses its last
                     continue
-                if task in settled:
+                if task in stoppable:
                     held = np.array(gpus, np.int64)
                     self._runs.append(_Run(task=task, job=job, gpus=held, gpu_classes=classes))
         self._freed.sort()

@@ -121,10 +121,10 @@ class Preempting:
         rows, runs = self._snapshot.jobs, self._runs
         left = WHOLE * int((self._snapshot.gpus.task.array() != GPU_GONE).sum())
         outnumbered: list[int] = []
-        settled = may_stop(self._snapshot, runs.first_task)
+        stoppable = may_stop(self._snapshot, runs.first_task)
         need = WHOLE * np.diff(runs.first)
-        left -= int(need[~settled].sum())
-        need = np.where(settled, need, 0).tolist()
+        left -= int(need[~stoppable].sum())
+        need = np.where(stoppable, need, 0).tolist()
         after = np.searchsorted(runs.rank, np.arange(len(self._jobs)), side="right").tolist()
         columns = (rows.waiting, rows.unit_gpus_milli, rows.gang)
         lists = (column.take(self._jobs).tolist() for column in columns)
