@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from headgate.planning.times.reservations import RESERVED_AT, SUPERSEDED
+from headgate.planning.times.reservations import LATE_S, RESERVED_AT, SUPERSEDED
 from headgate.protocol import Command, Event, PlanAdmitted
 
-LEAST_S = 60.0
 PART = 0.1
 """An announced start holds if it is later by a minute, or this part of the announced wait."""
 
@@ -47,7 +46,7 @@ class Promises:
         for job in dict.fromkeys(start.run.job for start in event.starts):
             announced = self._announced.get(job)
             if announced is not None and announced.at >= 0:
-                late_s = max(LEAST_S, PART * (announced.at - announced.on))
+                late_s = max(LATE_S, PART * (announced.at - announced.on))
                 self._started += 1
                 kept = event.at <= announced.at + late_s
                 self._kept += kept

@@ -14,11 +14,13 @@ class Cause(IntEnum):
 
     ABOVE_SHARE = 1
     PRIORITY = 2
+    HARDENED = 3
 
 
 _SUPERSEDED = {
     "above-share": "its user has more than a fair share",
     "priority": "a job of the same user with higher priority waits",
+    "hardened": "places are kept for a job that has waited for too long",
 }
 
 
@@ -29,9 +31,9 @@ class ReservedAt:
     Both are None where a run that it waits for has no known end.
     `after` are jobs whose runs hold its GPUs until then, those that end last, in the order of these
     ends; `others` is the number of further ones. `superseded` is why another start that was
-    announced before no longer stands: `above-share` or `priority`, None if it does. `late_s` are
-    the seconds within which these runs are expected to end, from and to, since `at` has passed; of
-    a `late` one, where that is unknown, it is None.
+    announced before no longer stands: `above-share`, `priority` or `hardened`, None if it does.
+    `late_s` are the seconds within which these runs are expected to end, from and to, since `at`
+    has passed; of a `late` one, where that is unknown, it is None.
     """
 
     at: float | None

@@ -25,9 +25,11 @@ from headgate.base.column import Array
 from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
 from headgate.planning.place.node_book import NodeBook
-from headgate.planning.times.reservations import Reservation
-from headgate.protocol import Start
+from headgate.planning.times.estimates import Estimates
+from headgate.planning.times.reservations import UNKNOWN_AT, Reservation
+from headgate.protocol import Hardened, Start
 from headgate.state import Scratch, Snapshot
+from headgate.state.hardened import kept_gpus
 from headgate.state.ledger import room_in
 from headgate.state.moves import gpus_of, grants_of_moves
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
@@ -143,7 +145,22 @@ class Timetable:
             )
             np.maximum(self._free_at, ends, out=self._free_at)
             self.has_ends = True
+            if self.scratch.snapshot.hardened is not None:
+                self._keep_hardened(self.scratch.snapshot.hardened)
         return self._free_at
+
+    def _keep_hardened(self, hardened: Hardened) -> None:
+        """Count the GPUs that are kept for a unit as used until it has run on all of them."""
+        snapshot = self.scratch.snapshot
+        rows = kept_gpus(snapshot, hardened)
+        known = self._free_at[rows][np.isfinite(self._free_at[rows])]
+        if len(known):  # the others are free, and hidden
+            task = snapshot.tasks_of(snapshot.names.job_rows[hardened.job])[
+                hardened.places[0].ordinal
+            ]
+            (run_s,) = Estimates(snapshot).run_s(np.array([task])).tolist()
+            until = UNKNOWN_AT if math.isnan(run_s) else float(known.max()) + run_s
+            self.take(rows, until)
 
     def _use_starts(self) -> None:
         """Count what the tasks hold that are placed already."""

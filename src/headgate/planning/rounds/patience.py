@@ -8,6 +8,10 @@ expected to leave first, and nothing else starts there, whatever estimates say. 
 latest when the runs that are there have ended; or sooner, elsewhere. One unit is hardened at a
 time; of those without patience the one that was overtaken for longest is next.
 
+Where estimates are right, reservations suffice, and keep what is announced. So a policy that can
+reserves next for a unit that has lost patience; it hardens when that start has passed, and not
+on what is reserved for others' announced starts. Each delays it by `patience_s` at most.
+
 GPUs that are kept for a unit are idle until the last of them is free. As with a purchase that ends
 a rent, a unit waits about as long as that costs: it has patience for the time that its GPUs are
 expected to be idle, in the mean, and for its own run time, with high probability both; for
@@ -29,17 +33,18 @@ import numpy as np
 from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
 from headgate.planning.place.choose import Placer
-from headgate.planning.place.choose.compact import Chosen
 from headgate.planning.place.limits import places_kept
-from headgate.planning.place.node_book import room_over_time
-from headgate.planning.place.placement import fit, never, placing
-from headgate.planning.place.timetable import SOONEST_S, EndAt, GpuCosts, latest_holders
+from headgate.planning.place.placement import fit
+from headgate.planning.rounds.kept_places import SURE, KeptPlaces, delayed, units_of
+from headgate.planning.shares.announced import IMPATIENT_SINCE
 from headgate.planning.shares.owners import CPU_KIND, GPU_KIND, Owners
 from headgate.planning.times.estimates import Estimates
-from headgate.planning.times.reservations import RESERVED_AT, UNKNOWN_AT
-from headgate.planning.units.unit import Unit, one_task, waiting_gang, waiting_units
+from headgate.planning.times.reservations import LATE_S, RESERVED_AT, SUPERSEDED, UNKNOWN_AT
+from headgate.planning.units.unit import Unit, is_multi_gpu
 from headgate.ports import Policy, capabilities
-from headgate.protocol import Hardened, KeptPlace, Memo, OnDemand, Plan, Refusal, Reserved
+from headgate.ports.capabilities import Capabilities
+from headgate.protocol import NO_STEPS, Hardened, KeptPlace, Memo, OnDemand, Plan, Refusal
+from headgate.protocol.reserved_at import Cause
 from headgate.state import Scratch, Snapshot
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
@@ -47,11 +52,12 @@ OVERTAKEN_SINCE = "overtaken_since"
 """Column of the memo by job: since when later jobs overtake its unit, -1 once it has started."""
 
 RELIED_ON = "relied_on"
-"""Column of the memo by job: the earliest start that reservations have promised, -1 for none."""
+"""Column of the memo by job: until when its unit relies on reservations, -1 for not at all.
+
+The earliest start that they have promised to it, or that of others which is in its way.
+"""
 
 SHORTEST_S = 60.0
-_UNKNOWN_S = 1e9  # the rest of a run of unknown length: longer than any that is known
-_SURE = 0.95  # the probability with which runs take no longer than is assumed
 _TRIED = 8  # units for which places are looked for in a round, those overtaken for longest
 
 
@@ -73,8 +79,7 @@ def with_patience(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
             return start
         seen = without_kept(snapshot, snapshot.hardened)
     plan = policy.decide(seen, rng)
-    patience = _Patience(snapshot, plan, able.patience_s, able.placer, by_share=able.by_share)
-    return patience.plan(policy.name)
+    return _Patience(snapshot, plan, able).plan(policy.name)
 
 
 # --- the places ---------------------------------------------------------------------------------
@@ -117,34 +122,37 @@ def _start(snapshot: Snapshot, hardened: Hardened, placer: Placer | None) -> Pla
     """Return the plan that starts a hardened unit, on its places or elsewhere, if it fits now."""
     job = snapshot.names.job_rows[hardened.job]
     first, scratch = snapshot.tasks_of(job)[hardened.places[0].ordinal], Scratch(snapshot)
-    unit = next((unit for unit in _units(snapshot, job) if first in unit.tasks), None)
+    unit = next((unit for unit in units_of(snapshot, job) if first in unit.tasks), None)
     queue = snapshot.jobs.queue[job]
     if unit is None or not scratch.has_room(queue, unit.gpus_milli(snapshot)):
         return None
-    if not _on_places(scratch, unit, hardened) and not fit(scratch, placer).place(unit):
+    if not _on_places(scratch, unit, hardened) and (
+        not fit(scratch, placer).place(unit) or _delays_others(scratch, unit, placer)
+    ):
         return None
     return Plan(
         steps=scratch.steps(),
-        memo={OVERTAKEN_SINCE: {job: -1.0}, RELIED_ON: {job: -1.0}},
+        memo={each: {job: -1.0} for each in (OVERTAKEN_SINCE, RELIED_ON, IMPATIENT_SINCE)},
         node_memo=scratch.node_memos(),
         again_at=snapshot.now,
         refusals=snapshot.refusals,
     )
 
 
-def _units(snapshot: Snapshot, job: int) -> Iterator[Unit]:
-    """Yield the units of a job (row) that wait for GPUs, or, if none does, those for CPUs."""
-    snapshot = replace(snapshot, hardened=None)  # that one, too
-    if snapshot.jobs.waiting[job]:
-        for units in waiting_units(snapshot, job):
-            yield from units
-    elif snapshot.jobs.gang[job]:
-        gang = waiting_gang(snapshot, job)
-        if gang is not None:
-            yield gang
-    else:
-        for task in snapshot.waiting_of(job).tolist():
-            yield one_task(snapshot, task)
+def _delays_others(scratch: Scratch, unit: Unit, placer: Placer | None) -> bool:
+    """Return whether announced starts would be later if a unit started elsewhere, as placed."""
+    snapshot = scratch.snapshot
+    freed = replace(snapshot, hardened=None)  # what is kept for it
+    waiting = np.flatnonzero(snapshot.jobs.waiting.array() > 0)
+    others = waiting[waiting != unit.job]
+    before = KeptPlaces(snapshot, NO_STEPS.starts, placer).announced(others)
+    if not before:
+        return False
+    first, places = snapshot.nodes.first_gpu, KeptPlaces(freed, NO_STEPS.starts, placer)
+    gpus = [first[node] + gpu for _, node, indices in scratch.starts for gpu in indices]
+    ends_at = snapshot.now + places.run_s(unit)
+    after = places.announced(others, np.array(gpus, np.int64), ends_at)
+    return bool(delayed(before, after))
 
 
 def _on_places(scratch: Scratch, unit: Unit, hardened: Hardened) -> bool:
@@ -178,44 +186,47 @@ def _on_places(scratch: Scratch, unit: Unit, hardened: Hardened) -> bool:
 class _Patience:
     """What a plan of a policy means for those that it leaves waiting."""
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        plan: Plan,
-        patience_s: float,
-        placer: Placer | None,
-        *,
-        by_share: bool,
-    ) -> None:
-        self._snapshot, self._plan, self._placer = snapshot, plan, placer
-        self._patience_s, self._by_share = patience_s, by_share
+    def __init__(self, snapshot: Snapshot, plan: Plan, able: Capabilities) -> None:
+        self._snapshot, self._plan, self._able = snapshot, plan, able
+        self._patience_s, self._by_share = able.patience_s, able.by_share
+        self._places = KeptPlaces(snapshot, plan.starts, able.placer)
+        self._superseded: dict[int, float] = {}
         self._started = plan.starts.task
         self._before = _known(snapshot.memo(OVERTAKEN_SINCE))
         self._since = self._before.copy()
         self._relied_before = _known(snapshot.memo(RELIED_ON))
         self._relied = self._relied_before.copy()
+        self._impatient_before = _known(snapshot.memo(IMPATIENT_SINCE))
+        self._impatient = self._impatient_before.copy()
         self._reserved = {each.job: each.at for each in plan.reservations}
-        for job, at in self._reserved.items():
-            if at < UNKNOWN_AT and not 0 <= self._relied[job] <= at:
-                self._relied[job] = min(at, snapshot.now + patience_s)
+        known, new = snapshot.memo(RESERVED_AT), plan.memo.get(RESERVED_AT, {})
+        for job, at in self._reserved.items():  # others are only what is expected
+            is_announced = job in new or not math.isnan(known[job])
+            if is_announced and at < UNKNOWN_AT and not 0 <= self._relied[job] <= at:
+                self._relied[job] = min(at, snapshot.now + able.patience_s)
 
     def plan(self, policy: str) -> Plan:
         """Return the plan with the unit whose places are kept, and when the next one may harden."""
-        waiting = self._left_waiting()
+        waiting = self._waiting = self._left_waiting()
         others = np.ones(len(self._since), bool)
         others[waiting] = False
-        self._since[others] = self._relied[others] = -1.0
+        self._since[others] = self._relied[others] = self._impatient[others] = -1.0
         self._overtake(waiting)
-        first, next_at = self._kept(waiting), None
+        first, next_at, memo = self._kept(waiting), None, self._plan.memo
         if first is None and not self._plan.stops:  # what runs leave is for whom they are stopped
             first, next_at = self._harden(waiting, policy)
+            if first is not None:  # what the plan announces does not count with its places
+                memo = {name: rows for name, rows in memo.items() if name != RESERVED_AT}
         again_at = min(
             (at for at in (self._plan.again_at, next_at) if at is not None), default=None
         )
+        if self._superseded:
+            memo = {**memo, SUPERSEDED: {**memo.get(SUPERSEDED, {}), **self._superseded}}
         memo = {
-            **self._plan.memo,
+            **memo,
             **_changes(OVERTAKEN_SINCE, self._before, self._since),
             **_changes(RELIED_ON, self._relied_before, self._relied),
+            **_changes(IMPATIENT_SINCE, self._impatient_before, self._impatient),
         }
         plan = replace(self._plan, memo=memo, again_at=again_at, hardened=first)
         if first is None:
@@ -305,13 +316,57 @@ class _Patience:
             if not below_share or not Scratch(snapshot).has_room(queue, milli):
                 self._since[job] = now
                 continue
-            places, idle_s = self._places(unit)
+            idle_s = self._places.find(unit, {}).idle_s
             hardens_at = self._since[job] + min(self._patience_s, idle_s)
-            if places and hardens_at <= now:
-                job_id = snapshot.job(job).id
-                return Hardened(job=job_id, since=now, places=places, policy=policy), None
+            if hardens_at <= now:
+                if self._asks(job, unit):
+                    return None, now
+                places = self._places_for(job, unit)
+                if places:
+                    job_id = snapshot.job(job).id
+                    return Hardened(job=job_id, since=now, places=places, policy=policy), now
+                hardens_at = self._relied[job]
             next_at = min(next_at, hardens_at) if hardens_at > now else next_at
         return None, float(next_at) if next_at < math.inf else None
+
+    def _asks(self, job: int, unit: Unit) -> bool:
+        """Return whether the policy reserves for the unit of a job (row) next, before it hardens.
+
+        The unit relies on that for the policy's patience at most.
+        """
+        if self._impatient[job] < 0:
+            self._impatient[job] = self._snapshot.now
+            able = self._able.reserves_for_impatient and _is_multi_gpu(self._snapshot, unit)
+            if able and self._relied[job] < 0:
+                self._relied[job] = self._snapshot.now + self._patience_s
+                return True
+        return False
+
+    def _places_for(self, job: int, unit: Unit) -> tuple[KeptPlace, ...]:
+        """Return the places that are kept for a unit from now on, none if it waits yet.
+
+        It waits, for the policy's patience once more at most, for others whose announced starts are
+        on these GPUs. Then these are superseded, and all that they delay.
+        """
+        others = self._waiting[self._waiting != job]
+        announced = self._places.announced(others)
+        found = self._places.find(unit, announced)
+        in_the_way = [
+            each.announced_at
+            for each in announced.values()
+            if len(np.intersect1d(each.reservation.gpus, found.gpus))
+        ]
+        if not in_the_way or not found.places:
+            return found.places
+        own_at = self._snapshot.memo(RESERVED_AT)[job]
+        until = float(np.fmax(self._impatient[job], own_at)) + self._patience_s
+        if self._snapshot.now < until:
+            self._relied[job] = min(until, max(in_the_way) + LATE_S)
+            return ()
+        ends_at = self._snapshot.now + found.left_s + self._places.run_s(unit)
+        for other in delayed(announced, self._places.announced(others, found.gpus, ends_at)):
+            self._superseded[other] = float(Cause.HARDENED)
+        return found.places
 
     def _announced_until(self, jobs: Ints) -> Floats:
         """Return until when jobs (rows) rely on reservations, -inf for those that do not.
@@ -328,95 +383,24 @@ class _Patience:
 
     def _least_patience_s(self, jobs: Ints) -> Floats:
         """Return how long each job is overtaken at least before its unit hardens, in seconds."""
-        run_s = self._snapshot.jobs.estimated_s.take(jobs)  # learnt times may follow others' errors
+        run_s: Floats = self._snapshot.jobs.estimated_s.take(
+            jobs
+        )  # learnt times may follow others' errors
         learnt = np.flatnonzero(np.isnan(run_s))
         if len(learnt):
-            run_s[learnt] = Estimates(self._snapshot).run_s(self._leads(jobs[learnt]), _SURE)
+            run_s[learnt] = Estimates(self._snapshot).run_s(self._leads(jobs[learnt]), SURE)
         return np.minimum(np.fmax(run_s, SHORTEST_S), self._patience_s)
 
     def _unit(self, job: int) -> Unit | None:
         """Return the first unit of a job that waits and does not start."""
-        return next(_units(self._snapshot, job), None)
+        return next(units_of(self._snapshot, job), None)
 
-    def _places(self, unit: Unit) -> tuple[tuple[KeptPlace, ...], float]:
-        """Return the places that runs are expected to leave first, none if there never are any.
 
-        And for how many seconds their GPUs are expected to be kept idle for it, in the mean.
-        """
-        snapshot, scratch = self._snapshot, Scratch(self._snapshot)
-        estimates = Estimates(snapshot)
-
-        def left_s(tasks: Ints) -> Floats:
-            return np.minimum(estimates.end_at(tasks, _SURE) - snapshot.now, _UNKNOWN_S)
-
-        if not unit.gpus_milli(snapshot):
-            return self._places_on_cpus(unit, scratch, left_s)
-        cost = latest_holders(snapshot, left_s, free=0.0, left=SOONEST_S)
-        tasks = self._plan.starts.task
-        run_s = np.fmin(estimates.run_s(tasks, _SURE), _UNKNOWN_S)
-        for (_, node, gpus), lasts_s in zip(self._plan.starts, run_s.tolist(), strict=True):
-            cost[[snapshot.nodes.first_gpu[node] + gpu for gpu in gpus]] = lasts_s
-        for each in self._announced(unit.job):
-            until = min(each.until - snapshot.now, _UNKNOWN_S)
-            cost[list(each.gpus)] = np.maximum(cost[list(each.gpus)], until)
-        found = placing(scratch, never, self._placer).cheapest_places(unit, GpuCosts(cost, left_s))
-        if found is None:
-            return (), math.inf
-        left = cost[found.gpus]
-        idle_s = float((left.max() - left).mean()) if left.max() < _UNKNOWN_S else math.inf
-        return self._assigned(unit, found), idle_s
-
-    def _announced(self, job: int) -> Iterator[Reserved]:
-        """Yield the reservations of other jobs whose announced starts have not passed."""
-        at = self._snapshot.memo(RESERVED_AT)
-        for each in self._plan.reservations:
-            if each.job != job and at[each.job] >= self._snapshot.now:
-                yield each
-
-    def _places_on_cpus(
-        self, unit: Unit, scratch: Scratch, left_s: EndAt
-    ) -> tuple[tuple[KeptPlace, ...], float]:
-        """Return the same of a unit without GPUs, of which each place is what it needs of a node.
-
-        What starts in this round holds it for longer than can be said. Tasks of different demands
-        are on different nodes.
-        """
-        snapshot = self._snapshot
-        for task, node, gpus in self._plan.starts:
-            scratch.place(task, node, gpus)
-        first, places = snapshot.tasks_of(unit.job).start, list[KeptPlace]()
-        ends, used = list[float](), set[int]()
-        for demand, tasks in unit.by_demand(snapshot):
-            most = 1 if unit.distinct_nodes else len(tasks)
-            nodes, left = room_over_time(scratch, demand, most, left_s)
-            known = np.isfinite(left) & ~np.isin(nodes, sorted(used))
-            nodes, left = nodes[known], left[known]
-            if len(nodes) < len(tasks):
-                return (), math.inf
-            soonest = np.argsort(left, kind="stable")[: len(tasks)]
-            ends += left[soonest].tolist()
-            used |= set(nodes[soonest].tolist())
-            for task, row in zip(tasks, nodes[soonest].tolist(), strict=True):
-                places.append(KeptPlace(task - first, snapshot.node(row).id, ()))
-        unknown = max(ends) >= _UNKNOWN_S
-        return tuple(places), math.inf if unknown else max(ends) - sum(ends) / len(ends)
-
-    def _assigned(self, unit: Unit, found: Chosen) -> tuple[KeptPlace, ...]:
-        """Return the places of the tasks of a unit."""
-        snapshot = self._snapshot
-        first, rows = snapshot.tasks_of(unit.job).start, found.gpus.tolist()
-        by_demand = {demand: iter(tasks) for demand, tasks in unit.by_demand(snapshot)}
-        left: dict[int, list[int]] = {}
-        for row in rows:
-            left.setdefault(snapshot.gpus.node[row], []).append(row)
-        places = []
-        for node, demand, number in found.tasks:
-            count, begin = snapshot.names.demands[demand].gpus, snapshot.nodes.first_gpu[node]
-            for task in (next(by_demand[demand]) for _ in range(number)):
-                gpus = tuple(sorted(row - begin for row in left[node][:count]))
-                del left[node][:count]
-                places.append(KeptPlace(task - first, snapshot.node(node).id, gpus))
-        return tuple(places)
+def _is_multi_gpu(snapshot: Snapshot, unit: Unit) -> bool:
+    """Return whether policies of the flow reserve for a unit."""
+    if not unit.gpus_milli(snapshot):
+        return False
+    return len(unit.tasks) > 1 or is_multi_gpu(snapshot.names.demands[unit.demands[0]])
 
 
 def _known(column: Floats) -> Floats:

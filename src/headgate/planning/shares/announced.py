@@ -1,18 +1,27 @@
-"""Announced starts: which reservations stand while their jobs wait, and against whom."""
+"""Announced starts: which reservations stand while their jobs wait, and against whom.
+
+And who gets the next reservations: units that have lost patience (`rounds.patience`).
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from headgate.base.arrays import Bools, Floats, Ints
+from headgate.base.arrays import Bools, Ints
 from headgate.planning.shares.standing import Standing
 from headgate.planning.times.reservations import RESERVED_AT, SUPERSEDED
 from headgate.protocol import Memo
 from headgate.protocol.reserved_at import Cause
 
+IMPATIENT_SINCE = "impatient_since"
+"""Column of the memo by job: since when its unit, without a reservation, has lost patience, or -1.
+
+A policy that reserves serves it next after announced starts; without a reservation it hardens.
+"""
+
 
 class Announced:
-    """The announced starts of waiting jobs that have not run yet.
+    """The announced starts of waiting jobs that have not run yet, and jobs that have lost patience.
 
     One stands while the owner of its job, a user of a queue, holds no more than its share, and none
     of the owner's jobs of higher priority waits. Otherwise it is superseded, and the job waits for
@@ -22,37 +31,47 @@ class Announced:
     def __init__(self, standing: Standing, share: Ints) -> None:
         """Take the shares of jobs, in GPUs; O(jobs x log)."""
         self._standing, columns = standing, standing.snapshot.jobs
-        self._at = np.full(len(standing.jobs), np.nan)
-        column = standing.snapshot.memos.get(RESERVED_AT)
-        if column is not None:
-            waits = np.isnan(columns.started_at.take(standing.jobs)) & (standing.needed > 0)
-            self._at[waits] = column.take(standing.jobs[waits])
+        self._at, self._impatient_since = np.full((2, len(standing.jobs)), np.nan)
+        waits = standing.needed > 0
+        first = waits & np.isnan(columns.started_at.take(standing.jobs))
+        for name, values, jobs in (
+            (RESERVED_AT, self._at, first),
+            (IMPATIENT_SINCE, self._impatient_since, waits),
+        ):
+            column = standing.snapshot.memos.get(name)
+            if column is not None:
+                values[jobs] = column.take(standing.jobs[jobs])
+        self._impatient_since[self._impatient_since < 0] = np.nan
         self._cause = np.zeros(len(self._at), np.int64)
-        if not np.isnan(self._at).all():
-            self._cause = np.where(np.isnan(self._at), 0, _causes(standing, share))
+        known = standing.snapshot.memos.get(SUPERSEDED)
+        self._known = np.zeros(len(self._at))
+        if known is not None:
+            self._known = np.nan_to_num(known.take(standing.jobs))
+        if not np.isnan(self._at).all() or not np.isnan(self._impatient_since).all():
+            self._cause = _causes(standing, share)
 
-    def first(self, order: Ints) -> Ints:
+    def first(self, order: Ints) -> tuple[Ints, int]:
         """Return an order of jobs in which those with an announced start that stands come first.
 
-        In the order of these starts.
+        In the order of these starts; then those that have lost patience, the first of them first.
+        And how many both are.
         """
-        stands: Bools = ~np.isnan(self._at) & (self._cause == 0)
-        if not stands.any():
-            return order
-        mine = order[stands[order]]
-        mine = mine[np.argsort(self._at[mine], kind="stable")]
-        return np.concatenate([mine, order[~stands[order]]])
+        comes: Bools = ~np.isnan(self._at) | ~np.isnan(self._impatient_since)
+        comes &= self._cause == 0
+        if not comes.any():
+            return order, 0
+        mine = order[comes[order]]  # NaN, of those without an announced start, sorts last
+        mine = mine[np.lexsort((self._impatient_since[mine], self._at[mine]))]
+        return np.concatenate([mine, order[~comes[order]]]), len(mine)
 
     def memo(self) -> Memo:
         """Return why announced starts are superseded, of jobs for which that has changed."""
-        column = self._standing.snapshot.memos.get(SUPERSEDED)
-        known: Floats = np.full(len(self._at), np.nan)
-        if column is not None:
-            known = column.take(self._standing.jobs)
-        changed = (~np.isnan(self._at) & (np.nan_to_num(known) != self._cause)).nonzero()[0]
+        hardened = self._known == Cause.HARDENED  # that its start was delayed for one stays so
+        cause = np.where(hardened & (self._cause == 0), Cause.HARDENED, self._cause)
+        changed = (~np.isnan(self._at) & (self._known != cause)).nonzero()[0]
         if not len(changed):
             return {}
-        jobs, causes = self._standing.jobs[changed], self._cause[changed].astype(float)
+        jobs, causes = self._standing.jobs[changed], cause[changed].astype(float)
         return {SUPERSEDED: dict(zip(jobs.tolist(), causes.tolist(), strict=True))}
 
 

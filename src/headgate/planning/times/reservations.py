@@ -26,6 +26,10 @@ SUPERSEDED = "superseded"
 """Column of the memo by job: why that start no longer stands (`Cause`); 0 once it does again."""
 
 
+LATE_S = 60.0
+"""An announced start holds that is no later than by this."""
+
+
 class TasksOnNode(NamedTuple):
     """So many tasks of a demand (row) on a node (row)."""
 
@@ -75,11 +79,17 @@ def superseded(snapshot: Snapshot, job: int) -> str | None:
     )
 
 
-def first_reservations(snapshot: Snapshot, reservations: Iterable[Reservation]) -> Memo:
-    """Return the memo of reservations: their known times, of jobs that had none before."""
+def first_reservations(
+    snapshot: Snapshot, reservations: Iterable[Reservation], within_s: float = math.inf
+) -> Memo:
+    """Return the memo of reservations: their known times, of jobs that had none before.
+
+    No times later than in `within_s` seconds.
+    """
+    latest = min(snapshot.now + within_s, UNKNOWN_AT)
     known, first = snapshot.memos.get(RESERVED_AT), dict[int, float]()
     for each in reservations:
         job = each.unit.job
-        if snapshot.now < each.at < UNKNOWN_AT and (known is None or math.isnan(known[job])):
+        if snapshot.now < each.at < latest and (known is None or math.isnan(known[job])):
             first.setdefault(job, each.at)
     return {RESERVED_AT: first} if first else {}

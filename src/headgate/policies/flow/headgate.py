@@ -63,6 +63,7 @@ class TimelyFlow(FlowPolicy):
 
     name = "headgate"
     plans_ahead = True
+    reserves_for_impatient = True
     placer = ByLinks()
 
     def __init__(
@@ -107,8 +108,8 @@ class TimelyFlow(FlowPolicy):
             placer=self.placer,
             migrate=self.migrates,
         )
-        order = stopped_for_first(standing, Announced(standing, target).first(order))
-        units.place(order, flow, most)
+        order, promised = Announced(standing, target).first(order)
+        units.place(stopped_for_first(standing, order), flow, most, promised)
         units.preempt(ahead, PreemptionBudget.of(standing, ahead, target, owed, slack=self._slack))
         units.open_windows(ahead)
         is_slot = units.is_slot(ahead.runs.gpu)
@@ -183,7 +184,7 @@ class TimelyFlow(FlowPolicy):
         free = _free_after(standing, starts)
         memo = _memo(standing, owed, preempted.paid, useful - held)
         if units:
-            memo = {**memo, **units.memo(), **Announced(standing, target).memo()}
+            memo = {**memo, **units.memo(self.patience_s), **Announced(standing, target).memo()}
         price = waiting.price_by_job(len(standing.jobs))
         again_at = next_round_at(standing, ahead, waiting, free, held < target, preempted.next_s)
         if units and units.again_at() < (again_at or math.inf):

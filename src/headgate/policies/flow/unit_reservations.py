@@ -108,12 +108,13 @@ class UnitReservations:
 
     # --- in the order of jobs ------------------------------------------------------------------
 
-    def place(self, order: Ints, flow: Ints, most: Ints) -> None:
+    def place(self, order: Ints, flow: Ints, most: Ints, promised: int) -> None:
         """Start or reserve units, and claim GPUs for the flow, for all jobs in this order.
 
         `flow` and `most`, `[jobs]`, are the GPUs that each job is entitled to, for its tasks
         in the flow and for its multi-GPU units; it may get one unit however wide. Nothing is
-        reserved if no GPU is free. O(jobs + reservations x GPUs x log), and for each unit that may
+        reserved if no GPU is free; the first `promised` get reservations also if others need all
+        that is free. O(jobs + reservations x GPUs x log), and for each unit that may
         fit, O(GPUs).
         """
         has_units = np.zeros(len(order), bool)
@@ -121,14 +122,18 @@ class UnitReservations:
         self._order = order[has_units[order]]
         if not free_milli(self._scratch):
             return
-        self._serving.serve(self._in_order(order, has_units[order], flow, most))
+        self._serving.serve(self._in_order(order, has_units[order], flow, most, promised))
         self._serving.serve(self._filling(most))
 
-    def _in_order(self, order: Ints, has_units: Bools, flow: Ints, most: Ints) -> Turns:
+    def _in_order(
+        self, order: Ints, has_units: Bools, flow: Ints, most: Ints, promised: int
+    ) -> Turns:
         """Yield units up to the last reservation; jobs before them claim GPUs for the flow."""
         last = 0
         for place in np.flatnonzero(has_units).tolist():
-            if len(self.reservations) >= self._most or not self._placing.table.has_open():
+            if len(self.reservations) >= self._most:
+                break
+            if place >= promised and not self._placing.table.has_open():
                 break
             self._claim(order[last:place], flow)
             last, job = place, int(order[place])
@@ -408,9 +413,9 @@ class UnitReservations:
             return Migration()
         return self._serving.moves_for(self.reservations[0])
 
-    def memo(self) -> Memo:
-        """Return the times of reservations of jobs that had none before."""
-        return first_reservations(self._standing.snapshot, self.reservations)
+    def memo(self, within_s: float) -> Memo:
+        """Return the times of reservations of jobs that had none before, in `within_s` seconds."""
+        return first_reservations(self._standing.snapshot, self.reservations, within_s)
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why units still wait, one refusal per reason."""
