@@ -36,7 +36,7 @@ from headgate.planning.place.placement import fit, never, placing
 from headgate.planning.place.timetable import SOONEST_S, EndAt, GpuCosts, latest_holders
 from headgate.planning.shares.owners import CPU_KIND, GPU_KIND, Owners
 from headgate.planning.times.estimates import Estimates
-from headgate.planning.times.reservations import RESERVED_AT, UNKNOWN_AT
+from headgate.planning.times.reservations import RESERVED_AT, UNKNOWN_AT, gpus_of_tasks
 from headgate.planning.units.unit import Unit, one_task, waiting_gang, waiting_units
 from headgate.ports import Policy, capabilities
 from headgate.protocol import Hardened, KeptPlace, Memo, OnDemand, Plan, Refusal, Reserved
@@ -404,17 +404,13 @@ class _Patience:
     def _assigned(self, unit: Unit, found: Chosen) -> tuple[KeptPlace, ...]:
         """Return the places of the tasks of a unit."""
         snapshot = self._snapshot
-        first, rows = snapshot.tasks_of(unit.job).start, found.gpus.tolist()
+        first, places = snapshot.tasks_of(unit.job).start, []
         by_demand = {demand: iter(tasks) for demand, tasks in unit.by_demand(snapshot)}
-        left: dict[int, list[int]] = {}
-        for row in rows:
-            left.setdefault(snapshot.gpus.node[row], []).append(row)
-        places = []
-        for node, demand, number in found.tasks:
+        for (node, demand, number), rows in gpus_of_tasks(snapshot, found.gpus, found.tasks):
             count, begin = snapshot.names.demands[demand].gpus, snapshot.nodes.first_gpu[node]
-            for task in (next(by_demand[demand]) for _ in range(number)):
-                gpus = tuple(sorted(row - begin for row in left[node][:count]))
-                del left[node][:count]
+            for nth in range(number):
+                gpus = tuple(sorted(row - begin for row in rows[nth * count : (nth + 1) * count]))
+                task = next(by_demand[demand])
                 places.append(KeptPlace(task - first, snapshot.node(node).id, gpus))
         return tuple(places)
 
