@@ -62,12 +62,17 @@ class Reservation:
     spread: Spread | None = None
     """What the unit could use now, if it waits for faster links."""
 
-    def planned(self, run_s: float) -> Reserved:
+    def planned(self, snapshot: Snapshot, run_s: float) -> Reserved:
         """Return it as part of a plan, given how long the unit runs, inf or NaN if unknown."""
         at = self.at if self.at < UNKNOWN_AT else math.inf
         until = math.inf if math.isnan(run_s) else at + run_s
-        gpus = tuple(dict.fromkeys(self.gpus.tolist()))
-        return Reserved(job=self.unit.job, at=at, gpus=gpus, until=until)
+        milli = dict.fromkeys(self.gpus.tolist(), 0)
+        for tasks, gpus in gpus_of_tasks(snapshot, self.gpus, self.tasks):
+            for gpu in gpus:
+                milli[gpu] += snapshot.names.demands[tasks.demand].gpu_milli
+        return Reserved(
+            job=self.unit.job, at=at, gpus=(*milli,), milli=(*milli.values(),), until=until
+        )
 
 
 def gpus_of_tasks(
