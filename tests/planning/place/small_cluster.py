@@ -93,10 +93,10 @@ class Cluster:
         return Placing(table, Compact(table))
 
 
-def earliest(held: Holds, unit: Unit, s: float) -> float | None:
+def earliest(held: Holds, unit: Unit, s: float, now: float = 0.0) -> float | None:
     """Return the first time from which all tasks of a unit fit for `s` seconds, by trying."""
-    times = sorted({0.0, *(t for span in held.spans() for t in span)} - {NEVER})
-    return next((t for t in times if held.fits(unit, t, s)), None)
+    times = {now, *(t for span in held.spans() for t in span if now < t < NEVER)}
+    return next((t for t in sorted(times) if held.fits(unit, t, s)), None)
 
 
 def unit_of(snapshot: Snapshot, job: int) -> Unit:

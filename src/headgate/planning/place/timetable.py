@@ -284,7 +284,14 @@ class Timetable:
             in_part = self.scratch.ledger.gpus.task.array()[rows] == GPU_IN_PART
             late = np.flatnonzero(~in_time & in_part & self.parts.is_kept[rows])
             in_time[late] = self.parts.leaves_room(rows[late], self.now, run_s)
-        return bool((unclaimed & in_time).all())
+        kept, free = self.book.kept_within(self.now, run_s), self.scratch.ledger.nodes.free
+        tasks, needs = self.scratch.snapshot.tasks, self.scratch.snapshot.names.needs
+        return bool((unclaimed & in_time).all()) and all(
+            free.at(node, kind) >= kept[kind][node]
+            for task, node, _ in starts
+            for kind, _ in needs[tasks.demand[task]]
+            if kind in kept
+        )
 
     def in_time(self, rows: Ints | slice, at: float | Floats, run_s: float) -> Bools:
         """Return whether a run of `run_s` from a time on ends before GPUs are reserved."""
