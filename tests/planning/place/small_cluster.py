@@ -12,9 +12,9 @@ from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
 from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
-from headgate.planning.place.choose.compact import Compact
+from headgate.planning.place.choose import Placer
+from headgate.planning.place.placement import placing
 from headgate.planning.place.placing import Placing
-from headgate.planning.place.timetable import Timetable
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.state import Scratch, Snapshot, State, TaskState
 
@@ -83,14 +83,13 @@ class Cluster:
         for _ in range(count):
             self.run(demand(), rng.randrange(len(self.gpus)), rng.choice(ENDS))
 
-    def placing(self, scratch: Scratch) -> Placing:
+    def end_at(self, tasks: Ints) -> Floats:
+        """Return when runs of tasks (rows) end."""
+        return np.array([self.ends[task] for task in tasks.tolist()])
+
+    def placing(self, scratch: Scratch, placer: Placer | None = None) -> Placing:
         """Return what places units on a timetable with the ends of the runs."""
-
-        def end_at(tasks: Ints) -> Floats:
-            return np.array([self.ends[task] for task in tasks.tolist()])
-
-        table = Timetable(scratch, end_at)
-        return Placing(table, Compact(table))
+        return placing(scratch, self.end_at, placer)
 
 
 def earliest(held: Holds, unit: Unit, s: float, now: float = 0.0) -> float | None:

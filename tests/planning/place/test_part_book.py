@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
 from tests.planning.place.held_parts import Held
 from tests.planning.place.keeping import reserve
+from tests.planning.place.placers import PLACERS, SETTINGS
 from tests.planning.place.small_cluster import GIB, RUN_S, Cluster, earliest, unit_of
 
 from headgate.base.rng import Random
 from headgate.model import Demand
+from headgate.planning.place.choose.packed import Packed
+from headgate.planning.place.placing import Placing
+from headgate.planning.place.timetable import Timetable
 from headgate.state import Scratch
 
 ALL_BYTES = 8 * GIB
+
+Place = Callable[[Cluster, Scratch], Placing]
+"""Returns what places units."""
+
+
+def _packed(cluster: Cluster, scratch: Scratch) -> Placing:
+    table = Timetable(scratch, cluster.end_at)
+    return Placing(table, Packed(table))
+
+
+WAYS: dict[str, Place] = {
+    "packed": _packed,
+    **{
+        ", ".join(setting.values()): partial(Cluster.placing, placer=placer)
+        for setting, placer in zip(SETTINGS, PLACERS, strict=True)
+    },
+}
 
 
 def _demand(rng: Random, *, shared: bool = True) -> Demand:
@@ -62,14 +84,16 @@ def test_reservations_of_equal_tasks_are_at_the_earliest_time_at_which_they_fit(
             held.check()
 
 
-def _serve(rng: Random, cluster: Cluster, waiting: list[int]) -> tuple[int, int, int]:
+def _serve(
+    rng: Random, cluster: Cluster, waiting: list[int], place: Place = Cluster.placing
+) -> tuple[int, int, int]:
     """Start or reserve units in order; return how many are reserved, missed a start, or are late.
 
     Nothing that starts delays a reservation, and no reservation another one.
     """
     snapshot, reserved, missed, late = cluster.state.freeze(), 0, 0, 0
     held, scratch = Held(cluster.ends, snapshot), Scratch(snapshot)
-    units = cluster.placing(scratch)
+    units = place(cluster, scratch)
     for job in waiting:
         unit, run_s, before = unit_of(snapshot, job), rng.choice(RUN_S), len(scratch.starts)
         expected = earliest(held, unit, run_s)
@@ -105,18 +129,24 @@ def test_equal_tasks_start_if_they_fit_and_delay_no_reservation(seed: int) -> No
     assert (missed, late) == (0, 0)
 
 
-def _serve_mixed(seed: int) -> tuple[int, int, int]:
+def _serve_mixed(seed: int, place: Place = Cluster.placing) -> tuple[int, int, int]:
     rng = Random(seed)
     cluster, waiting = _cluster(rng), []
     for _ in range(8):
         demands = [_demand(rng, shared=False) for _ in range(rng.randint(1, 4))]
         waiting.append(cluster.add(*demands, distinct=len(demands) > 1 and rng.random() < 0.3))
-    return _serve(rng, cluster, waiting)
+    return _serve(rng, cluster, waiting, place)
 
 
 @pytest.mark.parametrize("seed", [*range(300), 3117, 3566, 4349])
 def test_gangs_of_several_demands_delay_no_reservation(seed: int) -> None:
     _serve_mixed(seed)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("seed", range(15))
+def test_no_placer_delays_a_reservation(way: str, seed: int) -> None:
+    _serve_mixed(seed, WAYS[way])
 
 
 def test_few_gangs_of_several_demands_are_reserved_later_than_they_might_start() -> None:
