@@ -173,7 +173,8 @@ class Serving:
     def _next_shorter(self, run_s: float) -> float:
         """Return the longest time of which a run may use more GPUs than one of `run_s`, or -inf."""
         self._windows()
-        return float(self._shorter_s[self._shorter_s < run_s].max(initial=-math.inf))
+        shorter = self._all_s.searchsorted(run_s)
+        return float(self._all_s[shorter - 1]) if shorter else -math.inf
 
     def open_milli(self, run_s: float | Floats) -> Ints:
         """Return a bound of the thousandths of GPUs that runs of `run_s` seconds may use now."""
@@ -188,10 +189,12 @@ class Serving:
         if self._seen != self._state():
             self._seen = self._state()
             table = self.placing.table
-            self._longest_s = table.windows_now() + SAME_INSTANT_S
-            begins = table.parts.begins() - table.now
-            self._shorter_s = np.append(self._longest_s, begins + SAME_INSTANT_S)
-            self._parts_milli = parts_milli(self.scratch) + table.beside_parts_milli()
+            self._longest_s = self._all_s = table.windows_now() + SAME_INSTANT_S
+            self._parts_milli = parts_milli(self.scratch)
+            if table.parts.matters:
+                begin_s = table.parts.begins() - table.now + SAME_INSTANT_S
+                self._all_s = np.sort(np.append(self._longest_s, begin_s))
+                self._parts_milli += table.beside_parts_milli()
         return self._longest_s
 
     def _state(self) -> tuple[int, int]:
