@@ -291,12 +291,13 @@ class Ledger:
         if not spec.in_part and self.nodes.free_gpus[node] < spec.gpus:
             return None
         first, end = self._gpus_of(node)
-        fits = self.gpu_room(demand, first, end).nonzero()[0]
+        room = self.gpu_room(demand, first, end)
+        fits = room.nonzero()[0]
         if len(fits) < spec.gpus:
             return None
         if spec.in_part:
             order = self.tightest(node)
-            fits = order[np.isin(order, fits)]
+            fits = order[room[order] > 0]
         elif len(fits) > 1:
             memory_bytes = self.gpus.memory_bytes.span(first, end)
             fits = fits[np.argsort(memory_bytes[fits], kind="stable")]

@@ -106,20 +106,21 @@ class _Taken(NamedTuple):
         )
 
     @classmethod
-    def all_of(cls, some: Sequence[_Taken]) -> _Taken:
-        """Return several as one."""
-        if len(some) == 1:
-            return some[0]
+    def all_of(cls, some: list[_Taken]) -> _Taken:
+        """Return several as one, which takes their place in the list."""
+        if len(some) > 1:
+            all_at_once = cls(
+                np.concatenate([each.gpu for each in some]),
+                np.concatenate([each.at for each in some]),
+                np.concatenate([each.until for each in some]),
+                np.concatenate([each.milli for each in some]),
+                np.concatenate([each.memory_bytes for each in some]),
+            )
+            some[:] = [all_at_once]
         if not some:
             none = np.zeros(0, np.int64)
-            return cls(none, np.zeros(0), np.zeros(0), none, none)
-        return _Taken(
-            np.concatenate([each.gpu for each in some]),
-            np.concatenate([each.at for each in some]),
-            np.concatenate([each.until for each in some]),
-            np.concatenate([each.milli for each in some]),
-            np.concatenate([each.memory_bytes for each in some]),
-        )
+            some.append(cls(none, np.zeros(0), np.zeros(0), none, none))
+        return some[0]
 
     def only(self, which: Bools) -> _Taken:
         """Return some of it."""
@@ -200,8 +201,8 @@ class PartBook:
         """Whether any task is on part of a GPU; else nothing is booked."""
         self._kept: list[_Taken] = []
         self._claims: list[_Taken] = []
-        self._starts: list[_Taken] = []
-        self._runs: _Taken | None = None
+        self._held_parts: list[_Taken] = []  # by starts, and once they are asked for, by runs
+        self._knows_runs = False
         self.is_kept = np.zeros(len(scratch.snapshot.gpus.task), bool)
         """Which GPUs have parts that are reserved, `[GPU rows]`."""
 
@@ -254,7 +255,7 @@ class PartBook:
             demand = self._scratch.snapshot.tasks.demand[task]
             if self._demands[demand].in_part:
                 rows = first[node] + np.array(gpus, np.int64)
-                self._starts.append(self._parts(demand, rows, -np.inf, until))
+                self._held_parts.append(self._parts(demand, rows, -np.inf, until))
 
     def begins(self) -> Floats:
         """Return when reservations begin, of parts and of whole GPUs, if parts matter."""
@@ -307,7 +308,7 @@ class PartBook:
         """Return what GPUs have free; claims count if it is known until when GPUs are held."""
         index = np.full(len(self._memory), -1)
         index[rows] = np.arange(len(rows))
-        runs, ahead = self._of(index, [self._held(), *self._starts]), self._of(index, self._kept)
+        runs, ahead = self._of(index, self._held()), self._of(index, self._kept)
         more = [(runs.gpu, runs.until, runs.milli, runs.memory_bytes), *_steps(ahead)]
         if held_until is not None:
             more += _steps(self._of(index, self._claims))
@@ -335,18 +336,21 @@ class PartBook:
         end = np.hstack([begin[:, 1:], np.full((len(rows), 1), np.inf)])
         return FreeParts(begin, end, free[0], free[1], self._memory[rows])
 
-    def _of(self, index: Ints, some: Sequence[_Taken]) -> _Taken:
+    def _of(self, index: Ints, some: list[_Taken]) -> _Taken:
         taken = _Taken.all_of(some)
         return taken.only(index[taken.gpu] >= 0)
 
-    def _held(self) -> _Taken:
-        """Return what runs hold of parts of GPUs."""
-        if self._runs is None:
+    def _held(self) -> list[_Taken]:
+        """Return what runs hold of parts of GPUs, with the starts of this round."""
+        if not self._knows_runs:
             held = parts_held(self._scratch.snapshot)
             until = np.maximum(self._end_at(held.task), self._soonest)
             until[held.is_left] = self._soonest
-            self._runs = _Taken.of(held.gpu, -np.inf, until, held.milli, held.memory_bytes)
-        return self._runs
+            self._held_parts.append(
+                _Taken.of(held.gpu, -np.inf, until, held.milli, held.memory_bytes)
+            )
+            self._knows_runs = True
+        return self._held_parts
 
 
 def _steps(taken: _Taken) -> list[tuple[Ints, Floats, Ints, Ints]]:
