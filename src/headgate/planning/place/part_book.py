@@ -109,14 +109,14 @@ class _Taken(NamedTuple):
     def all_of(cls, some: list[_Taken]) -> _Taken:
         """Return several as one, which takes their place in the list."""
         if len(some) > 1:
-            all_at_once = cls(
+            joined = cls(
                 np.concatenate([each.gpu for each in some]),
                 np.concatenate([each.at for each in some]),
                 np.concatenate([each.until for each in some]),
                 np.concatenate([each.milli for each in some]),
                 np.concatenate([each.memory_bytes for each in some]),
             )
-            some[:] = [all_at_once]
+            some[:] = [joined]
         if not some:
             none = np.zeros(0, np.int64)
             some.append(cls(none, np.zeros(0), np.zeros(0), none, none))

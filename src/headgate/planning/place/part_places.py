@@ -21,7 +21,7 @@ from headgate.state.tables import GPU_IN_PART
 
 
 class PartPlaces:
-    """The places for tasks of one demand, a part of a unit; O(GPUs x places of one x log)."""
+    """The places for the tasks of a unit that have one demand; O(GPUs x places of one x log)."""
 
     def __init__(
         self,
