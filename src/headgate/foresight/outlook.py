@@ -12,7 +12,7 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.foresight.explain import ExplanationContext, explain
 from headgate.foresight.whatif import WhatIf
-from headgate.model import Locality, Node
+from headgate.model import WHOLE, Locality, Node
 from headgate.planning.times.estimates import Estimates
 from headgate.ports import Policy
 from headgate.protocol import Reason, Reserved
@@ -188,11 +188,13 @@ def _reservations(
     for each in sorted(reservations, key=lambda each: (each.at, each.job)):
         places: dict[int, list[int]] = {}
         held: dict[int, list[int]] = {}  # by task: its GPUs among them
-        for row in sorted(each.gpus):
+        whole = set[int]()  # tasks on GPUs of which no part is left
+        for row, milli in sorted(zip(each.gpus, each.milli, strict=True)):
             node = node_of[row]
             places.setdefault(node, []).append(row - first[node])
             for task in holders.get(row, ()):
                 held.setdefault(task, []).append(row - first[node])
+                whole |= {task} if milli >= WHOLE else set()
         ends = Estimates(snapshot).end_at(np.array(list(held), np.int64))
         runs = [
             HeldUntil(
@@ -202,6 +204,7 @@ def _reservations(
                 until=_known(end),
             )
             for (task, gpus), end in zip(held.items(), ends.tolist(), strict=True)
+            if task in whole or end <= each.at
         ]
         yield ReservationOutlook(
             job=snapshot.job(each.job).id,

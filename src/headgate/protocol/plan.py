@@ -338,12 +338,14 @@ class Refusal:
 class Reserved:
     """GPUs (rows) that are kept free for waiting tasks of a job, which start together on them.
 
-    From `at` to `until`, in the world's clock; `inf` for a time that is unknown.
+    Of each so many thousandths, from `at` to `until`, in the world's clock; `inf` for a time that
+    is unknown.
     """
 
     job: int
     at: float
     gpus: tuple[int, ...]
+    milli: tuple[int, ...]
     until: float
 
 

@@ -72,6 +72,18 @@ def room_in(
     return room
 
 
+def parts_in(spec: Demand, free_milli: Any, free_bytes: Array, memory_bytes: Array) -> Any:
+    """Return how many runs on parts of GPUs fit each GPU together, given what it has free.
+
+    Of its share, and of its memory, which has `memory_bytes` in all.
+    """
+    part_bytes = spec.part_bytes(memory_bytes)
+    if np.any(part_bytes == 0):  # GPUs of unknown memory
+        free_bytes = np.where(part_bytes == 0, UNLIMITED, free_bytes)
+        part_bytes = np.maximum(part_bytes, 1)
+    return np.minimum(runs_in(free_milli, spec.gpu_milli), free_bytes // part_bytes)
+
+
 class Trial:
     """A tentative attempt: `with` rolls it back at its end unless `keep()` was called."""
 
@@ -220,15 +232,13 @@ class Ledger:
         if not spec.in_part:
             whole: Array = (gpus.task.span(first, end) == GPU_FREE) & suits
             return whole.astype(np.int64)
-        memory_bytes = gpus.memory_bytes.span(first, end)
-        room: Array = np.where(self.open_gpus(first, end) & suits, UNLIMITED, 0)
-        if spec.gpu_milli:
-            room = np.minimum(room, runs_in(gpus.free_milli.span(first, end), spec.gpu_milli))
-        free_bytes, part_bytes = gpus.free_bytes.span(first, end), spec.part_bytes(memory_bytes)
-        if np.any(part_bytes == 0):  # GPUs of unknown memory
-            free_bytes = np.where(part_bytes == 0, UNLIMITED, free_bytes)
-            part_bytes = np.maximum(part_bytes, 1)
-        fitting: Array = np.minimum(room, free_bytes // part_bytes)
+        parts = parts_in(
+            spec,
+            gpus.free_milli.span(first, end),
+            gpus.free_bytes.span(first, end),
+            gpus.memory_bytes.span(first, end),
+        )
+        fitting: Array = np.where(self.open_gpus(first, end) & suits, parts, 0)
         return fitting
 
     def open_gpus(self, first: int = 0, end: int | None = None) -> Array:
@@ -256,11 +266,22 @@ class Ledger:
         first: int = self.nodes.first_gpu[node]
         return first, first + self.nodes.gpu_count[node]
 
+    def tightest(self, node: int) -> Array:
+        """Return the indices of a node's GPUs in the order in which parts of them are taken.
+
+        A GPU held in part before a free one, so that others stay whole; then that with the least
+        left, the smallest, the first.
+        """
+        first, end = self._gpus_of(node)
+        gpus = self.gpus
+        keys = (gpus.free_bytes, gpus.free_milli, gpus.task)  # GPU_FREE is above GPU_IN_PART
+        order: Array = np.lexsort([key.span(first, end) for key in keys])
+        return order
+
     def best_gpus(self, demand: int, node: int) -> Gpus | None:
         """Return the best GPUs of a node for a demand, or None where it does not fit.
 
-        Whole ones: the smallest that suffice. In part: a GPU held in part before a free one, so
-        that others stay whole; then that with the least left, the smallest, the first.
+        Whole ones: the smallest that suffice; in part: the tightest.
         """
         spec = self._names.demands[demand]
         if self.lacks(demand, node):
@@ -270,15 +291,16 @@ class Ledger:
         if not spec.in_part and self.nodes.free_gpus[node] < spec.gpus:
             return None
         first, end = self._gpus_of(node)
-        fits = self.gpu_room(demand, first, end).nonzero()[0]
+        room = self.gpu_room(demand, first, end)
+        fits = room.nonzero()[0]
         if len(fits) < spec.gpus:
             return None
-        gpus = self.gpus
         if spec.in_part:
-            keys = (gpus.free_bytes, gpus.free_milli, gpus.task)  # GPU_FREE is above GPU_IN_PART
-            fits = fits[np.lexsort([key.span(first, end)[fits] for key in keys])]
+            order = self.tightest(node)
+            fits = order[room[order] > 0]
         elif len(fits) > 1:
-            fits = fits[np.argsort(gpus.memory_bytes.span(first, end)[fits], kind="stable")]
+            memory_bytes = self.gpus.memory_bytes.span(first, end)
+            fits = fits[np.argsort(memory_bytes[fits], kind="stable")]
         return tuple(fits[: spec.gpus].tolist())
 
     def infeasibility(self, demand: int, node: int, gpus: Sequence[int]) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 from headgate.base.rng import stream
@@ -285,21 +284,22 @@ class PolicyLaws:
                 assert not isinstance(refusal.reason, PolicyBroke), (name, refusal.reason)
                 assert str(refusal.reason).startswith(refusal.reason.code), name
 
-    def test_reservations_are_disjoint_and_of_tasks_that_keep_waiting(self) -> None:
+    def test_reservations_fit_together_and_are_of_tasks_that_keep_waiting(self) -> None:
         for name, snapshot, plan in self.rounds():
             started = set(plan.starts.task.tolist())
-            booked: dict[int, list[tuple[float, float]]] = {}
+            booked: dict[int, list[tuple[float, float, int]]] = {}
             for each in plan.reservations:
                 waits = set(snapshot.waiting_of(each.job).tolist()) - started
                 assert waits, (name, each)
                 assert snapshot.now <= each.at <= each.until, (name, each)
                 assert len(set(each.gpus)) == len(each.gpus), (name, each)
-                for gpu in each.gpus:
+                for gpu, milli in zip(each.gpus, each.milli, strict=True):
                     assert snapshot.gpus.task[gpu] != GPU_GONE, (name, each)
-                    booked.setdefault(gpu, []).append((each.at, each.until))
+                    booked.setdefault(gpu, []).append((each.at, each.until, milli))
             for spans in booked.values():
-                for (_, until), (at, _) in pairwise(sorted(spans)):
-                    assert until <= at + 1e-6, (name, spans)
+                for begin, _, _ in spans:
+                    held = [m for at, until, m in spans if at <= begin < until - 1e-6]
+                    assert sum(held) <= WHOLE, (name, spans)
 
     def test_equal_snapshots_get_equal_plans(self) -> None:
         policy = self.make()  # one that has decided other rounds before

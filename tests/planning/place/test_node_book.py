@@ -2,96 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from tests.planning.place.keeping import reserve
+from tests.planning.place.small_cluster import GIB, RUN_S, Cluster, earliest, unit_of
 
-from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
-from headgate.machine.job_order import activate
-from headgate.model import Demand, Gpu, Job, Node, Queue, Task
-from headgate.planning.place.choose.compact import Compact
-from headgate.planning.place.placing import Placing
-from headgate.planning.place.timetable import Timetable
+from headgate.model import Demand
 from headgate.planning.times.reservations import Reservation
 from headgate.planning.units.unit import Unit, waiting_units
-from headgate.state import Scratch, Snapshot, State, TaskState
-
-GIB = 2**30
-NEVER = math.inf
-ENDS = (2.0, 3.0, 5.0, 9.0, NEVER)
-RUN_S = (1.0, 2.0, 6.0, NEVER)
+from headgate.state import Scratch, Snapshot
 
 
-class Cluster:
-    """Nodes of some GPUs and some memory, with tasks that run until given times."""
-
-    def __init__(self, rng: Random) -> None:
-        self.state = State()
-        self.state.set_queue(Queue(name="q"))
-        self.gpus = [rng.randint(1, 4) for _ in range(rng.randint(1, 3))]
-        for number, gpus in enumerate(self.gpus):
-            self.state.add_node(
-                Node(
-                    id=f"n{number}",
-                    rack="r",
-                    gpus=(Gpu(memory_bytes=0),) * gpus,
-                    memory_bytes=rng.randint(2, 8) * GIB,
-                )
-            )
-        self.ends: dict[int, float] = {}  # by task
-        self._jobs = 0
-
-    def add(self, *demands: Demand, distinct: bool = False) -> int:
-        """Add a waiting gang; return its row."""
-        name, self._jobs = f"j{self._jobs}", self._jobs + 1
-        tasks = tuple(Task(demand=demand) for demand in demands)
-        row = self.state.add_job(
-            Job(
-                id=name,
-                name=name,
-                user="u",
-                queue="q",
-                tasks=tasks,
-                gang=len(tasks) > 1,
-                distinct_nodes=distinct,
-            )
-        )
-        activate(self.state, row)
-        return row
-
-    def run(self, demand: Demand, node: int, end: float) -> None:
-        """Start a task on a node until a time, if it fits there."""
-        (task,) = self.state.tasks_of(self.add(demand))
-        gpus = self.state.ledger.best_gpus(self.state.tasks.demand[task], node)
-        if gpus is not None:
-            self.state.take(task, node, gpus)
-            self.state.move_task(task, TaskState.STARTING)
-            self.ends[task] = end
-
-    def run_some(self, rng: Random, count: int) -> None:
-        """Start so many tasks, those that fit."""
-        for _ in range(count):
-            demand = Demand.of(gpus=rng.randint(0, 2), memory_bytes=rng.randint(0, 4) * GIB)
-            self.run(demand, rng.randrange(len(self.gpus)), rng.choice(ENDS))
-
-    def placing(self, scratch: Scratch) -> Placing:
-        """Return what places units on a timetable with the ends of the runs."""
-
-        def end_at(tasks: Ints) -> Floats:
-            return np.array([self.ends[task] for task in tasks.tolist()])
-
-        table = Timetable(scratch, end_at)
-        return Placing(table, Compact(table))
-
-    def earliest(self, held: Held, unit: Unit, s: float) -> float | None:
-        """Return the first time from which all tasks of a unit fit for `s` seconds, by trying."""
-        times = sorted({0.0, *(t for span in held.spans() for t in span[:2])} - {NEVER})
-        return next((t for t in times if held.fits(unit, t, s)), None)
+def _demand(rng: Random) -> Demand:
+    return Demand.of(gpus=rng.randint(0, 2), memory_bytes=rng.randint(0, 4) * GIB)
 
 
 class Held:
@@ -186,17 +113,11 @@ def _fit(
     return False
 
 
-def _unit(snapshot: Snapshot, job: int) -> Unit:
-    (units,) = waiting_units(snapshot, job)
-    (unit,) = units
-    return unit
-
-
 @pytest.mark.parametrize("seed", range(200))
 def test_reservations_are_at_the_earliest_time_at_which_gpus_and_memory_suffice(seed: int) -> None:
     rng = Random(seed)
     cluster = Cluster(rng)
-    cluster.run_some(rng, rng.randint(0, 5))
+    cluster.run_some(rng, rng.randint(0, 5), partial(_demand, rng))
     waiting = []
     for _ in range(4):
         demand = Demand.of(gpus=rng.randint(1, 2), memory_bytes=rng.randint(0, 4) * GIB)
@@ -207,8 +128,8 @@ def test_reservations_are_at_the_earliest_time_at_which_gpus_and_memory_suffice(
 
     units = cluster.placing(Scratch(snapshot))
     for job in waiting:
-        unit, run_s = _unit(snapshot, job), rng.choice(RUN_S)
-        expected = cluster.earliest(held, unit, run_s)
+        unit, run_s = unit_of(snapshot, job), rng.choice(RUN_S)
+        expected = earliest(held, unit, run_s)
         found = reserve(units, unit, run_s)
         assert (found and found.at) == expected
         if found is not None:
@@ -216,12 +137,12 @@ def test_reservations_are_at_the_earliest_time_at_which_gpus_and_memory_suffice(
             held.keep(found, run_s)
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", [*range(100), 1398, 2310])
 def test_starts_and_reservations_of_mixed_gangs_never_exceed_a_node(seed: int) -> None:
     """Gangs of several demands, some without GPUs; units start among the reservations."""
     rng = Random(seed)
     cluster = Cluster(rng)
-    cluster.run_some(rng, rng.randint(0, 4))
+    cluster.run_some(rng, rng.randint(0, 4), partial(_demand, rng))
     waiting = []
     for _ in range(6):
         kinds = [(rng.randint(1, 2), rng.randint(0, 3)), (rng.randint(0, 1), rng.randint(0, 3))]
@@ -241,7 +162,7 @@ def test_starts_and_reservations_of_mixed_gangs_never_exceed_a_node(seed: int) -
                 rows = [snapshot.nodes.first_gpu[node] + gpu for gpu in gpus]
                 held.take(rows, node, snapshot.demand(task).memory_bytes, 0.0, run_s)
         else:
-            expected = cluster.earliest(held, unit, run_s)
+            expected = earliest(held, unit, run_s)
             found = reserve(units, unit, run_s)
             if found is not None:
                 assert expected is not None

@@ -23,6 +23,8 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
+
 from headgate.base.arrays import Floats, Ints
 from headgate.base.units import SAME_INSTANT_S
 from headgate.model import WHOLE
@@ -94,8 +96,9 @@ class Serving:
     ) -> None:
         """Start from what is on the scratch; runs are expected to end as `end_at` says.
 
-        If a unit does not start though the timetable, which knows no parts of GPUs, would let it,
-        then these GPUs are kept for it only if it `keeps_free` ones.
+        If a unit does not start though the timetable would let it, as a chooser may find no places
+        for tasks of several demands together, then GPUs are kept for it only if it `keeps_free`
+        ones.
         """
         self.scratch, self.ceilings = scratch, Ceilings(scratch)
         self._end_at, self._placer, self._keeps_free = end_at, placer, keeps_free
@@ -169,9 +172,9 @@ class Serving:
 
     def _next_shorter(self, run_s: float) -> float:
         """Return the longest time of which a run may use more GPUs than one of `run_s`, or -inf."""
-        windows = self._windows()
-        shorter = windows.searchsorted(run_s)
-        return float(windows[shorter - 1]) if shorter else -math.inf
+        self._windows()
+        shorter = self._all_s.searchsorted(run_s)
+        return float(self._all_s[shorter - 1]) if shorter else -math.inf
 
     def open_milli(self, run_s: float | Floats) -> Ints:
         """Return a bound of the thousandths of GPUs that runs of `run_s` seconds may use now."""
@@ -185,8 +188,13 @@ class Serving:
         """
         if self._seen != self._state():
             self._seen = self._state()
-            self._longest_s = self.placing.table.windows_now() + SAME_INSTANT_S
+            table = self.placing.table
+            self._longest_s = self._all_s = table.windows_now() + SAME_INSTANT_S
             self._parts_milli = parts_milli(self.scratch)
+            if table.parts.matters:
+                begin_s = table.parts.begins() - table.now + SAME_INSTANT_S
+                self._all_s = np.sort(np.append(self._longest_s, begin_s))
+                self._parts_milli += table.beside_parts_milli()
         return self._longest_s
 
     def _state(self) -> tuple[int, int]:

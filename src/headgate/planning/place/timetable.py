@@ -7,8 +7,8 @@ these are the shadow time and the extra GPUs of EASY backfilling (Lifka, The ANL
 system, JSSPP 1995).
 
 Starts are placed on the scratch of the round, whose ledger checks all resources. Reservations are
-of whole GPUs, a part of one is booked ahead as a whole one, and of amounts of their nodes: CPUs,
-memory and custom kinds (`node_book`).
+of whole GPUs, of parts of them (`part_book`), and of amounts of their nodes: CPUs, memory and
+custom kinds (`node_book`). To a task on a whole GPU, one of which a part is reserved is reserved.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.column import Array
 from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
+from headgate.model import WHOLE, Demand
 from headgate.planning.place.node_book import NodeBook
+from headgate.planning.place.part_book import PartBook, parts_held, runs_on_parts
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.times.reservations import UNKNOWN_AT, Reservation
 from headgate.protocol import Hardened, Start
@@ -65,6 +67,10 @@ class Look:
     costs: GpuCosts | None = None
     taken: dict[int, dict[int, int]] = field(default_factory=dict)
     """By node and kind, what other tasks of the unit take of nodes."""
+    parts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By GPU (row), the share and memory that other tasks of the unit take of it."""
+    whole: list[Ints] = field(default_factory=list)
+    """GPUs (indices of `Timetable.row`) that other tasks of the unit take whole."""
 
     def take(self, node: int, needs: Sequence[tuple[int, int]], count: int) -> None:
         """Count what so many tasks with these needs take of a node."""
@@ -72,6 +78,13 @@ class Look:
             taken = self.taken.setdefault(node, {})
             for kind, amount in needs:
                 taken[kind] = taken.get(kind, 0) + amount * count
+
+    def take_parts(self, spec: Demand, gpus: Ints, memory: Ints) -> None:
+        """Count a part of each of some GPUs (rows), which have so much memory, as taken."""
+        for gpu, memory_bytes in zip(gpus.tolist(), memory.tolist(), strict=True):
+            milli, taken_bytes = self.parts.get(gpu, (0, 0))
+            taken_bytes += spec.part_bytes(memory_bytes)
+            self.parts[gpu] = milli + spec.gpu_milli, taken_bytes
 
 
 def latest_holders(snapshot: Snapshot, of_tasks: EndAt, *, free: float, left: float) -> Floats:
@@ -86,19 +99,13 @@ def latest_holders(snapshot: Snapshot, of_tasks: EndAt, *, free: float, left: fl
     if len(held):
         tasks, which = np.unique(holder[held], return_inverse=True)
         value[held] = np.maximum(of_tasks(tasks), left)[which]
-    moved = grants_of_moves(snapshot)[1]
-    whole = gpus_of(snapshot, moved)
+    whole = gpus_of(snapshot, grants_of_moves(snapshot)[1])
     value[whole[holder[whole] >= 0]] = left
     if (holder == GPU_IN_PART).any():
-        grants, demands = snapshot.grants, snapshot.names.demands
-        task = grants.task.array().astype(np.int64)
-        rows = [r for r in np.flatnonzero(task >= 0).tolist() if demands[grants.demand[r]].in_part]
-        for row, each in zip(rows, of_tasks(task[rows]).tolist(), strict=True):
-            if row in moved:
-                continue
-            first = snapshot.nodes.first_gpu[grants.node[row]]
-            for index in grants.gpus[row]:
-                value[first + index] = max(value[first + index], each, left)
+        held_in_part = parts_held(snapshot)
+        each = np.maximum(of_tasks(held_in_part.task), left)
+        stays = ~held_in_part.is_left
+        np.maximum.at(value, held_in_part.gpu[stays], each[stays])
     return value
 
 
@@ -114,6 +121,7 @@ class Timetable:
         self._free_at = np.where(gone, math.inf, self.now)
         self.has_ends = False  # whether these are also right for GPUs that are held
         self.book = NodeBook(scratch, end_at, self.now + SOONEST_S)
+        self.parts = PartBook(scratch, end_at, self.now + SOONEST_S)
         self._use_starts()
         self.kept_only, self._claimed = False, np.zeros(len(gone), bool)
         self.reserved_from = np.full(len(gone), math.inf)
@@ -176,6 +184,12 @@ class Timetable:
         rows = self.row[free & (self._free_at[self.row] <= self.now)]
         return np.sort(self.reserved_from[rows] - self.now)
 
+    def beside_parts_milli(self) -> int:
+        """Return a bound of the thousandths that may be used beside reserved parts of free GPUs."""
+        free = self.scratch.ledger.gpus.task.array() == GPU_FREE
+        rows = np.flatnonzero(free & self.parts.is_kept & self.is_unclaimed)
+        return WHOLE * len(rows) - int(self.parts.milli_at_first(rows).sum()) if len(rows) else 0
+
     # --- what may be used now ------------------------------------------------------------------
 
     @property
@@ -189,6 +203,7 @@ class Timetable:
         first = self.scratch.snapshot.nodes.first_gpu
         self.take([first[node] + gpu for _, node, gpus in starts for gpu in gpus], until)
         self.book.use(starts, until)
+        self.parts.use(starts, until)
 
     def take(self, rows: Sequence[int] | Ints, until: float) -> None:
         """Count GPUs (rows) as used until a time."""
@@ -226,20 +241,40 @@ class Timetable:
     def room_now(
         self, demand: int, count: int, run_s: float, used: set[int], *, distinct: bool
     ) -> Ints:
-        """Return how many of `count` tasks of a demand may start on each node, parts of GPUs aside.
+        """Return how many of `count` tasks of a demand may start on each node.
 
         None on those `used`.
         """
         spec, ledger = self.demands[demand], self.scratch.ledger
-        gpus = None
-        if spec.gpus and not spec.in_part:
+        gpus, nodes = None, len(ledger.nodes.alive)
+        most: int | Ints = 1 if distinct else count
+        if spec.in_part:
+            parts = np.minimum(self.parts_now(demand, run_s)[self.row], count)
+            most = np.minimum(runs_on_parts(parts, self.node, spec.gpus, nodes), most)
+        elif spec.gpus:
             usable = self.usable_now(demand, self.row, run_s)
-            gpus = np.bincount(self.node[usable], minlength=len(ledger.nodes.alive))
+            gpus = np.bincount(self.node[usable], minlength=nodes)
         kept = self.book.kept_within(self.now, run_s)
-        room = np.minimum(ledger.room(demand, kept, gpus), 1 if distinct else count)
+        room: Ints = np.minimum(ledger.room(demand, kept, gpus), most)
         room[sorted(used)] = 0
         if self.among is not None:
             room[~self.among] = 0
+        return room
+
+    def parts_now(self, demand: int, run_s: float, first: int = 0, end: int | None = None) -> Ints:
+        """Return how many tasks on parts of GPUs (rows) may start on each now, for `run_s` seconds.
+
+        What is only claimed of a GPU that is held in part may be used.
+        """
+        ledger = self.scratch.ledger
+        room: Ints = ledger.gpu_room(demand, first, end)
+        rows = np.arange(first, first + len(room))
+        in_part = ledger.gpus.task.span(first, first + len(room)) == GPU_IN_PART
+        kept, in_time = self.parts.is_kept[rows], self.in_time(rows, self.now, run_s)
+        room = np.where((in_part | (self._free_at[rows] <= self.now)) & (kept | in_time), room, 0)
+        some = np.flatnonzero(kept & (room > 0))
+        if len(some) and run_s > SAME_INSTANT_S:
+            room[some] = self.parts.room_now(demand, rows[some], self.now, run_s)
         return room
 
     def leaves_room(self, demand: int, node: int, run_s: float) -> bool:
@@ -253,10 +288,27 @@ class Timetable:
         needs = self.scratch.snapshot.names.needs[demand]
         return all(free.at(node, kind) - kept[kind][node] >= n for kind, n in needs if kind in kept)
 
-    def are_usable(self, rows: Ints, holder: Array, run_s: float) -> bool:
-        """Return whether no reservation or claim needs these GPUs within `run_s` seconds."""
+    def are_usable(self, starts: Sequence[Start], holder: Array, run_s: float) -> bool:
+        """Return whether starts leave what reservations, and claims, need within `run_s` seconds.
+
+        They are on the scratch, but not counted yet; `holder` held the GPUs before.
+        """
+        first = self.scratch.snapshot.nodes.first_gpu
+        rows = np.array([first[node] + gpu for _, node, gpus in starts for gpu in gpus], np.int64)
         unclaimed = (holder[rows] == GPU_IN_PART) | (self._free_at[rows] <= self.now)
-        return bool((unclaimed & self.in_time(rows, self.now, run_s)).all())
+        in_time = self.in_time(rows, self.now, run_s)
+        if self.parts.matters and not in_time.all():
+            in_part = self.scratch.ledger.gpus.task.array()[rows] == GPU_IN_PART
+            late = np.flatnonzero(~in_time & in_part & self.parts.is_kept[rows])
+            in_time[late] = self.parts.leaves_room(rows[late], self.now, run_s)
+        kept, free = self.book.kept_within(self.now, run_s), self.scratch.ledger.nodes.free
+        tasks, needs = self.scratch.snapshot.tasks, self.scratch.snapshot.names.needs
+        return bool((unclaimed & in_time).all()) and all(
+            free.at(node, kind) >= kept[kind][node]
+            for task, node, _ in starts
+            for kind, _ in needs[tasks.demand[task]]
+            if kind in kept
+        )
 
     def in_time(self, rows: Ints | slice, at: float | Floats, run_s: float) -> Bools:
         """Return whether a run of `run_s` from a time on ends before GPUs are reserved."""
@@ -269,6 +321,9 @@ class Timetable:
         """Keep the GPUs of a reservation free for a run of `run_s` seconds."""
         rows = reservation.gpus
         self.has_reservations = True
+        if self.parts.matters:
+            self.parts.keep(reservation, reservation.at + run_s)
+            rows = np.unique(rows)
         self.reserved_from[rows] = np.minimum(self.reserved_from[rows], reservation.at)
         self._free_again_at[rows] = np.maximum(self._free_again_at[rows], reservation.at + run_s)
         self._spans.add(rows, reservation.at, reservation.at + run_s)
@@ -291,8 +346,11 @@ class Timetable:
 
     def has_open(self) -> bool:
         """Return whether a GPU, or a part of one, is free now, without a claim or reservation."""
-        ledger = self.scratch.ledger
-        in_part = ledger.open_gpus() & (ledger.gpus.task.array() == GPU_IN_PART)
+        in_part = np.zeros(0, bool)
+        if self.parts.matters:
+            ledger = self.scratch.ledger
+            in_part = (ledger.gpus.task.array() == GPU_IN_PART) | self.parts.is_kept
+            in_part &= ledger.open_gpus()
         return bool(in_part.any() or self.is_open().any())
 
     def claim(self, demand: int, run_s: Floats, by: ClaimOrder, sought: Ints | None = None) -> None:
@@ -315,12 +373,15 @@ class Timetable:
         self.free_at[rows[early]] = (at + run_s)[early]
         self._free_again_at[rows[~early]] = (at + run_s)[~early]
         self._spans.add(rows[~early], at[~early], (at + run_s)[~early])
+        if self.parts.matters:
+            self.parts.claim(rows[~early], at[~early], (at + run_s)[~early])
 
     def free_soon(self, rows: Ints) -> None:
         """Count GPUs as free as soon as runs that are preempted now have stopped."""
         self.free_at[rows] = self.now + SOONEST_S
         self.reserved_from[rows], self._free_again_at[rows] = math.inf, -math.inf
         self._spans.remove(rows)
+        self.parts.remove(rows)
 
     def unclaim(self) -> bool:
         """Count all GPUs that are free now as unused again; claims end. Return if any was."""
@@ -334,6 +395,7 @@ class Timetable:
         """Keep no GPU free any more; all reservations end."""
         self.reserved_from[:], self._free_again_at[:] = math.inf, -math.inf
         self.book.release()
+        self.parts.release()
         self._spans = _Spans(len(self.reserved_from))
 
     def is_kept(self, rows: Ints) -> Bools:
@@ -441,7 +503,11 @@ class Timetable:
 
 
 class _Spans:
-    """When GPUs are reserved, `[GPU rows, reservations]`, in order; inf beyond their number."""
+    """When GPUs are reserved, `[GPU rows, reservations]`, in order; inf beyond their number.
+
+    Reservations of parts of a GPU may overlap: then begins and ends in order enclose the same times
+    as their own ones.
+    """
 
     def __init__(self, gpus: int) -> None:
         self.count = np.zeros(gpus, np.int64)
@@ -451,7 +517,7 @@ class _Spans:
         self._begins, self._ends = np.full((2, gpus, 1), math.inf)
 
     def add(self, rows: Ints, begin: float | Floats, end: float | Floats) -> None:
-        """Reserve GPUs from a time to another; spans of a GPU are disjoint."""
+        """Reserve GPUs from a time to another."""
         if not len(rows):
             return
         place = self.count[rows]
@@ -463,7 +529,7 @@ class _Spans:
         self._begins[rows, place], self._ends[rows, place] = begin, end
         self.count[rows] += 1
         again = rows[place > 0]
-        if len(again):  # since spans are disjoint, both are in the same order
+        if len(again):
             begins = self._begins[again] = np.sort(self._begins[again], axis=1)
             ends = self._ends[again] = np.sort(self._ends[again], axis=1)
             inner = np.isfinite(begins[:, 1:])

@@ -173,7 +173,7 @@ class WhyWaits:
         """
         self._may_wait = placer is not None and placer.may_wait
         self._scratch, self._snapshot = scratch, scratch.snapshot
-        self._reservations = reservations
+        self._reservations, self._timetable = reservations, timetable
         gpus = scratch.ledger.gpus
         self._holder = gpus.task.array().astype(np.int64)
         self._memory = gpus.memory_bytes.array().astype(np.int64)
@@ -281,8 +281,11 @@ class WhyWaits:
         """
         usable = self._unclaimed & (self._window_s >= run_s - SAME_INSTANT_S)
         several = self._snapshot.names.demands[demand].gpus > 1  # each part on another GPU
-        room = np.minimum(self._scratch.ledger.gpu_room(demand), 1 if several else _MANY)
-        parts = np.where(usable, room, 0)
+        if self._snapshot.names.demands[demand].in_part and self._timetable is not None:
+            room = self._timetable.parts_now(demand, run_s)
+        else:
+            room = np.where(usable, self._scratch.ledger.gpu_room(demand), 0)
+        parts = np.minimum(room, 1 if several else _MANY)
         most, nodes = np.zeros(len(self._snapshot.nodes.alive), np.int64), self._node
         np.maximum.at(most, nodes, parts)
         by_node = np.bincount(nodes, parts, minlength=len(most)).astype(np.int64)
@@ -295,7 +298,9 @@ class WhyWaits:
         """Return for how long a unit that fits now may run before it is in the way."""
         if self.tasks_that_fit(unit, math.inf) == len(unit.tasks):
             return math.inf
-        windows = np.unique(self._window_s)
+        begins = np.zeros(0) if self._timetable is None else self._timetable.parts.begins()
+        begin_s = np.maximum(begins - self._snapshot.now, 0.0)
+        windows = np.unique(np.concatenate([self._window_s, begin_s]))
         low, high = 0, len(windows)  # the unit fits for windows[low - 1], not for windows[high]
         while low < high:
             middle = (low + high) // 2
@@ -315,7 +320,7 @@ class WhyWaits:
         """Return when a unit starts by its reservation, and what it waits for."""
         ends: dict[int, float] = {}  # by job: the last end of its runs there
         for row in mine.gpus.tolist():
-            for job in self._jobs_on(row):
+            for job in self._jobs_on(row, mine.at):
                 ends[job] = max(ends.get(job, -math.inf), min(self._free_at[row], mine.at))
         for other in self._reservations:
             if other.at < mine.at and len(np.intersect1d(other.gpus, mine.gpus)):
@@ -333,8 +338,8 @@ class WhyWaits:
             superseded=superseded(self._snapshot, mine.unit.job),
         )
 
-    def _jobs_on(self, gpu: int) -> list[int]:
-        """Return the jobs whose runs hold a GPU (row), or part of it."""
+    def _jobs_on(self, gpu: int, by: float) -> list[int]:
+        """Return the jobs whose runs hold a GPU (row), or part of it that they leave by a time."""
         jobs, holder = self._snapshot.tasks.job, int(self._holder[gpu])
         if holder >= 0:
             return [jobs[holder]]
@@ -346,6 +351,9 @@ class WhyWaits:
         here = np.flatnonzero((grants.node.array() == node) & (grants.task.array() >= 0)).tolist()
         tasks = [grants.task[row] for row in here if index in grants.gpus[row]]
         tasks += [s.task for s in self._scratch.starts if s.node == node and index in s.gpus]
+        if self._timetable is not None:
+            ends = self._timetable.end_at(np.array(tasks, np.int64)).tolist()
+            tasks = [task for task, end in zip(tasks, ends, strict=True) if end <= by]
         return [jobs[task] for task in tasks]
 
     # --- what is short -------------------------------------------------------------------------

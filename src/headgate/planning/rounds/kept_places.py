@@ -16,7 +16,13 @@ from headgate.planning.place.node_book import room_over_time
 from headgate.planning.place.placement import never, placing
 from headgate.planning.place.timetable import SOONEST_S, EndAt, GpuCosts, latest_holders
 from headgate.planning.times.estimates import Estimates
-from headgate.planning.times.reservations import LATE_S, RESERVED_AT, SUPERSEDED, Reservation
+from headgate.planning.times.reservations import (
+    LATE_S,
+    RESERVED_AT,
+    SUPERSEDED,
+    Reservation,
+    gpus_of_tasks,
+)
 from headgate.planning.units.unit import Unit, one_task, waiting_gang, waiting_units
 from headgate.protocol import KeptPlace
 from headgate.protocol.plan import Starts
@@ -161,17 +167,13 @@ class KeptPlaces:
     def _assigned(self, unit: Unit, found: Chosen) -> tuple[KeptPlace, ...]:
         """Return the places of the tasks of a unit."""
         snapshot = self._snapshot
-        first, rows = snapshot.tasks_of(unit.job).start, found.gpus.tolist()
+        first, places = snapshot.tasks_of(unit.job).start, []
         by_demand = {demand: iter(tasks) for demand, tasks in unit.by_demand(snapshot)}
-        left: dict[int, list[int]] = {}
-        for row in rows:
-            left.setdefault(snapshot.gpus.node[row], []).append(row)
-        places = []
-        for node, demand, number in found.tasks:
+        for (node, demand, number), rows in gpus_of_tasks(snapshot, found.gpus, found.tasks):
             count, begin = snapshot.names.demands[demand].gpus, snapshot.nodes.first_gpu[node]
-            for task in (next(by_demand[demand]) for _ in range(number)):
-                gpus = tuple(sorted(row - begin for row in left[node][:count]))
-                del left[node][:count]
+            for nth in range(number):
+                gpus = tuple(sorted(row - begin for row in rows[nth * count : (nth + 1) * count]))
+                task = next(by_demand[demand])
                 places.append(KeptPlace(task - first, snapshot.node(node).id, gpus))
         return tuple(places)
 

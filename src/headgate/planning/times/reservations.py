@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,7 +54,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reservation:
-    """GPUs (rows), and what else its tasks need of nodes, kept free for a unit from a time on."""
+    """GPUs (rows), and what else its tasks need of nodes, kept free for a unit from a time on.
+
+    A GPU of which several tasks get parts stands there once for each; see `gpus_of_tasks`.
+    """
 
     unit: Unit
     at: float
@@ -63,11 +66,34 @@ class Reservation:
     spread: Spread | None = None
     """What the unit could use now, if it waits for faster links."""
 
-    def planned(self, run_s: float) -> Reserved:
+    def planned(self, snapshot: Snapshot, run_s: float) -> Reserved:
         """Return it as part of a plan, given how long the unit runs, inf or NaN if unknown."""
         at = self.at if self.at < UNKNOWN_AT else math.inf
         until = math.inf if math.isnan(run_s) else at + run_s
-        return Reserved(job=self.unit.job, at=at, gpus=tuple(self.gpus.tolist()), until=until)
+        milli = dict.fromkeys(self.gpus.tolist(), 0)
+        for tasks, gpus in gpus_of_tasks(snapshot, self.gpus, self.tasks):
+            for gpu in gpus:
+                milli[gpu] += snapshot.names.demands[tasks.demand].gpu_milli
+        return Reserved(
+            job=self.unit.job, at=at, gpus=(*milli,), milli=(*milli.values(),), until=until
+        )
+
+
+def gpus_of_tasks(
+    snapshot: Snapshot, gpus: Ints, tasks: Sequence[TasksOnNode]
+) -> Iterator[tuple[TasksOnNode, list[int]]]:
+    """Yield the GPUs (rows) of tasks on each node: those of the first task, then of the next.
+
+    `gpus` are those of all tasks, in their order on each node.
+    """
+    left: dict[int, list[int]] = {}
+    for row, node in zip(gpus.tolist(), snapshot.gpus.node.take(gpus).tolist(), strict=True):
+        left.setdefault(node, []).append(row)
+    for each in tasks:
+        count = each.number * snapshot.names.demands[each.demand].gpus
+        here = left.get(each.node, [])
+        yield each, here[:count]
+        del here[:count]
 
 
 def superseded(snapshot: Snapshot, job: int) -> str | None:

@@ -450,7 +450,7 @@ class UnitReservations:
         """Yield what is reserved, in order."""
         for each in self._all_reservations:
             run_s = float(self._with_units.run_s[self._job_of(each.unit)])
-            yield each.planned(self._serving.run_s_on(each, run_s))
+            yield each.planned(self._scratch.snapshot, self._serving.run_s_on(each, run_s))
 
     def again_at(self) -> float:
         """Return when a set was expected to be free for a unit that waits for links; inf for none.

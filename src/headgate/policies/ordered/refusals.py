@@ -56,7 +56,7 @@ class Explained:
     def reservations(self) -> Iterator[Reserved]:
         """Yield what is reserved, in order."""
         for each in self._round.served.reservations:
-            yield each.planned(expected_s(self._estimates, each.unit))
+            yield each.planned(self._snapshot, expected_s(self._estimates, each.unit))
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why the jobs wait of which a task has not started."""

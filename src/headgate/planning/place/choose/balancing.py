@@ -132,10 +132,7 @@ class ByBalancer:
         used, table = set(used), self._table
         for task in tasks:
             room = table.room_now(demand, 1, run_s, used, distinct=distinct)
-            if table.demands[demand].in_part:
-                candidates = np.array(self._compact.nodes_for_parts(demand, run_s, room), np.int64)
-            else:
-                candidates = np.flatnonzero(room)
+            candidates = np.flatnonzero(room)
             if not len(candidates):
                 return False
             node = self._balancing.pick(task, candidates)

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import numpy as np
 
 from headgate.base.arrays import Floats, Ints
+from headgate.planning.place.part_book import runs_on_parts
+from headgate.planning.place.part_places import PartPlaces
 from headgate.planning.place.timetable import GpuCosts, Look, Timetable
 from headgate.planning.times.reservations import TasksOnNode
 
@@ -36,6 +38,24 @@ class Chosen(NamedTuple):
 
 
 NOWHERE = Chosen(np.zeros(0, np.int64), ())
+
+
+class _WholePlaces(NamedTuple):
+    """Places for tasks on whole GPUs, their nodes (rows), and when they are free, as in a look."""
+
+    table: Timetable
+    demand: int
+    node: Ints
+    free_at: Floats
+    gpus_free_at: Floats
+    look: Look
+
+    def take(self, nodes: list[int], by: float) -> Ints:
+        """Return the GPUs (indices) of tasks on nodes, one entry per task, free by a time."""
+        gpus, first = self.table.demands[self.demand].gpus, self.look.costs is not None
+        found = self.table.latest(nodes, self.gpus_free_at, by, gpus, first=first)
+        self.look.whole.append(found)
+        return found
 
 
 def most_room_first(room: Ints, count: int) -> list[int]:
@@ -76,12 +96,13 @@ def tightest_gpus(
     if not spec.gpus:
         yield from repeat((), places)
     elif spec.in_part:
-        for _ in range(places):
-            gpus = ledger.best_gpus(demand, node)
-            rows = first + np.array(gpus or (), np.int64)
-            if gpus is None or not table.are_usable(rows, ledger.gpus.task.array(), run_s):
-                return
-            yield gpus
+        order = ledger.tightest(node)
+        room = np.minimum(table.parts_now(demand, run_s, first, first + len(order))[order], places)
+        most = runs_on_parts(room, np.zeros_like(order), spec.gpus, 1)
+        places = min(places, int(most[0]))
+        slots = np.repeat(order, np.minimum(room, places))[: places * spec.gpus]
+        for nth in range(places):  # so those of one task are different
+            yield tuple(slots[nth::places].tolist())
     else:
         low, high = np.searchsorted(table.node, (node, node + 1))
         rows, memory = table.row[low:high], table.memory[low:high]
@@ -122,8 +143,8 @@ class Compact:
         """
         table = self._table
         room = table.room_now(demand, len(tasks), run_s, used, distinct=distinct)
-        if table.demands[demand].in_part:
-            nodes = self.nodes_for_parts(demand, run_s, room)
+        if table.demands[demand].in_part:  # the first nodes, so that others stay whole
+            nodes = np.repeat(np.arange(len(room)), room).tolist()
         else:
             nodes = self.pick(room, len(tasks))
         return self.place_on(nodes, demand, tasks, run_s)
@@ -138,15 +159,6 @@ class Compact:
                 if not self._table.scratch.place(next(left), node, gpus):
                     return False
         return next(left, None) is None
-
-    def nodes_for_parts(self, demand: int, run_s: float, room: Ints) -> list[int]:
-        """Return nodes for parts of GPUs, as many as fit each; O(nodes)."""
-        return [
-            node
-            for node in np.flatnonzero(room > 0).tolist()
-            if next(self.gpus(demand, node, run_s, 1), None) is not None
-            for _ in range(int(room[node]))
-        ]
 
     def gpus_at(
         self,
@@ -183,21 +195,86 @@ class Compact:
                     return NOWHERE, math.inf
                 self.beside(demand, count, look, soonest, spots, distinct=distinct)
                 continue
-            fits = available
-            if not (suits := table.suits(demand)[table.every]).all():
-                fits = np.where(suits, available, math.inf)
-            if distinct and len(chosen) > 1:
-                fits = fits.copy()
-                fits[np.isin(table.node, table.node[np.concatenate(chosen)])] = math.inf
-            node, free_at = table.places(demand, fits, 1 if distinct else count, look)
-            soonest = max(soonest, nth_least(free_at, count))
+            places = self._places(demand, count, available, look, spots, distinct=distinct)
+            soonest = max(soonest, nth_least(places.free_at, count))
             if math.isinf(soonest) or (void and soonest > at and not left):
                 return NOWHERE, soonest
-            nodes = self.pick(np.bincount(node[free_at <= soonest]), count)
+            nodes = self.pick(np.bincount(places.node[places.free_at <= soonest]), count)
             spots += self.spots(demand, nodes, look)
-            chosen.append(table.latest(nodes, fits, soonest, spec.gpus, first=costs is not None))
+            chosen.append(places.take(nodes, soonest))
             available[chosen[-1]] = math.inf
         return Chosen(table.row[np.concatenate(chosen)], tuple(spots)), soonest
+
+    def _places(
+        self,
+        demand: int,
+        count: int,
+        available: Floats,
+        look: Look,
+        spots: list[TasksOnNode],
+        *,
+        distinct: bool,
+    ) -> _WholePlaces | PartPlaces:
+        """Return the places of tasks on GPUs, beside other tasks of the unit on these `spots`.
+
+        Parts of GPUs cost what whole ones do.
+        """
+        table = self._table
+        if table.demands[demand].in_part and look.costs is None:
+            return self.parts(demand, count, available, look, spots, distinct=distinct)
+        fits = available
+        if not (suits := table.suits(demand)[table.every]).all():
+            fits = np.where(suits, available, math.inf)
+        if distinct and spots:
+            fits = fits.copy()
+            fits[np.isin(table.node, [each.node for each in spots])] = math.inf
+        node, free_at = table.places(demand, fits, 1 if distinct else count, look)
+        return _WholePlaces(table, demand, node, free_at, fits, look)
+
+    def parts(
+        self,
+        demand: int,
+        count: int,
+        available: Floats,
+        look: Look,
+        spots: Sequence[TasksOnNode],
+        *,
+        distinct: bool,
+    ) -> PartPlaces:
+        """Return the same of tasks on parts of GPUs."""
+        table = self._table
+        gpus = table.scratch.ledger.gpus
+        is_open = table.suits(demand)[table.row] & (gpus.withheld.array()[table.row] == 0)
+        if table.among is not None:
+            is_open &= table.among[table.node]
+        if distinct and spots:
+            is_open &= ~np.isin(table.node, [each.node for each in spots])
+        for whole in look.whole:
+            is_open[whole] = False
+        return PartPlaces(table, demand, 1 if distinct else count, available, is_open, look)
+
+    def in_part(
+        self,
+        demand: int,
+        count: int,
+        available: Floats,
+        look: Look,
+        by: float,
+        spots: list[TasksOnNode],
+        *,
+        distinct: bool,
+    ) -> Ints | None:
+        """Add places of tasks on parts of GPUs, free by a time; return the GPUs (indices).
+
+        None if there are too few.
+        """
+        places = self.parts(demand, count, available, look, spots, distinct=distinct)
+        room = np.bincount(places.node[places.free_at <= by])
+        if room.sum() < count:
+            return None
+        nodes = self.pick(room, count)
+        spots += self.spots(demand, nodes, look)
+        return places.take(nodes, by)
 
     def spots(self, demand: int, nodes: Sequence[int], look: Look) -> list[TasksOnNode]:
         """Return tasks on nodes, one entry per task, and count in `look` what they take."""

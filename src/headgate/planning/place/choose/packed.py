@@ -18,7 +18,6 @@ from headgate.planning.packing.cluster import ClusterPacking, Ends, Freed
 from headgate.planning.place.choose.compact import Compact, Pick, TaskGpus, most_room_first
 from headgate.planning.place.timetable import Timetable
 from headgate.planning.units.reading import read_s_by_node
-from headgate.state.tables import GPU_IN_PART
 
 _TIMES = 3  # in the course of a run, at which nodes are compared
 _NODES = 64  # compared, at most: those of least reading, then with least room
@@ -73,25 +72,20 @@ class Packed:
         self, demand: int, tasks: list[int], run_s: float, used: set[int], *, distinct: bool
     ) -> bool:
         """Place tasks on parts of GPUs, one after the other; return whether all are placed."""
-        is_open, used = self._parts_open(run_s), set(used)
+        used = set(used)
         for task in tasks:
             room = self._table.room_now(demand, 1, run_s, used, distinct=distinct)
+            is_open = self._table.parts_now(demand, run_s) > 0
             best = self._best(demand, [task], np.flatnonzero(room), is_open, run_s)
             if best is None:
                 return False
             node, gpu = best
-            if not self._scratch.place(task, node, None if gpu < 0 else (gpu,)):
+            gpus = next(self._compact.gpus(demand, node, run_s, 1)) if gpu < 0 else (gpu,)
+            if not self._scratch.place(task, node, gpus):
                 return False
             if distinct:
                 used.add(node)
         return True
-
-    def _parts_open(self, run_s: float) -> Bools:
-        """Return which GPUs have parts that may be used for `run_s` seconds, `[GPU rows]`."""
-        holder = self._scratch.ledger.gpus.task.array()
-        unclaimed = (holder == GPU_IN_PART) | self._table.is_unclaimed
-        is_open: Bools = self._scratch.ledger.open_gpus() & unclaimed
-        return is_open & self._table.in_time(slice(None), self._table.now, run_s)
 
     def _best(
         self, demand: int, tasks: list[int], nodes: Ints, is_open: Bools, run_s: float

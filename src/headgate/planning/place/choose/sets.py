@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
+from headgate.model import Demand
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.compact import Chosen, Compact, Demands, counted, soonest_first
 from headgate.planning.place.choose.on_cluster import ClusterPlacer, Usable
@@ -153,14 +154,23 @@ class Sets:
         look: Look,
     ) -> Floats:
         """Return the times after one at which more becomes available, ascending."""
-        places = [
-            self._table.places(demand, available.copy(), count, look)[1]
-            if self._table.demands[demand].gpus
-            else self._table.places_beside(demand, count, look)[1]
-            for demand, count in demands
-        ]
-        times: Floats = np.unique(np.concatenate([available, *places]))
-        return times[(times > after) & np.isfinite(times)]
+        times = [available]
+        for demand, count in demands:
+            spec = self._table.demands[demand]
+            if self._in_part(spec, look):
+                parts = self._compact.parts(demand, count, available, look, (), distinct=False)
+                times.append(parts.free_at)
+            elif spec.gpus:
+                times.append(self._table.places(demand, available.copy(), count, look)[1])
+            else:
+                times.append(self._table.places_beside(demand, count, look)[1])
+        every: Floats = np.unique(np.concatenate(times))
+        return every[(every > after) & np.isfinite(every)]
+
+    @staticmethod
+    def _in_part(spec: Demand, look: Look) -> bool:
+        """Return whether parts of GPUs are looked for, which cost what whole ones do."""
+        return spec.in_part and look.costs is None
 
     def _found(
         self,
@@ -173,7 +183,8 @@ class Sets:
     ) -> Chosen | None:
         """Return the places that the placer chooses of those available by a time, or None."""
         available, chosen, anchors = available.copy(), list[int](), list[int]()
-        table, look, places = self._table, replace(look, taken={}), list[TasksOnNode]()
+        table, places = self._table, list[TasksOnNode]()
+        look = replace(look, taken={}, parts={}, whole=[])
         held = np.ones(len(table.reserved_from), bool)
         held[table.row] = available > at
         latest = np.zeros(len(held))
@@ -184,6 +195,16 @@ class Sets:
                     demand, count, look, at, places, distinct=distinct
                 ):
                     return None
+                continue
+            if self._in_part(table.demands[demand], look):
+                gpus = self._compact.in_part(
+                    demand, count, available, look, at, places, distinct=distinct
+                )
+                if gpus is None:
+                    return None
+                chosen += table.row[gpus].tolist()
+                anchors += table.node[gpus].tolist()
+                available[gpus] = math.inf
                 continue
             fits = np.where(table.suits(demand)[table.row], available, math.inf)
             if distinct and anchors:
@@ -203,5 +224,6 @@ class Sets:
             places += self._compact.spots(demand, [node for node, _ in spots], look)
             rows = [gpu for _, gpus in spots for gpu in gpus]
             chosen += rows
-            available[np.isin(table.row, rows)] = math.inf
+            look.whole.append(np.flatnonzero(np.isin(table.row, rows)))
+            available[look.whole[-1]] = math.inf
         return Chosen(np.array(chosen, np.int64), tuple(places))

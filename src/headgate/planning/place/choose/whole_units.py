@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
-import numpy as np
-
 from headgate.base.arrays import Floats, Ints
 from headgate.planning.place.choose.compact import Chosen, Demands
 from headgate.planning.place.timetable import GpuCosts, Timetable
@@ -87,15 +85,13 @@ class WholeUnits:
         table, scratch = self._table, self._table.scratch
         if table.among is not None or not self._chooser.takes_first_fit:
             return None
-        before = len(scratch.starts)
-        if not FirstFit(scratch).place(unit):
+        before, holder = len(scratch.starts), scratch.ledger.gpus.task.array().copy()
+        if table.kept_only or not FirstFit(scratch).place(unit):
             return None
-        first, rows = scratch.snapshot.nodes.first_gpu, list[int]()
-        for start in scratch.starts[before:]:
-            rows += [first[start.node] + gpu for gpu in start.gpus]
-        holder = scratch.snapshot.gpus.task.array()  # before they were placed
-        usable = table.are_usable(np.array(rows, np.int64), holder, run_s)
-        return rows if usable and not table.kept_only else None
+        starts, first = scratch.starts[before:], scratch.snapshot.nodes.first_gpu
+        if not table.are_usable(starts, holder, run_s):
+            return None
+        return [first[start.node] + gpu for start in starts for gpu in start.gpus]
 
     def earliest(self, unit: Unit, run_s: float) -> Reservation | None:
         """Return the reservation with which a unit starts earliest, None if it never fits."""

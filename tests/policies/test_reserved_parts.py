@@ -1,0 +1,84 @@
+"""A gang on parts of GPUs starts as soon as brute force says, under policies that reserve."""
+
+from __future__ import annotations
+
+import pytest
+from tests.planning.place.held_parts import Held
+from tests.planning.place.small_cluster import GIB, earliest, unit_of
+
+from headgate.app import POLICIES
+from headgate.base.rng import Random
+from headgate.model import Demand, Gpu, Job, Node, Queue, Task
+from headgate.ports import Policy, make_policy
+from headgate.protocol import Plan, Reason
+from headgate.sim.run import Simulation, run
+from headgate.spec import Links
+from headgate.state import Snapshot
+
+GANG_AT, GANG_S = 12.0, 10.0
+
+
+class _Watched(Policy):
+    """Another policy, and the first snapshot in which the gang waits."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.name, self._policy = policy.name, policy
+        self.seen: Snapshot | None = None
+
+    def refuses(self, job: Job) -> Reason | None:
+        return self._policy.refuses(job)
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        if self.seen is None and "gang" in snapshot.names.job_rows:
+            self.seen = snapshot
+        return self._policy.decide(snapshot, rng)
+
+
+def _job(name: str, demands: list[Demand], run_s: float) -> Job:
+    tasks = tuple(Task(demand=demand, compute_s=run_s) for demand in demands)
+    return Job(
+        id=name, name=name, user=name, queue="q", tasks=tasks, gang=len(tasks) > 1,
+        estimated_s=run_s,
+    )  # fmt: skip
+
+
+def _simulation(rng: Random, gang: list[Demand]) -> Simulation:
+    """Return two nodes of two GPUs each, and a stream of tasks on parts of them."""
+    jobs = [(GANG_AT, _job("gang", gang, GANG_S))]
+    for n in range(30):
+        at = rng.uniform(0.0, 11.0) if n < 6 else rng.uniform(13.0, 50.0)
+        memory = rng.choice((0, 2, 4)) * GIB
+        small = Demand(gpus=1, gpu_milli=rng.choice((200, 250, 400, 500)), gpu_memory_bytes=memory)
+        jobs.append((at, _job(f"small-{n}", [small], rng.choice((5.0, 20.0, 40.0)))))
+    return Simulation(
+        nodes=tuple(
+            Node(id=f"n{n}", rack="r", gpus=(Gpu(memory_bytes=8 * GIB),) * 2, memory_bytes=GIB)
+            for n in range(2)
+        ),
+        links=Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1),
+        queues=(Queue(name="q"),),
+        submissions=tuple(sorted(jobs, key=lambda each: each[0])),
+    )
+
+
+@pytest.mark.parametrize("name", ["easy-backfill", "conservative-backfill", "headgate"])
+@pytest.mark.parametrize("seed", range(6))
+def test_gang_on_parts_starts_when_enough_of_gpus_is_free(name: str, seed: int) -> None:
+    """Despite a stream of small tasks that could always use what is free."""
+    rng = Random(seed)
+    gang = [Demand(gpus=1, gpu_milli=rng.choice((500, 600)))] * rng.choice((3, 4))
+    policy = _Watched(make_policy(POLICIES, name))
+    outcome = run(_simulation(rng, gang), policy)
+    snapshot = policy.seen
+    assert snapshot is not None
+    row = snapshot.names.job_rows["gang"]
+    assert snapshot.waiting_tasks == len(gang)
+    started_at = snapshot.tasks.started_at.array().tolist()
+    ends = {
+        task: started_at[task] + snapshot.job(snapshot.tasks.job[task]).tasks[0].compute_s
+        for task in snapshot.grants.task.array().tolist()
+        if task >= 0
+    }
+    unit = unit_of(snapshot, row)
+    expected = earliest(Held(ends, snapshot), unit, GANG_S, GANG_AT)
+    assert outcome.jobs.started_at[row] == pytest.approx(expected)
