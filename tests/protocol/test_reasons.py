@@ -153,6 +153,15 @@ def test_reason_is_a_sentence_with_its_numbers(reason: Reason, sentence: str) ->
             "reserved for 14:05 UTC; an earlier one gave way: its user has more than a fair share",
         ),
         (
+            ReservedAt(at=AT_14_05, ahead_s=3600.0, superseded="hardened"),
+            "reserved for 14:05 UTC; an earlier one gave way: "
+            + "places are kept for a job that has waited for too long",
+        ),
+        (
+            ReservedAt(at=AT_14_05, ahead_s=3600.0, after=("sort-1",), announced=False),
+            "expected for 14:05 UTC when runs of sort-1 have ended, not announced yet",
+        ),
+        (
             ReservedAt(at=None, ahead_s=None),
             "GPUs are reserved, it starts at a time that is unknown",
         ),

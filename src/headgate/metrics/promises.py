@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +26,8 @@ class Promises:
     def __init__(self) -> None:
         self._announced: dict[str, _Announced] = {}
         self._gave_way: set[str] = set()
-        self._kept = self._started = self._superseded = self._hardened = 0
+        self.counts: Counter[str] = Counter()
+        """Of announced starts: those `started`, `kept` and `superseded`; units `hardened`."""
         self._waiting: tuple[str, float] | None = None  # the job that is hardened, and since when
         self._longest_s = 0.0
 
@@ -47,10 +49,10 @@ class Promises:
             announced = self._announced.get(job)
             if announced is not None and announced.at >= 0:
                 late_s = max(LATE_S, PART * (announced.at - announced.on))
-                self._started += 1
+                self.counts["started"] += 1
                 kept = event.at <= announced.at + late_s
-                self._kept += kept
-                self._superseded += not kept and job in self._gave_way
+                self.counts["kept"] += kept
+                self.counts["superseded"] += not kept and job in self._gave_way
                 self._announced[job] = _Announced(event.at, -1.0)  # only its first start counts
 
     def _harden(self, event: PlanAdmitted) -> None:
@@ -59,7 +61,7 @@ class Promises:
             self._longest_s = max(self._longest_s, event.at - self._waiting[1])
             self._waiting = None
         if event.hardened is not None and self._waiting is None:
-            self._hardened += 1
+            self.counts["hardened"] += 1
             self._waiting = event.hardened.job, event.hardened.since
 
     def figures(self) -> dict[str, Any]:
@@ -67,10 +69,11 @@ class Promises:
 
         `superseded` are those that a better claim displaced; the part is of the others.
         """
-        others = self._started - self._superseded
+        counts = self.counts
+        others = counts["started"] - counts["superseded"]
         return {
-            "kept_ratio": self._kept / others if others else None,
-            "superseded": self._superseded,
-            "hardened": self._hardened,
-            "longest_hardened_wait_s": self._longest_s if self._hardened else None,
+            "kept_ratio": counts["kept"] / others if others else None,
+            "superseded": counts["superseded"],
+            "hardened": counts["hardened"],
+            "longest_hardened_wait_s": self._longest_s if counts["hardened"] else None,
         }

@@ -32,6 +32,7 @@ class ReservedAt:
     `after` are jobs whose runs hold its GPUs until then, those that end last, in the order of these
     ends; `others` is the number of further ones. `superseded` is why another start that was
     announced before no longer stands: `above-share`, `priority` or `hardened`, None if it does.
+    A start that is not `announced` is expected only; others may still come first.
     `late_s` are the seconds within which these runs are expected to end, from and to, since `at`
     has passed; of a `late` one, where that is unknown, it is None.
     """
@@ -41,6 +42,7 @@ class ReservedAt:
     after: tuple[str, ...] = ()
     others: int = 0
     superseded: str | None = None
+    announced: bool = True
     late: bool = False
     late_s: tuple[float, float] | None = None
 
@@ -55,7 +57,10 @@ class ReservedAt:
             return f"GPUs are reserved, it starts{ends}, {self._expected()}{gave_way}"
         if self.at is None or self.ahead_s is None:
             return f"GPUs are reserved, it starts{ends or ' at a time that is unknown'}{gave_way}"
-        return f"reserved for {format_clock(self.at, self.ahead_s)}{ends}{gave_way}"
+        clock = format_clock(self.at, self.ahead_s)
+        if not self.announced:
+            return f"expected for {clock}{ends}, not announced yet{gave_way}"
+        return f"reserved for {clock}{ends}{gave_way}"
 
     def _expected(self) -> str:
         """Return when runs are expected to end that have passed their expected end."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 from tests.policies.flow.bench import GB, Bench, submitted
 from tests.policies.flow.test_unit_reservations import advance, begin, bench, estimated
 
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
+from headgate.planning.shares.announced import IMPATIENT_SINCE
 from headgate.planning.times.reservations import RESERVED_AT, SUPERSEDED
 from headgate.policies.flow import TimelyFlow
 from headgate.protocol import Command, Event, JobSubmitted, StopTask, TaskStarted
@@ -129,3 +131,38 @@ def test_a_promised_gang_starts_on_time_and_no_run_is_stopped_for_others_meanwhi
     )
     run(simulation, TimelyFlow(), observe=(see,))
     assert starts["b"] <= 25.0
+
+
+def test_a_start_is_announced_only_once_it_is_no_farther_ahead_than_patience() -> None:
+    stage = bench(4, 4, 1)
+    assert isinstance(stage.policy, TimelyFlow)
+    stage.policy.patience_s = 150.0
+    stage.apply(work("first", 1, 100.0))
+    stage.apply(work("second", 1, 200.0))
+    begin(stage)
+    stage.apply(work("gang", 2, 5000.0))
+    assert np.isnan(memo(stage, RESERVED_AT))
+    assert "expected for" in str(stage.reason("gang")), "what has not been announced may change"
+    advance(stage, 60.0)
+    assert memo(stage, RESERVED_AT) == 200.0
+    assert "reserved for" in str(stage.reason("gang"))
+
+
+def test_of_jobs_without_announced_starts_the_one_that_lost_patience_is_reserved_next() -> None:
+    stage = bench(4, 4, 1)
+    stage.apply(work("first", 1, 100.0))
+    stage.apply(work("second", 1, 200.0))
+    begin(stage)
+    assert isinstance(stage.policy, TimelyFlow)
+    stage.policy.patience_s = 50.0  # nothing is announced
+    stage.apply(work("gang", 2, 5000.0))
+    stage.apply(work("quick", 2, 5.0))
+    assert first_reserved(stage) == "quick"
+    stage.engine.state.write_memo({IMPATIENT_SINCE: {"gang": stage.at}})
+    advance(stage, 1.0)
+    assert first_reserved(stage) == "gang"
+
+
+def first_reserved(stage: Bench) -> str:
+    first = next(iter(stage.plans[-1].reservations))
+    return stage.engine.state.job(first.job).id

@@ -336,6 +336,7 @@ class WhyWaits:
             after=tuple(names),
             others=len(order) - len(names),
             superseded=superseded(self._snapshot, mine.unit.job),
+            announced=mine.announced,
         )
 
     def _jobs_on(self, gpu: int, by: float) -> list[int]:

@@ -65,6 +65,8 @@ class Reservation:
     tasks: tuple[TasksOnNode, ...]
     spread: Spread | None = None
     """What the unit could use now, if it waits for faster links."""
+    announced: bool = True
+    """Whether its time is announced, else only expected: others may still come first."""
 
     def planned(self, snapshot: Snapshot, run_s: float) -> Reserved:
         """Return it as part of a plan, given how long the unit runs, inf or NaN if unknown."""
@@ -112,10 +114,16 @@ def first_reservations(
 
     No times later than in `within_s` seconds.
     """
-    latest = min(snapshot.now + within_s, UNKNOWN_AT)
-    known, first = snapshot.memos.get(RESERVED_AT), dict[int, float]()
+    first = dict[int, float]()
     for each in reservations:
-        job = each.unit.job
-        if snapshot.now < each.at < latest and (known is None or math.isnan(known[job])):
-            first.setdefault(job, each.at)
+        if is_new(snapshot, each, within_s):
+            first.setdefault(each.unit.job, each.at)
     return {RESERVED_AT: first} if first else {}
+
+
+def is_new(snapshot: Snapshot, reservation: Reservation, within_s: float = math.inf) -> bool:
+    """Return whether a reservation is the first one of a known time for its job."""
+    known = snapshot.memos.get(RESERVED_AT)
+    if known is not None and not math.isnan(known[reservation.unit.job]):
+        return False
+    return snapshot.now < reservation.at < min(snapshot.now + within_s, UNKNOWN_AT)

@@ -105,6 +105,7 @@ class TimelyFlow(FlowPolicy):
             times,
             finish,
             reservations=int(self._reservations),
+            announces_within_s=self.patience_s,
             placer=self.placer,
             migrate=self.migrates,
         )
@@ -184,7 +185,7 @@ class TimelyFlow(FlowPolicy):
         free = _free_after(standing, starts)
         memo = _memo(standing, owed, preempted.paid, useful - held)
         if units:
-            memo = {**memo, **units.memo(self.patience_s), **Announced(standing, target).memo()}
+            memo = {**memo, **units.memo(), **Announced(standing, target).memo()}
         price = waiting.price_by_job(len(standing.jobs))
         again_at = next_round_at(standing, ahead, waiting, free, held < target, preempted.next_s)
         if units and units.again_at() < (again_at or math.inf):

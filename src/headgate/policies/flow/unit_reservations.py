@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -33,7 +34,13 @@ from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.why import WhyWaits
 from headgate.planning.shares.debts import FinishOrder
 from headgate.planning.shares.standing import Standing, standing_less
-from headgate.planning.times.reservations import UNKNOWN_AT, Reservation, first_reservations
+from headgate.planning.times.reservations import (
+    RESERVED_AT,
+    UNKNOWN_AT,
+    Reservation,
+    first_reservations,
+    is_new,
+)
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.flow.in_flight import InFlight
 from headgate.policies.flow.node_order import PAUSE_S
@@ -56,12 +63,17 @@ class UnitReservations:
         finish: FinishOrder,
         *,
         reservations: int,
+        announces_within_s: float = math.inf,
         placer: Placer | None = None,
         migrate: bool = False,
     ) -> None:
-        """Start without any; at most `reservations` units get one, and runs may move for it."""
+        """Start without any; at most `reservations` units get one, and runs may move for it.
+
+        Starts are announced that are no later than in `announces_within_s` seconds.
+        """
         self._scratch, self._standing, self._times, self.finish = scratch, standing, times, finish
         self._most, self._placer, self._migrates = reservations, placer, migrate
+        self._announces_within_s = announces_within_s
         self._serving = Serving(scratch, times.end_at, placer)
         self._order: Ints = standing.multi_gpu_jobs
         self._was_claimed = False
@@ -413,9 +425,10 @@ class UnitReservations:
             return Migration()
         return self._serving.moves_for(self.reservations[0])
 
-    def memo(self, within_s: float) -> Memo:
-        """Return the times of reservations of jobs that had none before, in `within_s` seconds."""
-        return first_reservations(self._standing.snapshot, self.reservations, within_s)
+    def memo(self) -> Memo:
+        """Return the times that are announced: of reservations of jobs that had none before."""
+        snapshot = self._standing.snapshot
+        return first_reservations(snapshot, self.reservations, self._announces_within_s)
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why units still wait, one refusal per reason."""
@@ -430,8 +443,17 @@ class UnitReservations:
     @cached_property
     def _all_reservations(self) -> list[Reservation]:
         """The reservations of the round, with those that no free GPU made necessary."""
+        binding, snapshot = len(self.reservations), self._standing.snapshot
         self._serving.serve(self._unreserved())
-        return self.reservations
+        known = snapshot.memo(RESERVED_AT)
+        return [
+            replace(
+                each,
+                announced=not math.isnan(known[each.unit.job])
+                or (place < binding and is_new(snapshot, each, self._announces_within_s)),
+            )
+            for place, each in enumerate(self.reservations)
+        ]
 
     def _unreserved(self) -> Turns:
         """Yield the next unit of jobs without a reservation, up to the last reservation."""
