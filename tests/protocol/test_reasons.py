@@ -154,8 +154,10 @@ def test_reason_is_a_sentence_with_its_numbers(reason: Reason, sentence: str) ->
         ),
         (
             ReservedAt(at=AT_14_05, ahead_s=3600.0, superseded="hardened"),
-            "reserved for 14:05 UTC; an earlier one gave way: "
-            + "places are kept for a job that has waited for too long",
+            (
+                "reserved for 14:05 UTC; an earlier one gave way: places are kept for a job that "
+                "has waited for too long"
+            ),
         ),
         (
             ReservedAt(at=AT_14_05, ahead_s=3600.0, after=("sort-1",), announced=False),
