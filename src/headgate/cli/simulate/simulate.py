@@ -28,16 +28,14 @@ from headgate.cli.simulate.trace_settings import (
     VcOption,
 )
 from headgate.ports import PLACE_NAMES, Policy, capabilities, make_policy, read_policy
+from headgate.ports.timed import TimedPolicy
 
 if TYPE_CHECKING:
-    from headgate.base.rng import Random
-    from headgate.model import Job
-    from headgate.protocol import Command, Event, Plan, Reason
+    from headgate.protocol import Command, Event
     from headgate.sim import run as sim
     from headgate.sim.forecasts import ForecastCheck
     from headgate.sim.report import Launches
     from headgate.spec import Scenario
-    from headgate.state import Snapshot
     from headgate.traces import TraceFile
 
 PolicyOption = Annotated[
@@ -71,40 +69,6 @@ TimingsOption = Annotated[
     typer.Option(metavar="FILE", help="Write times measured on this machine to this file."),
 ]
 _PROGRESS_EVERY_S = 0.2
-
-
-class _Timed:
-    """A policy that measures the times of its decisions; they are never part of a result."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy, self.name = policy, policy.name
-        self.count = 0
-        self.total_s = self.max_s = 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        """Return what else the policy offers (`ports.capabilities`): patience, a placer, prices."""
-        return getattr(self.policy, name)
-
-    def refuses(self, job: Job) -> Reason | None:
-        return self.policy.refuses(job)
-
-    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
-        started = time.perf_counter()
-        plan = self.policy.decide(snapshot, rng)
-        took_s = time.perf_counter() - started
-        self.count += 1
-        self.total_s += took_s
-        self.max_s = max(self.max_s, took_s)
-        return plan
-
-    def timings(self) -> dict[str, float]:
-        """Return count, mean, maximum and total (s) of all decisions so far."""
-        return {
-            "count": self.count,
-            "mean_s": self.total_s / self.count if self.count else 0.0,
-            "max_s": self.max_s,
-            "total_s": self.total_s,
-        }
 
 
 def simulate(
@@ -156,7 +120,7 @@ def simulate(
             observers.append(launches)
         check = _forecast_check(chosen, forecasts, simulation.seed)
         outcome = sim.run(simulation, chosen, observe=observers, forecasts=check)
-    decisions = chosen.timings()
+    decisions = _timings(chosen)
     if recorded is None:
         with _progress("Each job alone", len(simulation.submissions), as_json=as_json) as step:
             outcome = sim.with_fairness(simulation, chosen, outcome, step=lambda _: step(1))
@@ -178,7 +142,7 @@ def _prepare(
     seed: int | None,
     decision_latency_s: float | None,
     of_trace: TraceSettings,
-) -> tuple[_Timed, sim.Simulation, TraceFile | None, Mapping[str, Sequence[str]]]:
+) -> tuple[TimedPolicy, sim.Simulation, TraceFile | None, Mapping[str, Sequence[str]]]:
     """Return the policy, the simulation, its trace where it has one, and the names of tasks."""
     from headgate.sim import run as sim
     from headgate.traces import open_trace
@@ -191,13 +155,13 @@ def _prepare(
             raise SpecError(problems, code="usage")
         recorded = None if file.trace is None else open_trace(file.trace, of_trace.options)
         _note_left_out(recorded)
-        chosen = _Timed(make_policy(POLICIES, file.policy, file.parameters))
+        chosen = TimedPolicy(make_policy(POLICIES, file.policy, file.parameters), time.perf_counter)
         simulation = sim.from_scenario(file, chosen, recorded, of_trace.model(file.seed))
         return chosen, simulation, recorded, file.task_names
     assert trace is not None, "checked by _check_options"
     assert gpus is not None, "checked by _check_options"
     name, parameters = read_policy(POLICIES, policy or "")
-    chosen = _Timed(make_policy(POLICIES, name, {**parameters, **placed}))
+    chosen = TimedPolicy(make_policy(POLICIES, name, {**parameters, **placed}), time.perf_counter)
     recorded = open_trace(trace, of_trace.options)
     _note_left_out(recorded)
     simulation = sim.from_trace(
@@ -273,7 +237,18 @@ def _check_options(
     return [Problem(path=path, problem=problem, hint=hint) for path, problem, hint in wrong]
 
 
-def _forecast_check(timed: _Timed, share: float | None, seed: int) -> ForecastCheck | None:
+def _timings(timed: TimedPolicy) -> dict[str, float]:
+    """Return count, mean, maximum and total (s) of all decisions."""
+    seconds = timed.seconds
+    return {
+        "count": len(seconds),
+        "mean_s": sum(seconds) / len(seconds) if seconds else 0.0,
+        "max_s": max(seconds, default=0.0),
+        "total_s": sum(seconds),
+    }
+
+
+def _forecast_check(timed: TimedPolicy, share: float | None, seed: int) -> ForecastCheck | None:
     from headgate.sim.forecasts import ForecastCheck
 
     return None if share is None else ForecastCheck(timed.policy, share=share, seed=seed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headgate.base.rng import Random, stream
+from headgate.base.rng import stream
 from headgate.engine import Engine
 from headgate.experiments.flow.jobs import (
     GB,
@@ -24,16 +24,14 @@ from headgate.experiments.flow.runs import CONSTRAINED, Policies, policy_of
 from headgate.experiments.flow.tables import Rounds
 from headgate.model import Demand, Gpu, Job, Node, Queue, Shard, Task
 from headgate.planning.rounds.decide import decide
-from headgate.ports import Policy
+from headgate.ports.timed import TimedPolicy
 from headgate.protocol import (
     BandwidthMeasured,
     Decide,
     Event,
     JobSubmitted,
     NodeJoined,
-    Plan,
     QueueChanged,
-    Reason,
     ReplicaAdded,
 )
 from headgate.sim.run import run
@@ -49,26 +47,6 @@ _TIMES = 5  # decisions of the large round
 Clock = Callable[[], float]
 
 
-class Timed:
-    """A policy that records the seconds that its rounds take."""
-
-    def __init__(self, policy: Policy, clock: Clock) -> None:
-        self.seconds: list[float] = []
-        self._policy, self.name = policy, policy.name
-        self._clock = clock
-
-    def refuses(self, job: Job) -> Reason | None:
-        """Return the policy's reason."""
-        return self._policy.refuses(job)
-
-    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
-        """Return the policy's plan."""
-        started = self._clock()
-        plan = self._policy.decide(snapshot, rng)
-        self.seconds.append(self._clock() - started)
-        return plan
-
-
 def overhead(
     policies: Sequence[str], known: Policies, clock: Clock, *, parallel: int
 ) -> tuple[Rounds, ...]:
@@ -76,11 +54,11 @@ def overhead(
     found = []
     for name in (p for p in MEASURED if p in policies):
         decide(policy_of(name, known), 1, *large_round(15, parallel))  # warm-up: loads libraries
-        small = Timed(policy_of(name, known), clock)
+        small = TimedPolicy(policy_of(name, known), clock)
         simulation = in_parallel(CONSTRAINED, 1, SimulatorConstants(), parallel=parallel)
         run(simulation, small)
         found.append(_rounds(small, "test bed", gpus=simulation.gpus, jobs=parallel))
-        large = Timed(policy_of(name, known), clock)
+        large = TimedPolicy(policy_of(name, known), clock)
         command, snapshot = large_round(LARGE_NODES, LARGE_JOBS)
         for _ in range(_TIMES):
             decide(large, 1, command, snapshot)
@@ -89,7 +67,7 @@ def overhead(
     return tuple(found)
 
 
-def _rounds(timed: Timed, where: str, *, gpus: int, jobs: int) -> Rounds:
+def _rounds(timed: TimedPolicy, where: str, *, gpus: int, jobs: int) -> Rounds:
     return Rounds(
         policy=timed.name,
         where=where,

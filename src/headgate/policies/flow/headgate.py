@@ -99,17 +99,19 @@ class TimelyFlow(FlowPolicy):
         order = self._order(standing, target, ahead.left_s, finish)
         most = self._slots(standing, standing.waiting + standing.multi_gpu)
         flow = np.minimum(most, standing.waiting.sum(axis=1))
+        announced = Announced(standing, target)
         units = UnitReservations(
             scratch,
             standing,
             times,
             finish,
             reservations=int(self._reservations),
+            announced=announced,
             announces_within_s=self.patience_s,
             placer=self.placer,
             migrate=self.migrates,
         )
-        order, promised = Announced(standing, target).first(order)
+        order, promised = announced.first(order)
         units.place(stopped_for_first(standing, order), flow, most, promised)
         units.preempt(ahead, PreemptionBudget.of(standing, ahead, target, owed, slack=self._slack))
         units.open_windows(ahead)
@@ -185,7 +187,7 @@ class TimelyFlow(FlowPolicy):
         free = _free_after(standing, starts)
         memo = _memo(standing, owed, preempted.paid, useful - held)
         if units:
-            memo = {**memo, **units.memo(), **Announced(standing, target).memo()}
+            memo = {**memo, **units.memo()}
         price = waiting.price_by_job(len(standing.jobs))
         again_at = next_round_at(standing, ahead, waiting, free, held < target, preempted.next_s)
         if units and units.again_at() < (again_at or math.inf):

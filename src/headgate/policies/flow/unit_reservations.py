@@ -32,6 +32,7 @@ from headgate.planning.place.placing import Placing
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.why import WhyWaits
+from headgate.planning.shares.announced import Announced
 from headgate.planning.shares.debts import FinishOrder
 from headgate.planning.shares.standing import Standing, standing_less
 from headgate.planning.times.reservations import (
@@ -63,6 +64,7 @@ class UnitReservations:
         finish: FinishOrder,
         *,
         reservations: int,
+        announced: Announced | None = None,
         announces_within_s: float = math.inf,
         placer: Placer | None = None,
         migrate: bool = False,
@@ -73,7 +75,7 @@ class UnitReservations:
         """
         self._scratch, self._standing, self._times, self.finish = scratch, standing, times, finish
         self._most, self._placer, self._migrates = reservations, placer, migrate
-        self._announces_within_s = announces_within_s
+        self._announced, self._announces_within_s = announced, announces_within_s
         self._serving = Serving(scratch, times.end_at, placer)
         self._order: Ints = standing.multi_gpu_jobs
         self._was_claimed = False
@@ -426,9 +428,13 @@ class UnitReservations:
         return self._serving.moves_for(self.reservations[0])
 
     def memo(self) -> Memo:
-        """Return the times that are announced: of reservations of jobs that had none before."""
+        """Return the times that are announced: of reservations of jobs that had none before.
+
+        And which of those announced before no longer stand, where that has changed.
+        """
         snapshot = self._standing.snapshot
-        return first_reservations(snapshot, self.reservations, self._announces_within_s)
+        first = first_reservations(snapshot, self.reservations, self._announces_within_s)
+        return first if self._announced is None else {**first, **self._announced.memo()}
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why units still wait, one refusal per reason."""
@@ -440,20 +446,29 @@ class UnitReservations:
         why = WhyWaits(self._scratch, self._placing.table, self._all_reservations, self._placer)
         yield from unit_refusals(self._scratch, left, why, self._unit_s)
 
-    @cached_property
+    @property
     def _all_reservations(self) -> list[Reservation]:
         """The reservations of the round, with those that no free GPU made necessary."""
-        binding, snapshot = len(self.reservations), self._standing.snapshot
-        self._serving.serve(self._unreserved())
+        snapshot, needed = self._standing.snapshot, self._needed
         known = snapshot.memo(RESERVED_AT)
         return [
             replace(
                 each,
                 announced=not math.isnan(known[each.unit.job])
-                or (place < binding and is_new(snapshot, each, self._announces_within_s)),
+                or (each.unit.tasks[0] in needed and self._is_new(each)),
             )
-            for place, each in enumerate(self.reservations)
+            for each in self.reservations
         ]
+
+    @cached_property
+    def _needed(self) -> set[int]:
+        """The first tasks of units with reservations that the round needed; reserves the rest."""
+        needed = {each.unit.tasks[0] for each in self.reservations}
+        self._serving.serve(self._unreserved())
+        return needed
+
+    def _is_new(self, reservation: Reservation) -> bool:
+        return is_new(self._standing.snapshot, reservation, self._announces_within_s)
 
     def _unreserved(self) -> Turns:
         """Yield the next unit of jobs without a reservation, up to the last reservation."""
