@@ -31,10 +31,8 @@ from headgate.state import Scratch, Snapshot
 SURE = 0.95
 """The probability with which runs take no longer than is assumed."""
 
-_UNKNOWN_S = 1e9  # the rest of a run of unknown length: longer than any that is known
-
-
 NONE: Ints = np.zeros(0, np.int64)
+_UNKNOWN_S = 1e9  # the rest of a run of unknown length: longer than any that is known
 
 
 class Found(NamedTuple):

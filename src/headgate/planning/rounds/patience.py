@@ -314,7 +314,7 @@ class _Patience:
             kind = GPU_KIND if milli else CPU_KIND
             below_share = owners is None or owners.spare(job, kind) < 0
             if not below_share or not Scratch(snapshot).has_room(queue, milli):
-                self._since[job] = now
+                self._since[job], self._impatient[job] = now, -1.0
                 continue
             idle_s = self._places.find(unit, {}).idle_s
             hardens_at = self._since[job] + min(self._patience_s, idle_s)
@@ -346,7 +346,7 @@ class _Patience:
         """Return the places that are kept for a unit from now on, none if it waits yet.
 
         It waits, for the policy's patience once more at most, for others whose announced starts are
-        on these GPUs. Then these are superseded, and all that they delay.
+        on these GPUs. After that, those that it delays are superseded.
         """
         others = self._waiting[self._waiting != job]
         announced = self._places.announced(others)
@@ -383,9 +383,8 @@ class _Patience:
 
     def _least_patience_s(self, jobs: Ints) -> Floats:
         """Return how long each job is overtaken at least before its unit hardens, in seconds."""
-        run_s: Floats = self._snapshot.jobs.estimated_s.take(
-            jobs
-        )  # learnt times may follow others' errors
+        # As declared, where it is: learnt times may follow the errors of others.
+        run_s: Floats = self._snapshot.jobs.estimated_s.take(jobs)
         learnt = np.flatnonzero(np.isnan(run_s))
         if len(learnt):
             run_s[learnt] = Estimates(self._snapshot).run_s(self._leads(jobs[learnt]), SURE)

@@ -14,9 +14,9 @@ from headgate.protocol import Memo
 from headgate.protocol.reserved_at import Cause
 
 IMPATIENT_SINCE = "impatient_since"
-"""Column of the memo by job: since when its unit, without a reservation, has lost patience, or -1.
+"""Column of the memo by job: since when its unit has lost patience, -1 if it has not.
 
-A policy that reserves serves it next after announced starts; without a reservation it hardens.
+A policy that reserves serves it next after announced starts; without one of its own it hardens.
 """
 
 
