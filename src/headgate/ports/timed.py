@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from headgate.base.rng import Random
-from headgate.model import Job
-from headgate.ports.policy import Policy
-from headgate.protocol import Plan, Reason
-from headgate.state import Snapshot
+if TYPE_CHECKING:  # the program imports this at its start
+    from headgate.base.rng import Random
+    from headgate.model import Job
+    from headgate.ports.policy import Policy
+    from headgate.protocol import Plan, Reason
+    from headgate.state import Snapshot
 
 
 class TimedPolicy:

@@ -53,7 +53,7 @@ def test_why_gives_the_time_of_the_reservation_and_the_job_before(reserved: Any)
     )  # fmt: skip
     assert numbers["reserved"] == {
         "at": view["now"] + 160.0, "ahead_s": 160.0, "after": ["job-2"], "others": 0,
-        "superseded": None, "late": False, "late_s": None,
+        "superseded": None, "announced": True, "late": False, "late_s": None,
     }  # fmt: skip
     line = reserved("why", "job-3").out.splitlines()[2]
     assert line == (
