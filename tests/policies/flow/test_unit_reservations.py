@@ -20,6 +20,8 @@ from headgate.protocol import JobSubmitted, NodeJoined, Plan, TaskStarted
 from headgate.protocol.reasons import GangShort
 from headgate.state import Snapshot, TaskState
 
+GIB = 2**30
+
 
 def estimated(event: JobSubmitted, seconds: float) -> JobSubmitted:
     """Return a submission that declares how long its tasks compute."""
@@ -261,3 +263,22 @@ def test_steps_that_are_left_out_of_a_round_would_not_change_its_plan() -> None:
         alone, preempted = alone + policy.alone, preempted + policy.preempted
     assert alone
     assert preempted
+
+
+@pytest.mark.parametrize("gib", [0, 24])
+def test_unit_leaves_tasks_of_the_flow_before_it_the_memory_that_they_are_entitled_to(
+    gib: int,
+) -> None:
+    """Four GPUs suffice for both jobs, 64 GiB of memory only for the first one."""
+    stage = Bench(TimelyFlow())
+    gpus = (Gpu(memory_bytes=GIB),) * 4
+    node = Node(id="n0", rack="r", gpus=gpus, cpus=16, memory_bytes=64 * GIB)
+    stage.apply(NodeJoined(at=0.0, node=node))
+    small = Task(demand=Demand.of(gpus=1, memory_bytes=gib * GIB))
+    unit = Task(demand=Demand.of(gpus=2, memory_bytes=40 * GIB))
+    stage.apply(
+        estimated(submitted("short", [small] * 2), 5.0),
+        estimated(submitted("long", [unit]), 1000.0),
+    )
+    assert stage.running("short") == [0, 1]
+    assert stage.running("long") == ([] if gib else [0])

@@ -1,8 +1,8 @@
 """What is booked of nodes ahead in a round: CPUs, memory and custom kinds.
 
 What a node has free of a kind changes with time: runs leave theirs when they are expected to end,
-reservations take theirs from when they begin until they end. Amounts of a node are alike, unlike
-its GPUs, so sums over what holds them suffice. A `Timetable` has one for all nodes.
+reservations and claims take theirs from when they begin until they end. Amounts of a node are
+alike, unlike its GPUs, so sums over what holds them suffice. A `Timetable` has one for all nodes.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ class NodeBook:
         self._scratch, self._end_at, self._soonest = scratch, end_at, soonest
         self._needs = scratch.snapshot.names.needs
         self._kept: dict[int, list[_Kept]] = {}  # by node
+        self._claims: dict[int, list[_Kept]] = {}  # by node
+        self._claimed: dict[int, Ints] = {}  # what is claimed from now on, by kind: [nodes]
         self._starts: dict[int, list[_Change]] = {}  # what starts of this round leave, by node
         self._ends: dict[int, list[_Change]] = {}  # what runs leave, by node
 
@@ -58,8 +60,31 @@ class NodeBook:
             self._kept.setdefault(node, []).append(kept)
 
     def release(self) -> None:
-        """End all that is booked ahead."""
+        """End all that is booked ahead, but for claims."""
         self._kept.clear()
+
+    def claim(self, nodes: Ints, demand: int, at: Floats, until: Floats) -> None:
+        """Book what tasks of a demand need of nodes (rows), one each, as `Timetable.claim` does."""
+        needs, now = self._needs[demand], self._scratch.snapshot.now
+        for node, begin, end in zip(nodes.tolist(), at.tolist(), until.tolist(), strict=True):
+            self._claims.setdefault(node, []).append(_Kept(begin, end, needs, 1))
+        for kind, amount in needs:
+            if kind not in self._claimed:
+                self._claimed[kind] = np.zeros(len(self._scratch.ledger.nodes.alive), np.int64)
+            np.add.at(self._claimed[kind], nodes[at <= now], amount)
+
+    def unclaim(self) -> None:
+        """End all claims."""
+        self._claims.clear()
+        self._claimed.clear()
+
+    def unclaimed(self, kind: int) -> Ints:
+        """Return how much of a kind is free now and not claimed, `[nodes]`."""
+        free: Ints = self._scratch.ledger.nodes.free.kind(kind)
+        if kind not in self._claimed:
+            return free
+        left: Ints = np.maximum(free - self._claimed[kind], 0)
+        return left
 
     def use(self, starts: Iterable[Start], until: float) -> None:
         """Count what starts of this round hold, which the ledger has taken, as free at a time."""
@@ -67,6 +92,16 @@ class NodeBook:
             needs = self._needs[self._scratch.snapshot.tasks.demand[start.task]]
             if needs:
                 self._starts.setdefault(start.node, []).append(_Change(until, needs, 1))
+
+    def left_free(self, now: float, run_s: float) -> Mapping[int, Ints]:
+        """Return what a unit that runs for `run_s` seconds must leave free of nodes, by kind.
+
+        `[nodes]`: what is claimed from now on, and what reservations need within its time.
+        """
+        kept = dict(self.kept_within(now, run_s))
+        for kind, amounts in self._claimed.items():
+            kept[kind] = kept[kind] + amounts if kind in kept else amounts
+        return kept
 
     def kept_within(self, now: float, run_s: float) -> Mapping[int, Ints]:
         """Return what a run of `run_s` seconds from now on must leave free of nodes, by kind.
@@ -122,12 +157,13 @@ class NodeBook:
         O((reservations + runs of the node) ^ 2).
         """
         changes = list(self._left(node))
-        for each in self._kept.get(node, ()):
+        booked = (*self._kept.get(node, ()), *self._claims.get(node, ()))
+        for each in booked:
             changes.append(_Change(each.at, each.needs, -each.number))
             changes.append(_Change(each.until, each.needs, each.number))
         needs = self._needs[demand]
         times, room = self._room(node, needs, changes, at, taken)
-        if node in self._kept:  # else room only grows
+        if booked:  # else room only grows
             ends = np.searchsorted(times, times + run_s - SAME_INSTANT_S)
             room = np.array([room[n : max(end, n + 1)].min() for n, end in enumerate(ends)])
             room = np.maximum.accumulate(room)

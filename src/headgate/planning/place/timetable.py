@@ -254,7 +254,7 @@ class Timetable:
         elif spec.gpus:
             usable = self.usable_now(demand, self.row, run_s)
             gpus = np.bincount(self.node[usable], minlength=nodes)
-        kept = self.book.kept_within(self.now, run_s)
+        kept = self.book.left_free(self.now, run_s)
         room: Ints = np.minimum(ledger.room(demand, kept, gpus), most)
         room[sorted(used)] = 0
         if self.among is not None:
@@ -301,7 +301,7 @@ class Timetable:
             in_part = self.scratch.ledger.gpus.task.array()[rows] == GPU_IN_PART
             late = np.flatnonzero(~in_time & in_part & self.parts.is_kept[rows])
             in_time[late] = self.parts.leaves_room(rows[late], self.now, run_s)
-        kept, free = self.book.kept_within(self.now, run_s), self.scratch.ledger.nodes.free
+        kept, free = self.book.left_free(self.now, run_s), self.scratch.ledger.nodes.free
         tasks, needs = self.scratch.snapshot.tasks, self.scratch.snapshot.names.needs
         return bool((unclaimed & in_time).all()) and all(
             free.at(node, kind) >= kept[kind][node]
@@ -356,18 +356,25 @@ class Timetable:
     def claim(self, demand: int, run_s: Floats, by: ClaimOrder, sought: Ints | None = None) -> None:
         """Count the GPUs that are free soonest as used by tasks of a demand, for `run_s` each.
 
+        With what else the tasks need of their nodes; not where a node lacks that now.
         Of equals those first that the fewest demands seek (`sought`, `[GPU rows]`), as these tasks
         may use any that suits. Not before reservations of these GPUs. For tasks that are placed
         after the units, on whichever of the free GPUs then suit them.
         """
         fits = self.row[self.suits(demand)[self.row]]
         at = self.available(fits, self.now, math.inf)
+        if self.scratch.snapshot.names.needs[demand]:
+            at = self._with_room_now(demand, fits, at)
         if sought is not None:
             order = np.lexsort((sought[fits], at))
             fits, at = fits[order], at[order]
         soonest = by(fits, at)[: len(run_s)]
+        soonest = soonest[np.isfinite(at[soonest])]
         rows, at, run_s = fits[soonest], at[soonest], run_s[: len(soonest)]
         self.has_reservations = True
+        if self.scratch.snapshot.names.needs[demand]:
+            nodes = self.scratch.snapshot.gpus.node.take(rows).astype(np.int64)
+            self.book.claim(nodes, demand, at, at + run_s)
         early = at <= self.free_at[rows]
         self._claimed[rows[early]] = True
         self.free_at[rows[early]] = (at + run_s)[early]
@@ -375,6 +382,18 @@ class Timetable:
         self._spans.add(rows[~early], at[~early], (at + run_s)[~early])
         if self.parts.matters:
             self.parts.claim(rows[~early], at[~early], (at + run_s)[~early])
+
+    def _with_room_now(self, demand: int, rows: Ints, at: Floats) -> Floats:
+        """Return when GPUs are free, inf for those of now whose nodes lack the rest of a demand.
+
+        For a task on each of them. What nodes have later is not asked.
+        """
+        nodes = self.scratch.snapshot.gpus.node.take(rows).astype(np.int64)
+        order = np.lexsort((at, nodes))
+        ordinal = np.empty(len(rows), np.int64)
+        ordinal[order] = nth_of_equals(nodes[order])
+        room = room_in(self.scratch.snapshot.names.needs[demand], self.book.unclaimed)
+        return np.where((at <= self.now) & (ordinal >= room[nodes]), math.inf, at)
 
     def free_soon(self, rows: Ints) -> None:
         """Count GPUs as free as soon as runs that are preempted now have stopped."""
@@ -389,6 +408,7 @@ class Timetable:
         was_claimed = bool(self._claimed[free].any())
         self.free_at[free] = self.now
         self._claimed[:] = False
+        self.book.unclaim()
         return was_claimed
 
     def release(self) -> None:
@@ -481,7 +501,7 @@ class Timetable:
         needs = self.scratch.snapshot.names.needs[demand]
         if not needs:
             return free_at
-        room = room_in(needs, self.scratch.ledger.nodes.free.kind)
+        room = room_in(needs, self.book.unclaimed)
         lacks = ordinal >= room[node]
         if look.costs is None:
             for row in dict.fromkeys((*self.book.kept_nodes().tolist(), *look.taken)):

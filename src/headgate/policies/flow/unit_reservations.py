@@ -13,7 +13,7 @@ probability of at least `BACKFILL_P`. For tasks of the flow, reserved GPUs are s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -22,7 +22,7 @@ import numpy as np
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.base.order import nth_of_equals
 from headgate.base.units import SAME_INSTANT_S
-from headgate.model import WHOLE, Demand
+from headgate.model import WHOLE
 from headgate.planning.links.job_traffic import communicates
 from headgate.planning.moves.migration import Migration
 from headgate.planning.place.choose import Placer
@@ -51,6 +51,7 @@ from headgate.policies.flow.times import Times
 from headgate.policies.flow.windows import Windows, cells, shortest_windows, windows_of
 from headgate.protocol import Memo, Refusal, Reserved
 from headgate.state import Scratch
+from headgate.state.view import Names
 
 
 class UnitReservations:
@@ -155,7 +156,7 @@ class UnitReservations:
         self._claim(order[last:], flow)
 
     def _claim(self, jobs: Ints, flow: Ints) -> None:
-        """Count the GPUs that flow tasks of these jobs are entitled to as used."""
+        """Count what flow tasks of these jobs are entitled to as used, GPUs and all beside."""
         count = flow[jobs]
         jobs, count = jobs[count > 0], count[count > 0]
         if not len(jobs) or not self._placing.table.has_open():
@@ -164,7 +165,7 @@ class UnitReservations:
         task = standing.task[np.searchsorted(standing.task_job, jobs)]
         run_s = np.repeat(self._times.run_s[jobs], count)
         demand = np.repeat(standing.snapshot.tasks.demand.take(task), count)
-        for rows in _by_gpus(standing.snapshot.names.demands, np.unique(demand).tolist()):
+        for rows in _alike(standing.snapshot.names, np.unique(demand).tolist()):
             self._placing.claim(rows[0], run_s[np.isin(demand, rows)], self._sought)
 
     def _within(self, job: int, limit_milli: int) -> Turns:
@@ -498,12 +499,15 @@ class UnitReservations:
         return max(at, self._standing.snapshot.now + PAUSE_S) if at < UNKNOWN_AT else math.inf
 
 
-def _by_gpus(demands: Sequence[Demand], rows: Iterable[int]) -> list[list[int]]:
-    """Return demands (rows) in groups for the same GPUs: for models first, then by memory, most."""
-    groups: dict[tuple[bool, int, tuple[str, ...]], list[int]] = {}
+def _alike(names: Names, rows: Iterable[int]) -> list[list[int]]:
+    """Return demands (rows) in groups that need the same of GPUs and nodes.
+
+    Those for models first, then by memory of GPUs, most first.
+    """
+    groups: dict[tuple[bool, int, tuple[str, ...], tuple[tuple[int, int], ...]], list[int]] = {}
     for row in rows:
-        spec = demands[row]
-        key = not spec.gpu_models, -spec.gpu_memory_bytes, spec.gpu_models
+        spec, needs = names.demands[row], tuple(names.needs[row])
+        key = not spec.gpu_models, -spec.gpu_memory_bytes, spec.gpu_models, needs
         groups.setdefault(key, []).append(row)
     return [groups[key] for key in sorted(groups)]
 
