@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.policies.declared import declared_job
 
 from headgate.app import POLICIES
-from headgate.model import Demand, Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Node, Queue
 from headgate.ports import make_policy
 from headgate.sim.run import Simulation, run
 from headgate.spec import Links
@@ -30,8 +31,8 @@ def test_gang_that_needs_more_than_gpus_starts_despite_a_stream_of_small_tasks(
     ((kind, (of_gang, of_small)),) = needs.items()
     gang = Demand(gpus=2, **{kind: of_gang})
     small = Demand(gpus=1, **{kind: of_small})
-    jobs = [(12.0, _job("gang", [gang] * 2, 10.0))]
-    jobs += [(5.0 * n, _job(f"small-{n}", [small], 20.0)) for n in range(100)]
+    jobs = [(12.0, declared_job("gang", [gang] * 2, 10.0))]
+    jobs += [(5.0 * n, declared_job(f"small-{n}", [small], 20.0)) for n in range(100)]
     outcome = run(
         Simulation(
             nodes=tuple(
@@ -52,11 +53,3 @@ def test_gang_that_needs_more_than_gpus_starts_despite_a_stream_of_small_tasks(
     )
     waited_s = outcome.jobs.started_at - outcome.jobs.submitted_at
     assert waited_s[outcome.jobs.submitted_at == 12.0] <= 30.0
-
-
-def _job(name: str, demands: list[Demand], run_s: float) -> Job:
-    tasks = tuple(Task(demand=demand, compute_s=run_s) for demand in demands)
-    return Job(
-        id=name, name=name, user=name, queue="q", tasks=tasks, gang=len(tasks) > 1,
-        estimated_s=run_s,
-    )  # fmt: skip

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.planning.place.held_parts import Held
 from tests.planning.place.small_cluster import GIB, earliest, unit_of
+from tests.policies.declared import declared_job
 
 from headgate.app import POLICIES
 from headgate.base.rng import Random
-from headgate.model import Demand, Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Gpu, Job, Node, Queue
 from headgate.ports import Policy, make_policy
 from headgate.protocol import Plan, Reason
 from headgate.sim.run import Simulation, run
@@ -34,22 +35,14 @@ class _Watched(Policy):
         return self._policy.decide(snapshot, rng)
 
 
-def _job(name: str, demands: list[Demand], run_s: float) -> Job:
-    tasks = tuple(Task(demand=demand, compute_s=run_s) for demand in demands)
-    return Job(
-        id=name, name=name, user=name, queue="q", tasks=tasks, gang=len(tasks) > 1,
-        estimated_s=run_s,
-    )  # fmt: skip
-
-
 def _simulation(rng: Random, gang: list[Demand]) -> Simulation:
     """Return two nodes of two GPUs each, and a stream of tasks on parts of them."""
-    jobs = [(GANG_AT, _job("gang", gang, GANG_S))]
+    jobs = [(GANG_AT, declared_job("gang", gang, GANG_S))]
     for n in range(30):
         at = rng.uniform(0.0, 11.0) if n < 6 else rng.uniform(13.0, 50.0)
         memory = rng.choice((0, 2, 4)) * GIB
         small = Demand(gpus=1, gpu_milli=rng.choice((200, 250, 400, 500)), gpu_memory_bytes=memory)
-        jobs.append((at, _job(f"small-{n}", [small], rng.choice((5.0, 20.0, 40.0)))))
+        jobs.append((at, declared_job(f"small-{n}", [small], rng.choice((5.0, 20.0, 40.0)))))
     return Simulation(
         nodes=tuple(
             Node(id=f"n{n}", rack="r", gpus=(Gpu(memory_bytes=8 * GIB),) * 2, memory_bytes=GIB)

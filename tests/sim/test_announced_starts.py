@@ -6,30 +6,17 @@ from collections import Counter
 
 import pytest
 from tests.cases import cases
-from tests.sim.test_preemption_serves import crowded
+from tests.sim.crowded import crowded_world
 
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
 from headgate.metrics.promises import Promises
-from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import make_policy
-from headgate.sim.world import SimulatedWorld
 
 
 def promises(policy: str, seed: int, patience_s: float) -> Promises:
     """Return what became of the announced starts of a crowded cluster."""
-    world = SimulatedWorld(
-        crowded(seed),
-        network=FluidNetwork(
-            {},
-            disk_bytes_per_s=None,
-            node_link_bytes_per_s=None,
-            rack_uplink_bytes_per_s=None,
-            aggregation_bytes_per_s=None,
-        ),
-        policy=make_policy(POLICIES, policy, {"patience": patience_s}),
-        seed=seed,
-    )
+    world = crowded_world(seed, make_policy(POLICIES, policy, {"patience": patience_s}))
     seen = Promises()
     drive(Engine(), world, observe=(seen,))
     return seen

@@ -4,47 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from random import Random
 
 import pytest
 from tests.cases import cases
+from tests.sim.crowded import crowded_world
 
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
-from headgate.model import Demand, Gpu, Job, Node, Queue, Task
-from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import make_policy
 from headgate.protocol import (
     Command,
     Event,
-    JobSubmitted,
-    NodeJoined,
     PlanAdmitted,
-    QueueChanged,
 )
-from headgate.sim.world import SimulatedWorld
-
-
-def crowded(seed: int) -> list[Event]:
-    """Return 2 to 4 nodes and 6 to 14 jobs of two users, gangs among them, of exact times."""
-    draw = Random(seed)
-    facts: list[Event] = [QueueChanged(at=0.0, queue=Queue(name="default"))]
-    for number in range(draw.randint(2, 4)):
-        gpus = (Gpu(memory_bytes=1 << 30),) * draw.choice((2, 4))
-        facts.append(NodeJoined(at=0.0, node=Node(id=f"n{number}", rack="r", gpus=gpus, cpus=16)))
-    at = 0.0
-    for number in range(draw.randint(6, 14)):
-        at += draw.choice((0.0, 1.0, 20.0, 100.0))
-        run_s = draw.choice((30.0, 100.0, 400.0, 2000.0))
-        gang = draw.random() < 0.4
-        tasks = draw.choice((1, 2, 3, 4, 6))
-        task = Task(demand=Demand(gpus=draw.choice((1, 1, 1, 2))), compute_s=run_s)
-        job = Job(
-            id=f"j{number}", name="j", user=draw.choice("ab"), queue="default", gang=gang,
-            tasks=(task,) * tasks, estimated_s=run_s,
-        )  # fmt: skip
-        facts.append(JobSubmitted(at=at, job=job))
-    return facts
 
 
 class Watch:
@@ -105,18 +77,7 @@ def test_a_run_is_stopped_only_for_a_job_that_starts_then(policy: str, least: in
     results: Counter[str] = Counter()
     for seed in range(cases(40)):
         engine = Engine()
-        world = SimulatedWorld(
-            crowded(seed),
-            network=FluidNetwork(
-                {},
-                disk_bytes_per_s=None,
-                node_link_bytes_per_s=None,
-                rack_uplink_bytes_per_s=None,
-                aggregation_bytes_per_s=None,
-            ),
-            policy=make_policy(POLICIES, policy),
-            seed=seed,
-        )
+        world = crowded_world(seed, make_policy(POLICIES, policy))
         watch = Watch(engine)
         drive(engine, world, observe=(watch,))
         watch.end()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import numpy as np
+from tests.planning.place.keeping import reserve
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
@@ -15,6 +16,7 @@ from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.placement import placing
 from headgate.planning.place.placing import Placing
+from headgate.planning.times.reservations import Reservation
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.state import Scratch, Snapshot, State, TaskState
 
@@ -30,6 +32,10 @@ class Holds(Protocol):
     def spans(self) -> Iterator[tuple[float, float]]: ...
 
     def fits(self, unit: Unit, at: float, s: float) -> bool: ...
+
+    def keep(self, found: Reservation, s: float) -> None: ...
+
+    def check(self) -> None: ...
 
 
 class Cluster:
@@ -103,3 +109,18 @@ def unit_of(snapshot: Snapshot, job: int) -> Unit:
     (units,) = waiting_units(snapshot, job)
     (unit,) = units
     return unit
+
+
+def reserve_earliest(
+    rng: Random, held: Holds, units: Placing, snapshot: Snapshot, jobs: Iterable[int]
+) -> None:
+    """Reserve for the units of jobs in turn; assert that each is as early as trying finds."""
+    for job in jobs:
+        unit, run_s = unit_of(snapshot, job), rng.choice(RUN_S)
+        expected = earliest(held, unit, run_s)
+        found = reserve(units, unit, run_s)
+        assert (found and found.at) == expected
+        if found is not None:
+            assert sum(number for _, _, number in found.tasks) == len(unit.tasks)
+            held.keep(found, run_s)
+            held.check()

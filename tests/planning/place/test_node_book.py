@@ -8,7 +8,13 @@ from itertools import pairwise
 
 import pytest
 from tests.planning.place.keeping import reserve
-from tests.planning.place.small_cluster import GIB, RUN_S, Cluster, earliest, unit_of
+from tests.planning.place.small_cluster import (
+    GIB,
+    RUN_S,
+    Cluster,
+    earliest,
+    reserve_earliest,
+)
 
 from headgate.base.rng import Random
 from headgate.model import Demand
@@ -126,15 +132,7 @@ def test_reservations_are_at_the_earliest_time_at_which_gpus_and_memory_suffice(
     snapshot = cluster.state.freeze()
     held = Held(cluster, snapshot)
 
-    units = cluster.placing(Scratch(snapshot))
-    for job in waiting:
-        unit, run_s = unit_of(snapshot, job), rng.choice(RUN_S)
-        expected = earliest(held, unit, run_s)
-        found = reserve(units, unit, run_s)
-        assert (found and found.at) == expected
-        if found is not None:
-            assert sum(number for _, _, number in found.tasks) == len(unit.tasks)
-            held.keep(found, run_s)
+    reserve_earliest(rng, held, cluster.placing(Scratch(snapshot)), snapshot, waiting)
 
 
 @pytest.mark.parametrize("seed", [*range(100), 1398, 2310])

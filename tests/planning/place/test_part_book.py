@@ -10,7 +10,14 @@ import pytest
 from tests.planning.place.held_parts import Held
 from tests.planning.place.keeping import reserve
 from tests.planning.place.placers import PLACERS, SETTINGS
-from tests.planning.place.small_cluster import GIB, RUN_S, Cluster, earliest, unit_of
+from tests.planning.place.small_cluster import (
+    GIB,
+    RUN_S,
+    Cluster,
+    earliest,
+    reserve_earliest,
+    unit_of,
+)
 
 from headgate.base.rng import Random
 from headgate.model import Demand
@@ -73,15 +80,7 @@ def test_reservations_of_equal_tasks_are_at_the_earliest_time_at_which_they_fit(
         waiting.append(cluster.add(*[_demand(rng, shared=count == 1)] * count, distinct=distinct))
     snapshot = cluster.state.freeze()
     held, units = Held(cluster.ends, snapshot), cluster.placing(Scratch(snapshot))
-    for job in waiting:
-        unit, run_s = unit_of(snapshot, job), rng.choice(RUN_S)
-        expected = earliest(held, unit, run_s)
-        found = reserve(units, unit, run_s)
-        assert (found and found.at) == expected
-        if found is not None:
-            assert sum(number for _, _, number in found.tasks) == len(unit.tasks)
-            held.keep(found, run_s)
-            held.check()
+    reserve_earliest(rng, held, units, snapshot, waiting)
 
 
 def _serve(

@@ -201,7 +201,7 @@ class PartBook:
         """Whether any task is on part of a GPU; else nothing is booked."""
         self._kept: list[_Taken] = []
         self._claims: list[_Taken] = []
-        self._held_parts: list[_Taken] = []  # by starts, and once they are asked for, by runs
+        self._held_parts: list[_Taken] = []  # by starts, and once needed, by runs
         self._knows_runs = False
         self.is_kept = np.zeros(len(scratch.snapshot.gpus.task), bool)
         """Which GPUs have parts that are reserved, `[GPU rows]`."""

@@ -29,6 +29,7 @@ from headgate.planning.place.node_book import NodeBook
 from headgate.planning.place.part_book import PartBook, parts_held, runs_on_parts
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.times.reservations import UNKNOWN_AT, Reservation
+from headgate.planning.units.unit import hardened_tasks
 from headgate.protocol import Hardened, Start
 from headgate.state import Scratch, Snapshot
 from headgate.state.hardened import kept_gpus
@@ -163,12 +164,9 @@ class Timetable:
         rows = kept_gpus(snapshot, hardened)
         known = self._free_at[rows][np.isfinite(self._free_at[rows])]
         if len(known):  # the others are free, and hidden
-            task = snapshot.tasks_of(snapshot.names.job_rows[hardened.job])[
-                hardened.places[0].ordinal
-            ]
-            (run_s,) = Estimates(snapshot).run_s(np.array([task])).tolist()
-            until = UNKNOWN_AT if math.isnan(run_s) else float(known.max()) + run_s
-            self.take(rows, until)
+            tasks = hardened_tasks(snapshot, snapshot.names.job_rows[hardened.job])
+            run_s = Estimates(snapshot).together_s(tasks)
+            self.take(rows, min(float(known.max()) + run_s, UNKNOWN_AT))
 
     def _use_starts(self) -> None:
         """Count what the tasks hold that are placed already."""

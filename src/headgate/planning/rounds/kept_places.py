@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -65,7 +66,11 @@ class KeptPlaces:
     def __init__(self, snapshot: Snapshot, starts: Starts, placer: Placer | None) -> None:
         """Take what a policy with this placer starts."""
         self._snapshot, self._starts, self._placer = snapshot, starts, placer
-        self._estimates = Estimates(snapshot)
+
+    @cached_property
+    def estimates(self) -> Estimates:
+        """The times of runs; few rounds need them."""
+        return Estimates(self._snapshot)
 
     def find(self, unit: Unit, announced: Mapping[int, AnnouncedStart]) -> Found:
         """Return the places that runs, and announced starts, are expected to leave first.
@@ -77,7 +82,7 @@ class KeptPlaces:
             return self._on_cpus(unit, scratch, self._left_s)
         cost = latest_holders(snapshot, self._left_s, free=0.0, left=SOONEST_S)
         tasks = self._starts.task
-        run_s = np.fmin(self._estimates.run_s(tasks, SURE), _UNKNOWN_S)
+        run_s = np.fmin(self.estimates.run_s(tasks, SURE), _UNKNOWN_S)
         for (_, node, gpus), lasts_s in zip(self._starts, run_s.tolist(), strict=True):
             cost[[snapshot.nodes.first_gpu[node] + gpu for gpu in gpus]] = lasts_s
         for each in announced.values():
@@ -92,14 +97,9 @@ class KeptPlaces:
         idle_s = float((left.max() - left).mean()) if left.max() < _UNKNOWN_S else math.inf
         return Found(self._assigned(unit, chosen), idle_s, chosen.gpus, float(left.max()))
 
-    def run_s(self, unit: Unit) -> float:
-        """Return how many seconds a unit is expected to run, inf if unknown."""
-        (run_s,) = self._estimates.run_s(np.array(unit.tasks[:1])).tolist()
-        return math.inf if math.isnan(run_s) else run_s
-
     def _left_s(self, tasks: Ints) -> Floats:
         """Return in how many seconds runs of tasks (rows) surely end."""
-        end_at = self._estimates.end_at(tasks, SURE)
+        end_at = self.estimates.end_at(tasks, SURE)
         return np.minimum(end_at - self._snapshot.now, _UNKNOWN_S)
 
     def announced(
@@ -119,7 +119,7 @@ class KeptPlaces:
         scratch = Scratch(snapshot)
         for task, node, gpus in self._starts:
             scratch.place(task, node, gpus)
-        places = placing(scratch, self._estimates.end_at, self._placer)
+        places = placing(scratch, self.estimates.end_at, self._placer)
         places.table.take(taken, until)
         order = np.argsort(at[stands], kind="stable")
         for job, announced_at in zip(
@@ -128,7 +128,7 @@ class KeptPlaces:
             unit = next(units_of(snapshot, job), None)
             if unit is None or not unit.gpus_milli(snapshot):
                 continue
-            run_s = self.run_s(unit)
+            run_s = self.estimates.together_s(unit.tasks)
             reservation = places.earliest(unit, run_s)
             if reservation is not None:
                 places.table.keep(reservation, run_s)

@@ -38,7 +38,6 @@ from headgate.planning.place.placement import fit
 from headgate.planning.rounds.kept_places import SURE, KeptPlaces, delayed, units_of
 from headgate.planning.shares.announced import IMPATIENT_SINCE
 from headgate.planning.shares.owners import CPU_KIND, GPU_KIND, Owners
-from headgate.planning.times.estimates import Estimates
 from headgate.planning.times.reservations import LATE_S, RESERVED_AT, SUPERSEDED, UNKNOWN_AT
 from headgate.planning.units.unit import Unit, is_multi_gpu
 from headgate.ports import Policy, capabilities
@@ -150,7 +149,7 @@ def _delays_others(scratch: Scratch, unit: Unit, placer: Placer | None) -> bool:
         return False
     first, places = snapshot.nodes.first_gpu, KeptPlaces(freed, NO_STEPS.starts, placer)
     gpus = [first[node] + gpu for _, node, indices in scratch.starts for gpu in indices]
-    ends_at = snapshot.now + places.run_s(unit)
+    ends_at = snapshot.now + places.estimates.together_s(unit.tasks)
     after = places.announced(others, np.array(gpus, np.int64), ends_at)
     return bool(delayed(before, after))
 
@@ -188,7 +187,6 @@ class _Patience:
 
     def __init__(self, snapshot: Snapshot, plan: Plan, able: Capabilities) -> None:
         self._snapshot, self._plan, self._able = snapshot, plan, able
-        self._patience_s, self._by_share = able.patience_s, able.by_share
         self._places = KeptPlaces(snapshot, plan.starts, able.placer)
         self._superseded: dict[int, float] = {}
         self._started = plan.starts.task
@@ -305,7 +303,7 @@ class _Patience:
         )
         impatient = jobs[hardens_at <= now].tolist()
         next_at = hardens_at[hardens_at > now].min(initial=math.inf)
-        owners = Owners(snapshot, self._started) if impatient and self._by_share else None
+        owners = Owners(snapshot, self._started) if impatient and self._able.by_share else None
         for job in impatient[:_TRIED]:
             unit = self._unit(job)
             if unit is None:
@@ -317,7 +315,7 @@ class _Patience:
                 self._since[job], self._impatient[job] = now, -1.0
                 continue
             idle_s = self._places.find(unit, {}).idle_s
-            hardens_at = self._since[job] + min(self._patience_s, idle_s)
+            hardens_at = self._since[job] + min(self._able.patience_s, idle_s)
             if hardens_at <= now:
                 if self._asks(job, unit):
                     return None, now
@@ -338,7 +336,7 @@ class _Patience:
             self._impatient[job] = self._snapshot.now
             able = self._able.reserves_for_impatient and _is_multi_gpu(self._snapshot, unit)
             if able and self._relied[job] < 0:
-                self._relied[job] = self._snapshot.now + self._patience_s
+                self._relied[job] = self._snapshot.now + self._able.patience_s
                 return True
         return False
 
@@ -359,11 +357,11 @@ class _Patience:
         if not in_the_way or not found.places:
             return found.places
         own_at = self._snapshot.memo(RESERVED_AT)[job]
-        until = float(np.fmax(self._impatient[job], own_at)) + self._patience_s
+        until = float(np.fmax(self._impatient[job], own_at)) + self._able.patience_s
         if self._snapshot.now < until:
             self._relied[job] = min(until, max(in_the_way) + LATE_S)
             return ()
-        ends_at = self._snapshot.now + found.left_s + self._places.run_s(unit)
+        ends_at = self._snapshot.now + found.left_s + self._places.estimates.together_s(unit.tasks)
         for other in delayed(announced, self._places.announced(others, found.gpus, ends_at)):
             self._superseded[other] = float(Cause.HARDENED)
         return found.places
@@ -377,7 +375,7 @@ class _Patience:
         """
         at = self._relied[jobs]
         until = np.where(at < 0, -math.inf, at)
-        if self._reserved and not self._by_share:
+        if self._reserved and not self._able.by_share:
             until[(at < 0) & ~np.isin(jobs, [*self._reserved])] = math.inf
         return until
 
@@ -387,8 +385,8 @@ class _Patience:
         run_s: Floats = self._snapshot.jobs.estimated_s.take(jobs)
         learnt = np.flatnonzero(np.isnan(run_s))
         if len(learnt):
-            run_s[learnt] = Estimates(self._snapshot).run_s(self._leads(jobs[learnt]), SURE)
-        return np.minimum(np.fmax(run_s, SHORTEST_S), self._patience_s)
+            run_s[learnt] = self._places.estimates.run_s(self._leads(jobs[learnt]), SURE)
+        return np.minimum(np.fmax(run_s, SHORTEST_S), self._able.patience_s)
 
     def _unit(self, job: int) -> Unit | None:
         """Return the first unit of a job that waits and does not start."""

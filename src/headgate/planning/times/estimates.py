@@ -11,6 +11,7 @@ statistics of the task's classes (`headgate.state.runtimes`). In a queue whose `
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,6 +109,11 @@ class Estimates:
         saved_s = self._snapshot.tasks.progress_s.take(tasks)
         computes_s = self.compute_times(tasks).quantile(saved_s, _checked(p)) - saved_s
         return np.fmin(self._reads_s(tasks) + computes_s, self.limit_s(tasks))
+
+    def together_s(self, tasks: Sequence[int]) -> float:
+        """Return how long tasks that start together are expected to run, inf if unknown."""
+        run_s = float(self.run_s(np.array(tasks)).max())
+        return math.inf if math.isnan(run_s) else run_s
 
     def end_at(self, tasks: Ints, p: float = 0.5) -> Floats:
         """Return when the run of each task ends, as a time of the world's clock.

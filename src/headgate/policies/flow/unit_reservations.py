@@ -450,13 +450,14 @@ class UnitReservations:
     @property
     def _all_reservations(self) -> list[Reservation]:
         """The reservations of the round, with those that no free GPU made necessary."""
-        snapshot, needed = self._standing.snapshot, self._needed
+        snapshot, within_s = self._standing.snapshot, self._announces_within_s
+        needed = self._needed
         known = snapshot.memo(RESERVED_AT)
         return [
             replace(
                 each,
                 announced=not math.isnan(known[each.unit.job])
-                or (each.unit.tasks[0] in needed and self._is_new(each)),
+                or (each.unit.tasks[0] in needed and is_new(snapshot, each, within_s)),
             )
             for each in self.reservations
         ]
@@ -467,9 +468,6 @@ class UnitReservations:
         needed = {each.unit.tasks[0] for each in self.reservations}
         self._serving.serve(self._unreserved())
         return needed
-
-    def _is_new(self, reservation: Reservation) -> bool:
-        return is_new(self._standing.snapshot, reservation, self._announces_within_s)
 
     def _unreserved(self) -> Turns:
         """Yield the next unit of jobs without a reservation, up to the last reservation."""

@@ -33,12 +33,6 @@ from headgate.state import Scratch
 _UNLIMITED_MILLI = 1 << 62
 
 
-def expected_s(estimates: Estimates, unit: Unit) -> float:
-    """Return how long a unit is expected to run, inf if that is unknown."""
-    run_s = float(estimates.run_s(np.array(unit.tasks)).max())
-    return math.inf if math.isnan(run_s) else run_s
-
-
 class Backfill:
     """Serves jobs on a scratch, in an order.
 
@@ -167,7 +161,7 @@ class Backfill:
         if self._most == 1:
             return math.inf  # no other reservation begins or ends by it
         known = self._expected_s.get(unit.tasks[0])
-        return expected_s(self._estimates, unit) if known is None else known
+        return self._estimates.together_s(unit.tasks) if known is None else known
 
     def _filling(self, units: WaitingUnits) -> Turns:
         """Yield units in order that may fit now without delaying a reservation."""

@@ -13,7 +13,7 @@ from headgate.planning.place.limits import behind_head, queue_limit
 from headgate.planning.place.why import WhyWaits, being_stopped
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.unit import Unit, waiting_units
-from headgate.policies.ordered.backfill import Backfill, expected_s
+from headgate.policies.ordered.backfill import Backfill
 from headgate.protocol import Reason, Refusal, Reserved
 from headgate.protocol.reasons import UNDECIDED, BackfillTooLong
 from headgate.state import Scratch, Snapshot
@@ -56,7 +56,7 @@ class Explained:
     def reservations(self) -> Iterator[Reserved]:
         """Yield what is reserved, in order."""
         for each in self._round.served.reservations:
-            yield each.planned(self._snapshot, expected_s(self._estimates, each.unit))
+            yield each.planned(self._snapshot, self._estimates.together_s(each.unit.tasks))
 
     def refusals(self) -> Iterator[Refusal]:
         """Yield why the jobs wait of which a task has not started."""
@@ -87,14 +87,14 @@ class Explained:
                 reason = being_stopped(scratch, job)
             elif not head or job in reserved:
                 head = head or name
-                reason = why.reason(unit, expected_s(self._estimates, unit)) or UNDECIDED
+                reason = why.reason(unit, self._estimates.together_s(unit.tasks)) or UNDECIDED
             else:
                 reason = self._behind(why, unit, head)
             yield Refusal(reason=reason, jobs=(job,))
 
     def _behind(self, why: WhyWaits, unit: Unit, head: str) -> Reason:
         """Return why a unit behind the first one that waits does not start before it."""
-        reason = why.reason(unit, expected_s(self._estimates, unit)) if self._most else None
+        reason = why.reason(unit, self._estimates.together_s(unit.tasks)) if self._most else None
         return reason if isinstance(reason, BackfillTooLong) else behind_head(head)
 
 
