@@ -26,6 +26,7 @@ from headgate.planning.place.choose.setting import size_warnings
 from headgate.planning.place.submission_check import check_submission
 from headgate.planning.rounds.decide import decide
 from headgate.planning.scaling.draining import drain_request, resume_request
+from headgate.planning.scaling.labelling import LabelChange, label_requests, labels_then
 from headgate.ports import Policy, choose_policy
 from headgate.ports.capabilities import CertificateStats
 from headgate.protocol import (
@@ -296,6 +297,18 @@ class ScriptedController:
             event = drain_request(self.snapshot(), node, user=user, reason=reason, at=self.clock)
             if event is not None and not dry_run:
                 self.handle(event)
+
+    def label(
+        self, changes: Mapping[str, LabelChange], *, user: str, dry_run: bool = False
+    ) -> Mapping[str, tuple[str, ...]]:
+        with self.lock:
+            view = self.snapshot()
+            events = label_requests(view, changes, user=user, at=self.clock)
+            if events:
+                self._admin("label", user)
+            for event in () if dry_run else events:
+                self.handle(event)
+            return labels_then(view, changes, events)
 
     def resume(self, node: str, *, user: str, dry_run: bool = False) -> None:
         with self.lock:

@@ -17,7 +17,7 @@ from headgate.cli.cluster import show
 VERBS = {
     "up", "down", "run", "submit", "jobs", "get", "why", "logs", "cancel", "nodes", "queues", "top",
     "topology", "data", "plan", "policies", "simulate", "reproduce", "demo", "pack", "migrate",
-    "drain", "resume", "scale",
+    "drain", "resume", "label", "scale",
 }  # fmt: skip
 
 

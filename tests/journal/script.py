@@ -54,6 +54,7 @@ from headgate.protocol import (
     JournalGap,
     KeptFiles,
     KeptPlace,
+    LabelsChanged,
     Move,
     Moved,
     MoveRequested,
@@ -103,6 +104,7 @@ LARGE = Shape(
     memory_bytes=1 << 30,
     custom=(("licence", 2000),),
     speed=2.0,
+    labels=("fast",),
     cost_per_h=3.5,
     ready_after_s=40.0,
     most=3,
@@ -117,6 +119,7 @@ PARTIAL = Task(
         gpu_models=("H200",),
         nodes=("m0", "m1", "m3"),
         exclude=("m9",),
+        selector=("fast", "!spot"),
     )
 )
 SCALING = Scaling(
@@ -234,6 +237,7 @@ def _cluster(t: _Script) -> None:
             incarnation=f"boot-{number}",
             shape=SHAPE,
             speed=1.5,
+            labels=("fast", "zone=a"),
         )
     for topology in (TREE, MESH, None, FAT_TREE):
         t.give(TopologyChanged(at=t.at, topology=topology))
@@ -241,6 +245,7 @@ def _cluster(t: _Script) -> None:
     t.give(NodeDraining(at=t.at, node="m2", by="root", reason="a new disk"))
     t.give(NodeResumed(at=t.at, node="m2", by="root"))
     t.give(NodeDraining(at=t.at, node="m2", by="root", reason="an old disk"))
+    t.give(LabelsChanged(at=t.at, node="m3", labels=("fast", "zone=b"), by="root"))
     use = (GpuUse(1 << 20, 250), GpuUse(None, None))
     t.give(NodeReported(at=t.at, node="m0", cpus_milli=1500, memory_bytes=1 << 30, gpus=use))
 

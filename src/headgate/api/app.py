@@ -15,6 +15,7 @@ from headgate.api import (
     datasets,
     events,
     explanations,
+    labels,
     link_views,
     metrics,
     nodes,
@@ -59,6 +60,7 @@ def make_app(controller: ControllerPort) -> FastAPI:
         packages.router,
         topology.router,
         nodes.router,
+        labels.router,
         events.router,
         metrics.router,
     ):

@@ -200,6 +200,22 @@ class Client:
         query = {"reason": reason, "dry_run": dry_run}
         return self._call("POST", f"{_node(node)}/drain", query)
 
+    def label(
+        self,
+        node: str,
+        add: Sequence[str] = (),
+        remove: Sequence[str] = (),
+        *,
+        dry_run: bool = False,
+    ) -> Body:
+        """Set labels of a node and remove those of some names; without any, only return them."""
+        query = {"add": list(add), "remove": list(remove), "dry_run": dry_run}
+        return self._call("POST", f"{_node(node)}/labels", query)
+
+    def set_labels(self, text: str, *, dry_run: bool = False) -> Body:
+        """Give nodes the labels of a labels file's text, and no others."""
+        return self._call("PUT", "/labels", {"dry_run": dry_run}, text.encode())
+
     def scaling(self) -> Body:
         """Return the shapes of nodes, the orders on their way, and what would be ordered now."""
         return self._call("GET", "/scaling")

@@ -403,6 +403,7 @@ def node_view(
         "rack": node.rack,
         "state": "up" if alive else "lost",
         "draining": draining,
+        "labels": list(node.labels),
         "total": _vector(snapshot, total),
         "granted": _vector(snapshot, granted),
         "actual": _used(snapshot, row),

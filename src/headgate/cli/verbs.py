@@ -65,6 +65,7 @@ VERBS = {
         "migrate": "jobs.migrate:migrate",
         "drain": "cluster.drain:drain",
         "resume": "cluster.drain:resume",
+        "label": "cluster.label:label",
         "scale": "cluster.scale:scale",
         "nodes": "cluster.show:nodes",
         "queues": "cluster.show:queues",

@@ -23,14 +23,14 @@ from headgate.journal.database import Database, file_error
 from headgate.journal.tail import Tail
 from headgate.protocol import Event
 
-SCHEMA = 8
+SCHEMA = 9
 """Number of the schema: what events say and mean, the transitions of the machine included, and how
 it is all stored. A change of what events can say needs a new one, so that earlier releases reject
 the journal instead of failing at an event. 1 named commands by a counter; its events cannot be read
 any more. 2 had no moves, topologies, draining, scaling, items, nor GPUs of other programs; 3 no
 working directories that the nodes share, and no jobs for certain models of GPUs or nodes; in 4 no
 task was cancelled alone; 5 had no hardened units; 6 not what declared times mean; 7 not under which
-policy a unit hardened."""
+policy a unit hardened; 8 no labels of nodes."""
 
 _OLDEST = 2  # its events, and those of later schemas, are read unchanged
 

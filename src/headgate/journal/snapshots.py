@@ -74,6 +74,7 @@ class _Rest:
     node_memos: dict[str, dict[int, float]] = field(default_factory=dict)
     hardened: Hardened | None = None
     models: list[str] = field(default_factory=lambda: [""])
+    label_sets: list[tuple[str, ...]] = field(default_factory=lambda: [()])
     preempted: dict[int, str] = field(default_factory=dict)
     """Of earlier releases, in place of `stops`: why the last run of a task was preempted."""
 
@@ -93,6 +94,7 @@ _LATER = {
     "nodes.down_since": "nodes.rack",
     "nodes.draining": "nodes.rack",
     "nodes.idle_since": "nodes.rack",
+    "nodes.label_set": "nodes.rack",
     "nodes.speed": "nodes.alive",
     "tasks.run_gpus": "tasks.grant",
     "tasks.exit_status": "tasks.grant",
@@ -159,6 +161,7 @@ def _rest(snapshot: Snapshot, objects: Mapping[str, Any]) -> _Rest:
         resources=names.resources[:],
         demands=names.demands[:],
         models=names.models[:],
+        label_sets=names.label_sets[:],
         **objects,
     )
 
@@ -198,6 +201,7 @@ def _snapshot(arrays: Mapping[str, Any], rest: _Rest) -> Snapshot:
         demand_rows={},
         needs=[],
         models=rest.models,
+        label_sets=rest.label_sets,
     )
     if "gpus.model" not in arrays:
         tables["gpus"] = _with_models(tables, names, rest.nodes)

@@ -7,12 +7,15 @@ it, until it reports that nothing is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from headgate.protocol import (
     AddNode,
     Command,
+    Event,
+    LabelsChanged,
     NodeDraining,
     NodeJoined,
     NodeRemoved,
@@ -164,6 +167,18 @@ def resume(state: State, event: NodeResumed) -> bool:
     return True
 
 
+def label(state: State, event: LabelsChanged) -> bool:
+    """Give a node other labels; return whether they differ from those that it has."""
+    node, fleet = event.node, state.fleet
+    row = state.names.node_rows.get(node)
+    if fleet.labels.get(node) == event.labels:
+        return False
+    state.fleet = replace(fleet, labels={**fleet.labels, node: event.labels})
+    if row is not None:
+        state.ledger.set_labels(row, event.labels)
+    return True
+
+
 def _set_draining(state: State, node: str) -> None:
     row = state.names.node_rows[node]
     for task in moves.units_to(state, row):
@@ -188,3 +203,14 @@ def node_commands(state: State) -> Iterator[Command]:
             yield AddNode(order=key, shape=shape)
     for key, node in fleet.removing.items():
         yield RemoveNode(order=key, node=node)
+
+
+TRANSITIONS: Mapping[type[Event], Callable[[State, Any], bool]] = {
+    ScalingChanged: scaling_changed,
+    OrderFailed: order_failed,
+    NodeRemoved: node_removed,
+    NodeDraining: drain,
+    NodeResumed: resume,
+    LabelsChanged: label,
+}
+"""The transitions that change nothing but nodes; each returns whether it changed something."""

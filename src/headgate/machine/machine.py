@@ -43,13 +43,9 @@ from headgate.protocol import (
     JournalGap,
     Moved,
     MoveRequested,
-    NodeDraining,
     NodeJoined,
     NodeLost,
-    NodeRemoved,
     NodeReported,
-    NodeResumed,
-    OrderFailed,
     PlanAdmitted,
     PlanFailed,
     PlanRejected,
@@ -57,7 +53,6 @@ from headgate.protocol import (
     ReplicaAdded,
     ReplicaLost,
     ResultsExpired,
-    ScalingChanged,
     SlotsWithdrawn,
     StopCause,
     StopKind,
@@ -234,7 +229,7 @@ class _Transition:
             self.effects.commands += fleet.lost(self.state, event.node)
 
     def fleet_changed(self, event: Event) -> None:
-        known = _OF_FLEET[type(event)](self.state, event)
+        known = fleet.TRANSITIONS[type(event)](self.state, event)
         self.effects.decide |= known
         self.effects.stale += not known
 
@@ -556,14 +551,6 @@ class _Transition:
         self.effects.decide = True
 
 
-_OF_FLEET: dict[type[Event], Callable[[State, Any], bool]] = {
-    ScalingChanged: fleet.scaling_changed,
-    OrderFailed: fleet.order_failed,
-    NodeRemoved: fleet.node_removed,
-    NodeDraining: fleet.drain,
-    NodeResumed: fleet.resume,
-}
-
 _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     JobSubmitted: _Transition.job_submitted,
     JobCancelled: _Transition.job_cancelled,
@@ -574,11 +561,7 @@ _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     NodeLost: _Transition.node_lost,
     GpusWithheld: _Transition.gpus_withheld,
     NodeReported: _Transition.node_reported,
-    ScalingChanged: _Transition.fleet_changed,
-    OrderFailed: _Transition.fleet_changed,
-    NodeRemoved: _Transition.fleet_changed,
-    NodeDraining: _Transition.fleet_changed,
-    NodeResumed: _Transition.fleet_changed,
+    **dict.fromkeys(fleet.TRANSITIONS, _Transition.fleet_changed),
     BandwidthMeasured: _Transition.network_changed,
     TopologyChanged: _Transition.network_changed,
     ReplicaAdded: _Transition.replica_added,

@@ -37,7 +37,7 @@ class Node:
     is how its GPUs are connected, if that is known. `memory_bytes` of None is unlimited. `custom`
     are amounts of further kinds of resource, in thousandths, by name. `incarnation` distinguishes a
     node that returns from the one that was lost, in worlds that have one. In a simulation `speed`
-    divides the computing times of tasks; real nodes have 1.
+    divides the computing times of tasks; real nodes have 1. `labels` are as of `as_labels`.
     """
 
     id: str
@@ -49,6 +49,7 @@ class Node:
     incarnation: str = ""
     shape: NodeShape | None = None
     speed: float = 1.0
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,7 @@ class WrittenTask:
     gpu_models: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    selector: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, task: Task) -> WrittenTask:
@@ -104,6 +105,7 @@ class WrittenTask:
             gpu_models=demand.gpu_models,
             nodes=demand.nodes,
             exclude=demand.exclude,
+            selector=demand.selector,
         )
 
     def task(self) -> Task:
@@ -118,6 +120,7 @@ class WrittenTask:
             gpu_models=self.gpu_models,
             nodes=self.nodes,
             exclude=self.exclude,
+            selector=self.selector,
         )
         return Task(
             reads=self.reads,

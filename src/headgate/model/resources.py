@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.model.cluster import Node
 from headgate.model.gpu_models import is_model
+from headgate.model.labels import selects
 
 WHOLE = 1000
 """Thousandths in one CPU, one unit of a custom kind, one GPU."""
@@ -38,7 +40,7 @@ class Demand:
     share of it. `custom` are (name, thousandths), by name.
 
     Its GPUs are of one of `gpu_models` (`is_model`), its node is one of `nodes` and none of
-    `exclude`; without any, all are.
+    `exclude`; without any, all are. The labels of its node are as `selector` says (`selects`).
     """
 
     cpus_milli: int = 0
@@ -50,6 +52,7 @@ class Demand:
     gpu_models: tuple[str, ...] = ()
     nodes: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    selector: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, *, gpus: int = 1, cpus: float | None = None, **others: Any) -> Demand:
@@ -62,8 +65,8 @@ class Demand:
 
     @property
     def restricted(self) -> bool:
-        """Whether it is for certain models of GPUs, or for certain nodes, only."""
-        return bool(self.gpu_models) or self.for_nodes
+        """Whether it is for certain models of GPUs, certain nodes or labels, only."""
+        return bool(self.gpu_models or self.selector) or self.for_nodes
 
     @property
     def for_nodes(self) -> bool:
@@ -74,9 +77,13 @@ class Demand:
         """Return whether it may hold GPUs of a model."""
         return not self.gpu_models or any(is_model(asked, model) for asked in self.gpu_models)
 
-    def accepts_node(self, node: str) -> bool:
+    def accepts_name(self, node: str) -> bool:
         """Return whether it may run on a node of this name."""
         return (not self.nodes or node in self.nodes) and node not in self.exclude
+
+    def accepts_node(self, node: Node) -> bool:
+        """Return whether it may run on a node, whatever that has."""
+        return self.accepts_name(node.id) and selects(self.selector, node.labels)
 
     @property
     def gpus_milli(self) -> int:

@@ -24,6 +24,7 @@ class Shape:
     cost_per_h: float = 0.0
     ready_after_s: float = 0.0
     most: int | None = None
+    labels: tuple[str, ...] = ()
 
     def node(self, name: str, rack: str) -> Node:
         """Return the node of this shape with a name, in a rack."""
@@ -35,6 +36,7 @@ class Shape:
             memory_bytes=self.memory_bytes,
             custom=self.custom,
             speed=self.speed,
+            labels=self.labels,
         )
 
 

@@ -142,6 +142,18 @@ class NodeResumed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LabelsChanged(Event):
+    """A node has these labels (`as_labels`) from now on, whenever it joins; `by` set them.
+
+    It changes later placements only: runs stay where they are.
+    """
+
+    node: str
+    labels: tuple[str, ...]
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GpusWithheld(Event):
     """Which GPUs of a node, by index, other programs use; all its others are available.
 

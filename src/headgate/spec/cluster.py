@@ -10,9 +10,11 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from headgate.model import WHOLE, Bandwidth, Gpu, Node
+from headgate.model.labels import MOST_LABEL_SETS, as_labels
 from headgate.spec.document import Document, Place
 from headgate.spec.needs import Amount, check_custom
 from headgate.spec.shape import Count, FileShape, Name, Rate, Size, parse, shown
+from headgate.spec.where import Labels
 
 _MOST_NODES = 100_000
 _MOST_GPUS = 1_000  # of one node
@@ -47,6 +49,7 @@ class ClusterNodeShape(FileShape):
     memory: Size | None = None
     custom: dict[Name, Amount] = Field(default_factory=dict)
     speed: Annotated[float, Field(ge=_SLOWEST, le=_FASTEST)] = 1.0
+    labels: Labels = Field(default_factory=list)
 
 
 class RackShape(FileShape):
@@ -107,6 +110,7 @@ def build_cluster(document: Document, raw: Any) -> Cluster | None:
         racks.add(rack.name)
         found += _nodes(document, rack, rack_place)
     _refuse_twins(document, found)
+    _limit_label_sets(document, found)
     nodes = [node for _, node in found]
     links = Links(disk_bytes_per_s=1, node_link_bytes_per_s=1, rack_uplink_bytes_per_s=1)
     if "bandwidths" in raw:
@@ -177,6 +181,17 @@ def _nodes(document: Document, rack: RackShape, rack_place: Place) -> list[tuple
     return nodes
 
 
+def _limit_label_sets(document: Document, found: Sequence[tuple[Place, Node]]) -> None:
+    """Add a problem for the first node whose set of labels is one too many."""
+    known: set[tuple[str, ...]] = set()
+    for place, node in found:
+        known.add(node.labels)
+        if len(known) > MOST_LABEL_SETS:
+            problem = f"is the {len(known)}th different set of labels; at most {MOST_LABEL_SETS}"
+            document.add((*place, "labels"), problem, "use labels that several nodes share")
+            return
+
+
 def _alike(
     document: Document, rack: RackShape, count: int, place: Place
 ) -> list[tuple[Place, Node]]:
@@ -209,6 +224,7 @@ def _node(shape: ClusterNodeShape, name: str, rack: str, gpus: tuple[Gpu, ...]) 
         memory_bytes=shape.memory,
         custom=tuple(custom),
         speed=shape.speed,
+        labels=as_labels(shape.labels),
     )
 
 

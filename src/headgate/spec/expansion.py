@@ -212,7 +212,7 @@ def _task(job_file: JobFile, needs: Needs) -> Task:
 
 def _demand(job_file: JobFile, needs: Needs) -> Demand:
     """Return what a task with these needs holds, on a node that the job accepts."""
-    return needs.demand(job_file.nodes, job_file.exclude)
+    return needs.demand(job_file.nodes, job_file.exclude, job_file.node_selector)
 
 
 def _stage(described: Tasks | Update, first: int, count: int) -> Stage:

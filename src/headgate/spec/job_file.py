@@ -42,7 +42,7 @@ from headgate.spec.shape import (
     shown,
 )
 from headgate.spec.stdin import Stdin, check_stdin
-from headgate.spec.where import Exclude, Nodes, check_where
+from headgate.spec.where import Exclude, Nodes, Selector, check_where
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -245,6 +245,7 @@ class JobFile(FileShape):
     ] = False
     nodes: Nodes
     exclude: Exclude
+    node_selector: Selector
     envs: Annotated[dict[str, str], Field(default_factory=dict, description="environment of tasks")]
     stdin: Stdin = None
     working_dir: WorkingDir = None

@@ -84,8 +84,16 @@ class Needs(FileShape):
     memory: Annotated[Memory, Field(description="main memory of the node")] = 0
     custom: dict[Name, Amount] = Field(default_factory=dict, description="other kinds, by name")
 
-    def demand(self, nodes: Iterable[str] = (), exclude: Iterable[str] = ()) -> Demand:
-        """Return what a run holds, on one of `nodes` (without any, all) and none of `exclude`."""
+    def demand(
+        self,
+        nodes: Iterable[str] = (),
+        exclude: Iterable[str] = (),
+        selector: Iterable[str] = (),
+    ) -> Demand:
+        """Return what a run holds, on one of `nodes` (without any, all) and none of `exclude`.
+
+        And with the labels of `selector`.
+        """
         share = 0.0 if self.gpus == _SHARED else float(self.gpus)
         in_part = self.gpus == _SHARED or 0 < share < 1
         return Demand.of(
@@ -98,6 +106,7 @@ class Needs(FileShape):
             custom=tuple(sorted((n, round(WHOLE * a)) for n, a in self.custom.items())),
             nodes=tuple(nodes),
             exclude=tuple(exclude),
+            selector=tuple(selector),
         )
 
     def check(self, document: Document, place: Place) -> None:

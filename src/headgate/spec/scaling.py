@@ -107,6 +107,7 @@ def _shape(document: Document, raw: Any, place: Place) -> Shape | None:
         memory_bytes=node.memory_bytes,
         custom=node.custom,
         speed=node.speed,
+        labels=node.labels,
         cost_per_h=given.cost_per_h,
         ready_after_s=given.ready_after,
         most=given.max,

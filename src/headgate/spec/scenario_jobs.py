@@ -37,7 +37,7 @@ from headgate.spec.shape import (
     parse,
     shown,
 )
-from headgate.spec.where import Exclude, Nodes, check_where, unknown_nodes
+from headgate.spec.where import Exclude, Nodes, Selector, check_where, unknown_nodes
 
 
 def _task_ref(value: Any) -> Any:
@@ -85,6 +85,7 @@ class JobShape(FileShape):
     communication: CommunicationShape | None = None
     nodes: Nodes
     exclude: Exclude
+    node_selector: Selector
     tasks: list[Any] | None = None
     for_each: Any = None
     wavefront: Any = None
@@ -136,9 +137,7 @@ class JobsBuilder:
             hint = partial(nearest, shape.queue, self.queues)
             document.add((*place, "queue"), f"unknown queue '{shape.queue}'", hint)
         self._waits_for_node = shape.wait_for_node
-        self._accepts = {"nodes": tuple(shape.nodes), "exclude": tuple(shape.exclude)}
-        self._names_nodes = tuple((*place, key) for key in self._accepts)
-        self._check_where(shape, place)
+        self._accept(shape, place)
         names, tasks, last = self._tasks(shape, raw, place)
         if "num_nodes" in raw:
             names, tasks = self._processes(shape, raw, tasks, place)
@@ -181,6 +180,17 @@ class JobsBuilder:
         self.submissions.append((shape.submit_s, job))
         if job.after:
             self._ordered.append(((*place, "after"), job, shape.submit_s))
+
+    def _accept(self, shape: JobShape, place: Place) -> None:
+        """Store which nodes a job accepts, adding problems."""
+        self._accepts = {
+            "nodes": tuple(shape.nodes),
+            "exclude": tuple(shape.exclude),
+            "selector": tuple(shape.node_selector),
+        }
+        keys = ("nodes", "exclude", "node_selector")
+        self._names_nodes = tuple((*place, key) for key in keys)
+        self._check_where(shape, place)
 
     def check_order(self) -> None:
         """Check, once all jobs are built, that each is submitted after those it comes after."""

@@ -1,4 +1,4 @@
-"""Which GPUs and nodes a job accepts: `gpu_model`, `nodes`, `exclude`."""
+"""Which GPUs and nodes a job accepts: `gpu_model`, `nodes`, `exclude`, `node_selector`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.model.gpu_models import words_of
+from headgate.model.labels import LABELS_FORM, is_label, is_term
 from headgate.spec.document import Document, Place, clipped
 from headgate.spec.shape import shown
 
 _MOST_MODELS, _LONGEST_MODEL = 20, 100
 _MOST_NODES = 10_000
+_MOST_LABELS = 64
 
 
 def _models(value: Any) -> Any:
@@ -44,6 +46,31 @@ def _nodes(value: Any) -> Any:
     return nodes
 
 
+def _labels(value: Any) -> Any:
+    return _label_list(value, is_label, "must be labels")
+
+
+def _selector(value: Any) -> Any:
+    terms = _label_list(value, is_term, "must be labels, each with or without ! before it")
+    for term in terms:
+        if f"!{term}" in terms:
+            words = {"value": shown(term)}
+            raise PydanticCustomError("labels", "both asks for {value} and excludes it", words)
+    return list(dict.fromkeys(terms))
+
+
+def _label_list(value: Any, is_one: Callable[[str], bool], problem: str) -> list[str]:
+    labels = [value] if isinstance(value, str) else value
+    is_list = isinstance(labels, list) and len(labels) <= _MOST_LABELS
+    wrong = [] if is_list else [value]
+    if is_list:
+        wrong = [each for each in labels if not isinstance(each, str) or not is_one(each)]
+    if wrong:
+        words = {"value": shown(wrong[0]), "hint": f"a label is {LABELS_FORM}"}
+        raise PydanticCustomError("labels", problem + ", not {value}", words)
+    return labels
+
+
 def _schema(most: int) -> WithJsonSchema:
     name = {"type": "string", "minLength": 1}
     several = {"type": "array", "items": name, "minItems": 1, "maxItems": most}
@@ -55,6 +82,19 @@ GpuModels = Annotated[list[str], BeforeValidator(_models), _schema(_MOST_MODELS)
 
 _Names = Annotated[list[str], BeforeValidator(_nodes), _schema(_MOST_NODES)]
 Nodes = Annotated[_Names, Field(default_factory=list, description="the only nodes for it")]
+_Labels = WithJsonSchema({"type": "array", "items": {"type": "string"}, "maxItems": _MOST_LABELS})
+Labels = Annotated[list[str], BeforeValidator(_labels), _Labels]
+"""Labels of a node, one or a list."""
+
+Selector = Annotated[
+    list[str],
+    BeforeValidator(_selector),
+    _Labels,
+    Field(
+        default_factory=list,
+        description="labels that its nodes have: name, name=value; with ! before it: have not",
+    ),
+]
 Exclude = Annotated[_Names, Field(default_factory=list, description="nodes that are not for it")]
 
 

@@ -45,8 +45,12 @@ class Changes:
 
     @cached_property
     def nodes(self) -> Ints:
-        """Nodes that joined, were lost, or have another capacity: returned, withheld, draining."""
-        moved = self._rows("nodes", "alive", "rack", "first_gpu", "gpu_count", "draining")
+        """Nodes that joined, were lost, or have another capacity or other labels.
+
+        Their capacity changes when they return, when GPUs are withheld, and while they drain.
+        """
+        columns = ("alive", "rack", "first_gpu", "gpu_count", "draining", "label_set")
+        moved = self._rows("nodes", *columns)
         before, after = self.before.gpus, self._after.gpus
         known = self.gpus[: np.searchsorted(self.gpus, len(before.task))]
         was_gone, is_gone = (table.task.take(known) == GPU_GONE for table in (before, after))

@@ -83,7 +83,7 @@ def _check_gpus(state: State) -> None:
         of_grant = (state.grants.task[grant], state.grants.node[grant], state.grants.demand[grant])
         expected_of = (task, node, tasks.demand[task])
         _require("a grant is of its task", of_grant == expected_of, task=task)
-        accepted = demand.accepts_node(state.node(node).id)
+        accepted = demand.accepts_name(state.node(node).id)
         _require("a task holds something of a node that it accepts", accepted, task=task)
         for kind, amount in state.names.needs[tasks.demand[task]]:
             held[node, kind] += amount

@@ -33,11 +33,11 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """The nodes that come and go by order; replaced, never changed in place.
+    """The nodes that come and go by order, and labels; replaced, never changed in place.
 
     `orders` are on their way, `made` the orders of nodes by node id, `removing` the nodes that the
     provider removes, by order. Keys of orders are never used again: the next one has the number
-    `next_order`.
+    `next_order`. `labels` are those that an administrator gave to nodes, in place of their own.
     """
 
     scaling: Scaling | None = None
@@ -45,6 +45,7 @@ class Fleet:
     made: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # -> key, shape
     removing: Mapping[str, str] = field(default_factory=dict)
     drains: Mapping[str, Drain] = field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     next_order: int = 1
 
     def shape(self, name: str) -> Shape | None:

@@ -41,6 +41,9 @@ def faults_of(view: View, hardened: Hardened) -> Iterator[str]:
         if node is None or not view.nodes.alive[node] or view.nodes.draining[node]:
             yield f"{name} takes no runs"
             continue
+        if not view.demand(tasks[ordinal]).accepts_node(view.node(node)):
+            yield f"{name} has other labels now"
+            continue
         first = view.nodes.first_gpu[node]
         if any(gpu >= view.nodes.gpu_count[node] for gpu in gpus):
             yield f"{name} has no such GPU"

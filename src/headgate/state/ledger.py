@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +18,7 @@ import numpy as np
 from headgate.base.column import Array, Column, FrozenColumn
 from headgate.base.errors import InvariantBroken
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Demand, Node
+from headgate.model.labels import selects
 from headgate.state.tables import (
     DRAINING,
     FOR_RUN,
@@ -195,7 +197,7 @@ class Ledger:
     def _accepts(self, demand: int, node: int) -> bool:
         """Return whether a demand is for a node, whatever it has."""
         spec = self._names.demands[demand]
-        return not spec.restricted or spec.accepts_node(self.nodes.spec[node].id)
+        return not spec.restricted or spec.accepts_node(self.nodes.spec[node])
 
     def accepted_nodes(self, demand: int) -> Array:
         """Return which nodes a demand is for, whatever they have, `[nodes]`."""
@@ -204,6 +206,9 @@ class Ledger:
         for names, value in ((spec.nodes, True), (spec.exclude, False)):
             known = [rows.get(name, count) for name in names]
             accepted[[row for row in known if row < count]] = value
+        if spec.selector:
+            fit = np.array([selects(spec.selector, held) for held in self._names.label_sets])
+            accepted &= fit[self.nodes.label_set.array()]
         return accepted
 
     def suits(self, demand: int, first: int = 0, end: int | None = None) -> Array:
@@ -217,7 +222,7 @@ class Ledger:
         if spec.gpu_models:
             models = np.array([spec.accepts_model(name) for name in self._names.models])
             fitting = fitting & models[gpus.model.span(first, end)]
-        if spec.nodes or spec.exclude:
+        if spec.for_nodes or spec.selector:
             fitting = fitting & self.accepted_nodes(demand)[gpus.node.span(first, end)]
         return fitting
 
@@ -453,6 +458,11 @@ class Ledger:
         holders = self.gpus.task.span(first, first + count)
         free = ((holders == GPU_FREE) | (holders == GPU_GONE)).all()
         return bool(free) and self.nodes.free[row] == self.nodes.total[row]
+
+    def set_labels(self, row: int, labels: tuple[str, ...]) -> None:
+        """Give a node these labels; what it holds stays."""
+        self.nodes.spec[row] = replace(self.nodes.spec[row], labels=labels)
+        self.nodes.label_set[row] = self._names.label_set(labels)
 
     def add_node(self, row: int, node: Node) -> None:
         """Add a node's capacity, all of it free; its GPUs get new rows."""

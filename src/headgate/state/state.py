@@ -192,6 +192,7 @@ class State(View):
         if self.nodes.alive[row]:
             raise self.broken(f"node {node.id} joined while it is up", "node", row)
         self.nodes.spec[row] = node
+        self.ledger.set_labels(row, self.fleet.labels.get(node.id, node.labels))
         self.nodes.alive[row], self.nodes.speed[row] = 1, node.speed
         self.nodes.rack[row] = self._rack(node.rack)
         self.ledger.add_node(row, node)

@@ -99,7 +99,7 @@ class QueueTable(Generic[C]):
 
 @dataclass(slots=True)
 class NodeTable(Generic[C, V]):
-    """Nodes; `spec` is the Node as last joined."""
+    """Nodes; `spec` is the Node as last joined, with the labels that it has since."""
 
     spec: C
     alive: C  # 0 or 1
@@ -114,6 +114,7 @@ class NodeTable(Generic[C, V]):
     draining: C  # u1: 1 while no run may start there
     idle_since: C  # when the last grant on it was released, or it joined; NaN with one, or down
     speed: C  # seconds of computing at speed 1 that take one second; see `Node`
+    label_set: C  # row in `Names.label_sets`
     down_since: C  # when it was last lost; NaN while it is up, and where earlier releases lost it
 
 

@@ -88,6 +88,7 @@ def _names(snapshot: Snapshot) -> Names:
         demand_rows={demand: row for row, demand in enumerate(demands)},
         needs=names.needs[: len(demands)],
         models=names.models[:],
+        label_sets=names.label_sets[:],
         input_rows=known(names.input_rows, len(snapshot.inputs.shards)),
         runtime_class_rows=known(names.runtime_class_rows, len(snapshot.runtime_classes.compute_s)),
     )

@@ -71,6 +71,8 @@ class Names:
     needs: list[tuple[tuple[int, int], ...]]
     models: list[str] = field(default_factory=lambda: [""])
     """The models of GPUs, the first one unknown."""
+    label_sets: list[tuple[str, ...]] = field(default_factory=lambda: [()])
+    """The sets of labels of nodes, the first one empty."""
     leases: list[int] = field(init=False)
     """The rows of the jobs with items, ascending."""
 
@@ -95,6 +97,12 @@ class Names:
         if name not in self.models:
             self.models.append(name)
         return self.models.index(name)
+
+    def label_set(self, labels: tuple[str, ...]) -> int:
+        """Return the row of a set of labels, adding it if new."""
+        if labels not in self.label_sets:
+            self.label_sets.append(labels)
+        return self.label_sets.index(labels)
 
     def demand(self, demand: Demand) -> int:
         """Return the row of a demand, adding it if new."""

@@ -133,6 +133,7 @@ def _scaling(rng: Random, nodes: list[Node]) -> Iterator[Event]:
             cpus=node.cpus,
             memory_bytes=node.memory_bytes,
             custom=node.custom,
+            labels=node.labels,
             speed=node.speed,
             cost_per_h=rng.choice((1.0, 2.0)),
             ready_after_s=rng.choice((0.0, 1.0, 5.0)),

@@ -83,8 +83,11 @@ class IndependentLedger:
         return spec.gpu_milli, spec.gpu_memory_bytes or share
 
     def _lacks(self, task: int, node: int) -> bool:
-        spec, name = self._snapshot.task(task).demand, self._snapshot.node(node).id
-        if name in spec.exclude or (spec.nodes and name not in spec.nodes):
+        spec, there = self._snapshot.task(task).demand, self._snapshot.node(node)
+        if there.id in spec.exclude or (spec.nodes and there.id not in spec.nodes):
+            return True
+        held = {*there.labels, *(label.split("=")[0] for label in there.labels)}
+        if any((term.strip("!") in held) == (term[0] == "!") for term in spec.selector):
             return True
         amounts = self.amounts[node]
         return any(amounts.get(name, 0) < amount for name, amount in self._needs(task))
@@ -234,6 +237,7 @@ class PolicyLaws:
             stops = plan.stops.task.tolist()
             assert len(set(stops)) == len(stops), name
             losers = [snapshot.tasks.job[task] for task in stops]
+            starts = [t for t in plan.starts.task.tolist() if snapshot.tasks.gpus[t]]
             for task, job in zip(stops, losers, strict=True):
                 assert snapshot.tasks.state[task] in runs, (name, task)
                 assert snapshot.held_gpus(task), (name, task)
@@ -242,8 +246,9 @@ class PolicyLaws:
                 tasks = snapshot.tasks_of(job)
                 going = [t for t in tasks if snapshot.tasks.state[t] in runs]
                 holding = [task for task in going if snapshot.held_gpus(task)]
+                begun = [task for task in starts if task in tasks]
                 if not self.preempts_whole_jobs:
-                    assert len(holding) > losers.count(job), name
+                    assert len(holding) + len(begun) > losers.count(job), name
                 elif snapshot.jobs.gang[job]:
                     assert set(holding) <= set(stops), name
 

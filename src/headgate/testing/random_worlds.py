@@ -3,7 +3,7 @@
 Sizes are small and numbers few, so that ties, ceilings and full nodes are common. With
 `every_kind`, some nodes have memory and licenses, of which there are limited amounts, and some jobs
 need these, run on parts of GPUs, are gangs of equal tasks on distinct nodes, or are for certain
-models of GPUs or certain nodes only; and single tasks have been cancelled.
+models of GPUs, certain nodes or labels only; and single tasks have been cancelled.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from headgate.model import (
     result_id,
 )
 from headgate.model.job import WrittenTask
+from headgate.model.labels import as_labels
 from headgate.model.topology import ClusterMesh, ClusterTopology, ClusterTree
 from headgate.planning.units.unit import is_multi_gpu
 from headgate.protocol import TaskCancelled
@@ -42,6 +43,8 @@ from headgate.state.stops import is_cancelled
 GIB = 1 << 30
 QUEUES = ("default", "night", "batch")
 MODELS = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB")
+LABELS: tuple[tuple[str, ...], ...] = ((), ("ml",), ("ml", "zone=a"), ("spot", "zone=b"), ())
+SELECTORS = (("ml",), ("!spot",), ("zone=a",), ("zone", "!spot"), ("ml", "!zone=b"))
 LICENSES: tuple[tuple[tuple[str, int], ...], ...] = ((), (("license", 500),), (("license", 1000),))
 
 
@@ -59,12 +62,19 @@ def random_node(rng: Random, number: int, *, every_kind: bool = False) -> Node:
     )
     if not every_kind:
         return node
-    kind = stream(0, repr(node), "kind")
+    drawn = repr(node).replace(", labels=()", "")  # as in earlier releases
+    kind = stream(0, drawn, "kind")
     return replace(
         node,
+        labels=kind_labels(stream(0, drawn, "labels")),
         memory_bytes=kind.choice((None, 3 * GIB, 5 * GIB)),
         custom=kind.choice(((), (("license", 1000),), (("license", 2000),))),
     )
+
+
+def kind_labels(rng: Random) -> tuple[str, ...]:
+    """Return the labels of a node: of a third none."""
+    return as_labels(rng.choice(LABELS))
 
 
 def random_queues(rng: Random) -> tuple[Queue, ...]:
@@ -126,10 +136,11 @@ def random_job(
 
 
 def _restricted(job: Job) -> Job:
-    """Return a job of which a third has tasks for certain models of GPUs, or certain nodes."""
+    """Return a job; a third has tasks for certain models of GPUs or nodes, a sixth for labels."""
     rng = stream(0, job.id, _text(job.tasks), "restricted")
     if rng.random() < 0.67:
         return job
+    selector = stream(0, job.id, _text(job.tasks), "selector").choice((*SELECTORS, *5 * ((),)))
     models = rng.choice((("h100",), ("A100", "h100"), ("V100",), ()))
     names = [f"n{n}" for n in range(6)]
     nodes = tuple(rng.sample(names, 3)) if rng.random() < 0.3 else ()
@@ -138,7 +149,13 @@ def _restricted(job: Job) -> Job:
     return replace(
         job,
         tasks=tuple(
-            _with(t, gpu_models=models if t.demand.gpus else (), nodes=nodes, exclude=exclude)
+            _with(
+                t,
+                gpu_models=models if t.demand.gpus else (),
+                nodes=nodes,
+                exclude=exclude,
+                selector=selector,
+            )
             if every or rng.random() < 0.5
             else t
             for t in job.tasks
@@ -228,7 +245,7 @@ def _text(tasks: Sequence[Task]) -> str:
     written = [WrittenTask.of(task) for task in tasks]
     named = [replace(each, cpus=None) if each.gpus and not each.cpus else each for each in written]
     text = repr(named if isinstance(tasks, list) else tuple(named))
-    return text.replace("WrittenTask(", "Task(")
+    return text.replace("WrittenTask(", "Task(").replace(", selector=()", "")
 
 
 def is_narrow(job: Job) -> bool:

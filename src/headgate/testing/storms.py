@@ -14,6 +14,7 @@ from headgate.protocol import (
     GpusWithheld,
     JobCancelled,
     JobSubmitted,
+    LabelsChanged,
     LaunchTask,
     NodeDraining,
     NodeJoined,
@@ -24,7 +25,13 @@ from headgate.protocol import (
     ReplicaLost,
     TaskCancelled,
 )
-from headgate.testing.random_worlds import random_job, random_node, random_queues, random_shards
+from headgate.testing.random_worlds import (
+    kind_labels,
+    random_job,
+    random_node,
+    random_queues,
+    random_shards,
+)
 
 _LASTS_S = 60.0
 _FAILING = 0.12  # of the runs
@@ -83,6 +90,7 @@ def storm(
         facts += _faults(rng, nodes, jobs)
         facts += _other_programs(stream(seed, "other programs"), nodes)
         facts += _drains(stream(seed, "drains"), nodes)
+        facts += _labelled(stream(seed, "labels"), nodes)
         facts += _task_cancellations(stream(seed, "task cancellations"), jobs)
     latency_s = rng.choice((0.0, 0.0, 0.5, 3.0))
     return Storm(seed=seed, calm=calm, facts=tuple(facts), decision_latency_s=latency_s)
@@ -139,6 +147,14 @@ def _drains(rng: Random, nodes: list[Node]) -> Iterator[Event]:
             yield NodeDraining(at=_when(rng), node=node.id, by="root", reason="a new disk")
             yield NodeResumed(at=_when(rng), node=node.id, by="root")
             yield NodeResumed(at=_LASTS_S, node=node.id, by="root")
+
+
+def _labelled(rng: Random, nodes: list[Node]) -> Iterator[Event]:
+    """Yield of some nodes that they get other labels, and their own ones by the end."""
+    for node in nodes:
+        if rng.random() < 0.3:
+            yield LabelsChanged(at=_when(rng), node=node.id, labels=kind_labels(rng), by="root")
+            yield LabelsChanged(at=_LASTS_S, node=node.id, labels=node.labels, by="root")
 
 
 def _task_cancellations(rng: Random, jobs: list[Job]) -> Iterator[Event]:

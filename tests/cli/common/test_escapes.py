@@ -73,6 +73,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "migrate": ("one", "done", "runs --dry-run", "runs --to {title}", "runs --from {title}"),
     "drain": ("n0 --reason {evil}", "n0 --reason bad --dry-run", "{title}"),
     "resume": ("n0", "n9", "{title}"),
+    "label": ("n0", "n0 {title}", "n0 ml-", "--file {queues}", "{title}"),
     "scale": ("", "--dry-run"),
     "nodes": ("", "-o wide"),
     "queues": ("",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
@@ -182,6 +183,18 @@ def alike(standing: Standing, expected: Standing) -> None:
         assert share[0] == share[1]
 
 
+def chosen(selector: Sequence[str], labels: Sequence[str]) -> bool:
+    """Return whether a node with some labels has those asked for, and none of those excluded."""
+    for term in selector:
+        name, _, value = term.lstrip("!").partition("=")
+        has = any(
+            each == f"{name}={value}" if value else each.split("=")[0] == name for each in labels
+        )
+        if has == term.startswith("!"):
+            return False
+    return True
+
+
 def accepted(snapshot: Snapshot, demand: Demand) -> set[int]:
     """Return the GPUs that are up and that a demand accepts, from the names of models and nodes."""
     found = set()
@@ -194,6 +207,7 @@ def accepted(snapshot: Snapshot, demand: Demand) -> set[int]:
             and (not demand.gpu_models or {m.lower() for m in demand.gpu_models} & {*words})
             and (not demand.nodes or node.id in demand.nodes)
             and node.id not in demand.exclude
+            and chosen(demand.selector, node.labels)
         ):
             found.add(gpu)
     return found

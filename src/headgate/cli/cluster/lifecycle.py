@@ -24,6 +24,7 @@ from headgate.cli.cluster.cluster import (
     start_cluster,
     stop_cluster,
 )
+from headgate.cli.cluster.label import labels_text
 from headgate.cli.cluster.option_conflicts import config_of
 from headgate.cli.common import output
 from headgate.cli.common.settings import (
@@ -159,6 +160,9 @@ _TopologyOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="How nodes and GPUs are connected (YAML)."),
 ]
+_LabelsOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The labels of nodes (YAML).")
+]
 _ScalingOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Nodes that can be ordered, and their provider (YAML)."),
@@ -186,6 +190,7 @@ def up(
     max_processes: _MaxProcessesOption = None,
     spares: _SparesOption = None,
     topology: _TopologyOption = None,
+    labels: _LabelsOption = None,
     scaling: _ScalingOption = None,
     state: StateOption = None,
     fmt: FormatOption = None,
@@ -197,7 +202,7 @@ def up(
     """
     settings = settle(state, fmt)
     keep_s = None if keep_results is None else parsed("--keep-results", _keep, keep_results)
-    connections = None if topology is None else _topology_text(topology)
+    texts = _topology_text(topology), None if labels is None else labels_text(labels)
     with _progress(settings, "starting") as show_progress:
         facts = start_cluster(
             settings.state,
@@ -222,7 +227,7 @@ def up(
             scaling=None if scaling is None else _scaling_text(scaling),
             show_progress=show_progress,
         )
-    _connect(settings, connections)
+    _put(settings, *texts)
     output.print_result(facts, *_is_up(facts, settings), as_json=settings.as_json)
 
 
@@ -242,8 +247,10 @@ def _scaling_text(file: Path) -> str:
     return read_text(file)
 
 
-def _topology_text(file: Path) -> str:
+def _topology_text(file: Path | None) -> str | None:
     """Return the text of a topology file; raise SpecError with all its problems."""
+    if file is None:
+        return None
     from headgate.spec import load_topology
     from headgate.spec.document import read_text
 
@@ -251,11 +258,14 @@ def _topology_text(file: Path) -> str:
     return read_text(file)
 
 
-def _connect(settings: ProgramSettings, topology: str | None) -> None:
-    """Put the text of a topology file in force, if there is one."""
-    if topology is not None:
+def _put(settings: ProgramSettings, topology: str | None, labels: str | None) -> None:
+    """Put the texts of a topology file and of a labels file in force, if there are any."""
+    if topology is not None or labels is not None:
         with settings.client() as client:
-            client.set_topology(topology)
+            if topology is not None:
+                client.set_topology(topology)
+            if labels is not None:
+                client.set_labels(labels)
 
 
 def _log_limit(text: str) -> int:

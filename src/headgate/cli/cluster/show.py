@@ -23,7 +23,8 @@ def nodes(
 ) -> None:
     """List the nodes: state, allocated resources, runs.
 
-    Also shows the expected bandwidth; -o wide shows models of GPUs and what nodes actually use.
+    Also shows the expected bandwidth; -o wide shows labels, models of GPUs and what nodes
+    actually use.
     """
     settings = settle(state, fmt)
     with settings.client() as client:
@@ -35,8 +36,11 @@ def nodes(
         return
     headings = ("NODE", "RACK", "STATE", "GPUS", "GPU MEM", "CPUS", "MEMORY", "RUNS")
     if settings.wide:
-        rows = ((*_node_cells(node), _models(node), *_used(node)) for node in found)
-        output.print_table((*headings, "GPU MODEL", "CPUS USED", "MEMORY USED"), rows)
+        rows = (
+            (*_node_cells(node), ", ".join(node["labels"]) or None, _models(node), *_used(node))
+            for node in found
+        )
+        output.print_table((*headings, "LABELS", "GPU MODEL", "CPUS USED", "MEMORY USED"), rows)
     else:
         cropped = ("RUNS", "GPU MEM", "RACK", "NODE")
         output.print_table(headings, map(_node_cells, found), names=cropped)

@@ -9,9 +9,11 @@ from importlib import util
 
 from headgate.live.cluster.ray_ports import PortBlock
 from headgate.model import Node
+from headgate.model.labels import as_labels, is_label
 
 NAME_LABEL, RACK_LABEL, MEMORY_LABEL = "headgate-node", "headgate-rack", "headgate-gpu-memory"
 MODEL_LABEL = "headgate-gpu-model"
+_ID_LABEL = "ray.io/node-id"
 ABOVE_RACKS = ("headgate-core", "headgate-aggregation")
 """Labels of the switches above a node's rack, from the top."""
 
@@ -63,6 +65,7 @@ def node_command(address: str, node: Node, host: str, temp: str, ports: PortBloc
     if node.gpus:
         labels[MEMORY_LABEL] = str(min(gpu.memory_bytes for gpu in node.gpus))
         labels |= _model_label([gpu.model for gpu in node.gpus])
+    labels |= {name: value for name, _, value in (each.partition("=") for each in node.labels)}
     return [
         *_ray_start(host, temp, ports),
         *(f"--address={address}", f"--num-cpus={node.cpus}", f"--num-gpus={len(node.gpus)}"),
@@ -76,6 +79,16 @@ def _model_label(models: Sequence[str]) -> dict[str, str]:
         return {}
     names = ["-".join(_WORD.findall(model)) or _UNKNOWN for model in models]
     return {MODEL_LABEL: ".".join(names if len(set(names)) > 1 else names[:1])}
+
+
+def node_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the labels of a Ray node that users know: without Headgate's, and Ray's for its id."""
+    written = (
+        f"{name}={value}" if value else name
+        for name, value in labels.items()
+        if not name.startswith("headgate-") and name != _ID_LABEL
+    )
+    return as_labels(label for label in written if is_label(label))
 
 
 def labelled_gpus(

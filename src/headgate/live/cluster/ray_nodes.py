@@ -46,6 +46,7 @@ from headgate.live.cluster.ray_command import (
     head_command,
     labelled_gpus,
     node_command,
+    node_labels,
 )
 from headgate.live.cluster.ray_ports import PortBlock, claimed_ports
 from headgate.model import BASE_KINDS, WHOLE, Gpu, Node
@@ -114,6 +115,7 @@ class RayMember:
     gpu_memory_bytes: int | None
     gpu_models: tuple[str, ...] | None = None
     custom: tuple[tuple[str, int], ...] = ()
+    labels: tuple[str, ...] = ()
 
 
 @private_files()
@@ -311,6 +313,7 @@ def local_cluster(state: Path) -> LocalCluster | None:
                 **node,
                 "gpus": tuple(Gpu(**gpu) for gpu in node["gpus"]),
                 "custom": tuple((kind, amount) for kind, amount in node["custom"]),
+                "labels": tuple(node.get("labels", ())),
             }
         )
         for name, node in fields.get("nodes", {}).items()
@@ -407,6 +410,7 @@ def _member(entry: Mapping[str, Any]) -> RayMember:
         gpu_memory_bytes=memory_bytes,
         gpu_models=models,
         custom=_custom(resources),
+        labels=node_labels(labels),
     )
 
 

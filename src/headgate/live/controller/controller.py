@@ -54,6 +54,7 @@ from headgate.model.topology import ClusterTopology
 from headgate.planning.moves.requested import not_admitted, requested_move, was_admitted
 from headgate.planning.place.choose.setting import size_warnings
 from headgate.planning.scaling.draining import drain_request, resume_request
+from headgate.planning.scaling.labelling import LabelChange, label_requests, labels_then
 from headgate.ports import Policy, capabilities
 from headgate.ports.capabilities import CertificateStats
 from headgate.protocol import (
@@ -435,6 +436,21 @@ class Controller:
         event = resume_request(self._published, node, user=user, at=self.world.now())
         if event is not None and not dry_run:
             self._handle([event])
+
+    def label(
+        self, changes: Mapping[str, LabelChange], *, user: str, dry_run: bool = False
+    ) -> Mapping[str, tuple[str, ...]]:
+        """Change labels by node; SpecError `not_found`, `forbidden`, `bad_spec`.
+
+        Return those that each node has then. Without a change of any, every user may.
+        """
+        if not changes or any(change != LabelChange() for change in changes.values()):
+            self._allow_admin("label", user, "label nodes")
+        view, at = self._published, self.world.now()
+        events = label_requests(view, changes, user=user, at=at)
+        if events and not dry_run:
+            self._handle(events)
+        return labels_then(view, changes, events)
 
     def _allow_admin(self, path: str, user: str, does: str) -> None:
         if user not in self.admins:

@@ -485,5 +485,6 @@ def _node(member: RayMember, report: AgentReport) -> Node:
         memory_bytes=report.machine.memory_bytes or None,
         custom=member.custom,
         incarnation=member.ray_id,
+        labels=member.labels,
         shape=node_shape(near, nvlinks=report.nvlinks) if physical else None,
     )

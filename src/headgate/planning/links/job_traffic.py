@@ -27,6 +27,10 @@ def communicates(job: Job) -> bool:
     return of is not None and of.pattern is not Pattern.NONE and of.bytes_per_step > 0
 
 
+def _capacity(node: Node) -> tuple[object, ...]:
+    return node.gpus, node.cpus, node.memory_bytes, node.custom, node.labels
+
+
 class JobTraffic:
     """Traffic of jobs in the fabric of one snapshot, which holds while its nodes stay the same.
 
@@ -40,7 +44,7 @@ class JobTraffic:
         self._rows = {snapshot.node(row).id: row for row in range(len(snapshot.nodes.spec))}
         self._first_gpu = snapshot.nodes.first_gpu.array()
         specs: list[Node] = snapshot.nodes.spec.array().tolist()
-        self._kinds = [*{(n.gpus, n.cpus, n.memory_bytes, n.custom): n for n in specs}.values()]
+        self._kinds = [*{_capacity(n): n for n in specs}.values()]
         self._best = BestSets(self.topology)
         self._known: dict[tuple[Communication, int, Task, bool], float] = {}
 

@@ -1,12 +1,13 @@
 """Kinds and classes of GPUs, and types of tasks: which kinds and classes tasks accept.
 
 GPUs are of one kind if all tasks that are counted accept both or neither. Without tasks for certain
-models of GPUs or certain nodes, the kinds are the *memory classes*: the distinct GPU memories of
+models of GPUs, labels or nodes, the kinds are the *memory classes*: the distinct GPU memories of
 nodes that are up, ascending. The first types are the tasks that any GPU of enough memory suits, by
 memory class; one further type follows for each other set of kinds that some tasks accept.
 
 GPUs are of one *class* if they have equal memory and all tasks that name no nodes accept both or
-neither: memory classes, divided by model where tasks name models. Each kind is part of one class.
+neither: memory classes, divided by model where tasks name models, and by the labels of nodes where
+tasks select labels. Each kind is part of one class.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from headgate.planning.shares.fair_shares import larger_classes
 from headgate.state import Snapshot
 from headgate.state.ledger import Ledger
 
-_Need = tuple[int, tuple[str, ...], tuple[str, ...], tuple[str, ...]]
+_Need = tuple[int, tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]
 UNKNOWN = -1
 
 
@@ -31,7 +32,7 @@ class GpuClasses:
     """The GPUs of nodes that are up by class, and the types by the classes that they accept.
 
     Classes ascend by memory; of those of equal memory, the ones that fewer demands for certain
-    models seek come first.
+    models or labels seek come first.
     """
 
     memory_bytes: Ints  # [classes]
@@ -53,7 +54,7 @@ class GpuKinds:
     gpus: Ints  # [kinds]
     accepts: Bools  # [types, kinds]
     of_demand: Ints  # [demands] types
-    types: dict[_Need, int]  # of demands for certain models or nodes
+    types: dict[_Need, int]  # of demands for certain models, labels or nodes
 
     def after(self, demands: Sequence[Demand]) -> GpuKinds:
         """Return the kinds with all demands, of which these began with those known; O(new ones)."""
@@ -81,25 +82,26 @@ class GpuKinds:
 
 
 def _need(demand: Demand) -> _Need:
-    return demand.gpu_memory_bytes, demand.gpu_models, demand.nodes, demand.exclude
+    models, nodes = demand.gpu_models, (demand.nodes, demand.exclude)
+    return demand.gpu_memory_bytes, models, *nodes, demand.selector
 
 
 def gpu_kinds(snapshot: Snapshot, is_up: Bools, tasks: Iterable[int]) -> GpuKinds:
     """Return the kinds of the GPUs that are up, as tasks of the demands `tasks` (rows) accept them.
 
-    O(GPUs x demands for certain models or nodes among these).
+    O(GPUs x demands for certain models, labels or nodes among these).
     """
     demands, up, ledger = snapshot.names.demands, np.flatnonzero(is_up), Ledger.tentative(snapshot)
     memories, memory = np.unique(snapshot.gpus.memory_bytes.take(up), return_inverse=True)
     rows = {_need(demands[n]): n for n in tasks if demands[n].gpus and demands[n].restricted}
     suits = [ledger.suits(row)[up].astype(np.int64) for row in rows.values()]
-    by_model = [
+    of_classes = [
         column
         for row, column in zip(rows.values(), suits, strict=True)
         if not demands[row].for_nodes
     ]
-    sought = sum(by_model, start=np.zeros(len(up), np.int64))
-    classes, gpu_class = _distinct([memory, sought, *by_model])
+    sought = sum(of_classes, start=np.zeros(len(up), np.int64))
+    classes, gpu_class = _distinct([memory, sought, *of_classes])
     table, kind = _distinct([gpu_class, *suits])
     larger = larger_classes(len(memories))[:, classes[0][table[0]]]
     sets = {row.tobytes(): n for n, row in enumerate(larger)}

@@ -46,15 +46,17 @@ def model_text(demand: Demand) -> str:
 
 def one_node_text(demand: Demand) -> str:
     """Return the words for the one node on which a task of a demand runs."""
+    labelled = f" with labels {', '.join(demand.selector)}" if demand.selector else ""
     if demand.nodes:
         among = [name for name in demand.nodes if name not in demand.exclude]
-        return one_of(among) if among else "no node"
-    return f"one node other than {one_of(demand.exclude)}" if demand.exclude else "one node"
+        return one_of(among) + labelled if among else "no node"
+    other = f" other than {one_of(demand.exclude)}" if demand.exclude else ""
+    return f"one node{labelled}{other}"
 
 
 def accepted_text(demand: Demand) -> str:
     """Return the words for the nodes that a demand accepts, "" for all."""
-    if demand.nodes:
+    if demand.nodes or demand.selector:
         return f"on {one_node_text(demand)}"
     return f"not on {one_of(demand.exclude)}" if demand.exclude else ""
 
@@ -66,7 +68,7 @@ def by_size(demand: Demand) -> tuple[int, int]:
 
 def runs_that_fit(node: Node, demand: Demand) -> int:
     """Return the number of runs of a demand that fit an idle node together, or UNLIMITED."""
-    bounds = [UNLIMITED if demand.accepts_node(node.id) else 0]
+    bounds = [UNLIMITED if demand.accepts_node(node) else 0]
     if demand.in_part:
         parts = [_parts(g.memory_bytes, demand) for g in node.gpus if demand.accepts_model(g.model)]
         bounds.append(_runs_in_part(parts, demand))
@@ -107,9 +109,9 @@ def most_on_one_node(demand: Demand, nodes: Sequence[Node]) -> str:
 
     Nodes that it does not accept do not count.
     """
-    limits, nodes = [], [node for node in nodes if demand.accepts_node(node.id)]
+    limits, nodes = [], [node for node in nodes if demand.accepts_node(node)]
     if not nodes:
-        return "which is not up"
+        return "which no node that is up has" if demand.selector else "which is not up"
     if demand.gpus and not any(gpus_that_fit(node, demand) >= demand.gpus for node in nodes):
         limits.append(_gpu_limit(demand, nodes))
     slots = max((node.cpus for node in nodes), default=0)
@@ -127,13 +129,13 @@ def most_on_one_node(demand: Demand, nodes: Sequence[Node]) -> str:
     if not limits:
         return "no node has all of it together"
     at_most = "" if all(limit.startswith("no ") for limit in limits) else "at most "
-    have = "these nodes have" if demand.nodes or demand.exclude else "nodes have"
+    have = "these nodes have" if demand.for_nodes or demand.selector else "nodes have"
     return f"{have} {at_most}{enumerated(limits)}"
 
 
 def gpus_that_fit(node: Node, demand: Demand) -> int:
     """Return how many GPUs of a node suit a demand, none of one that it does not accept."""
-    if not demand.accepts_node(node.id):
+    if not demand.accepts_node(node):
         return 0
     gpus = [gpu for gpu in node.gpus if demand.accepts_model(gpu.model)]
     if demand.in_part:
@@ -213,6 +215,7 @@ def _is_as_narrow(demand: Demand, other: Demand) -> bool:
         (not other.gpu_models or demand.gpu_models == other.gpu_models)
         and (not other.nodes or demand.nodes == other.nodes)
         and set(other.exclude) <= set(demand.exclude)
+        and set(other.selector) <= set(demand.selector)
     )
 
 

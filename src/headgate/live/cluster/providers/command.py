@@ -68,4 +68,5 @@ def shape_json(shape: Shape) -> dict[str, Any]:
         "gpu_memory_bytes": min((gpu.memory_bytes for gpu in shape.gpus), default=None),
         "memory_bytes": shape.memory_bytes,
         "custom": {name: milli / 1000 for name, milli in shape.custom},
+        "labels": list(shape.labels),
     }
