@@ -149,12 +149,17 @@ class Watch:
                 pass
 
     def spares(self, event: PlanAdmitted) -> None:
-        """No task is preempted twice within a minute, or the period of its checkpoints."""
+        """No task is preempted twice within a minute, or the period of its checkpoints.
+
+        But slots, which end the item that they execute, and so lose nothing.
+        """
         tasks = self.engine.state.tasks
         for stop in event.stops:
             for run in stop.runs:
                 row = self.engine.state.run_row(run)
                 assert row is not None
+                if self.engine.state.job(tasks.job[row]).items is not None:
+                    continue
                 key = run.job, run.ordinal
                 least_s = max(60.0, float(tasks.checkpoint_s[row]))
                 since_s = event.at - self.preempted_at.get(key, -math.inf)

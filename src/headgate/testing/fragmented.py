@@ -60,6 +60,7 @@ def _wide(seed: int, job: Job) -> Job:
             cpus_milli=WHOLE,
             memory_bytes=0,
             custom=(),
+            selector=(),
         ),
         compute_s=run_s,
         checkpoint_s=rng.choice((0.0, 10.0, 60.0)),

@@ -136,11 +136,11 @@ def random_job(
 
 
 def _restricted(job: Job) -> Job:
-    """Return a job; a third has tasks for certain models of GPUs or nodes, a sixth for labels."""
+    """Return a job; a third has tasks for certain models of GPUs or nodes, some for labels."""
     rng = stream(0, job.id, _text(job.tasks), "restricted")
     if rng.random() < 0.67:
         return job
-    selector = stream(0, job.id, _text(job.tasks), "selector").choice((*SELECTORS, *5 * ((),)))
+    selector = stream(0, job.id, _text(job.tasks), "selector").choice((*SELECTORS, *15 * ((),)))
     models = rng.choice((("h100",), ("A100", "h100"), ("V100",), ()))
     names = [f"n{n}" for n in range(6)]
     nodes = tuple(rng.sample(names, 3)) if rng.random() < 0.3 else ()
