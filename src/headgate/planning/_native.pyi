@@ -12,17 +12,27 @@ class MaxMin:
     """Weighted max-min fair allocation of GPUs to jobs: see `headgate.planning.shares`."""
 
     def __init__(
-        self, queue: Ints, user: Ints, priority: Ints, weight: Floats, max_gpus: Ints
+        self,
+        queue: Ints,
+        user: Ints,
+        priority: Ints,
+        *,
+        parent: Ints,
+        weight: Floats,
+        guaranteed: Ints,
+        most: Ints,
+        idle: Ints,
     ) -> None:
-        """Sort jobs, given in order of arrival; `queue` is a row of `weight` and `max_gpus`.
+        """Sort jobs, given in order of arrival; `queue` are rows of the columns of a `QueueTree`.
 
-        O(jobs x log). Raises ValueError if lengths or rows do not match, as all methods do.
+        O((jobs + queues) x log). Raises ValueError if lengths do not match, as all methods do, and
+        if the queues are no tree or one has both jobs and children.
         """
 
     def allocate(self, held: Ints, room: Ints, gpus: int) -> Ints:
         """Return how many of `gpus` equal GPUs each job gets beyond `held`, up to `room`.
 
-        O(jobs x log(GPUs held)).
+        O(jobs x log(GPUs held)) for each level of queues.
         """
 
     def allocate_by_type(
@@ -33,6 +43,12 @@ class MaxMin:
         `tasks`, `[jobs, types]`, are those to serve, `gpus`, `[kinds]`, those to allocate, `most`,
         `[jobs]`, as many as a job may get; `accepts`, `[types, kinds]`, is which GPUs a task may
         get. O(`allocate`) if all tasks fit all GPUs, else O(types x log(GPUs)) times that.
+        """
+
+    def usable(self, held: Ints, room: Ints) -> int:
+        """Return how many equal GPUs `allocate` would use if there were enough, idle ones too.
+
+        O(jobs + queues).
         """
 
 def recount(

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from headgate.model import Demand
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.planning.place.multi_gpu import MultiGpuUnits
-from headgate.planning.shares.fair_shares import NO_CEILING, fair_shares
+from headgate.planning.shares.fair_shares import fair_shares
+from headgate.planning.shares.queue_tree import NO_CEILING
 from headgate.planning.shares.standing import Standing, standing_after, standing_less, standing_of
 from headgate.state import JobState, Scratch, Snapshot, TaskState
 from headgate.state.tables import GPU_GONE

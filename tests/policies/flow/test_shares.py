@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.flow.ortools_oracle import OrToolsSolver
+from tests.policies.flow.fitting import fits
 
 from headgate.base.arrays import Ints
-from headgate.flow import Network
-from headgate.planning.shares.fair_shares import (
-    NO_CEILING,
-    Hierarchy,
-    entitle,
-    fair_shares,
-)
+from headgate.planning.shares.fair_shares import Hierarchy, entitle, fair_shares
+from headgate.planning.shares.queue_tree import NO_CEILING, QueueTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,13 +32,16 @@ class Case:
             queue=self.queue,
             user=self.user,
             priority=self.priority,
-            weight=self.weight,
-            max_gpus=self.max_gpus,
+            tree=QueueTree.flat(weight=self.weight, most=self.max_gpus),
         )
 
 
 def ints(*values: int) -> Ints:
     return np.array(values, np.int64)
+
+
+def one_queue(most: int = NO_CEILING) -> QueueTree:
+    return QueueTree.flat(weight=np.ones(1), most=ints(most))
 
 
 @st.composite
@@ -77,28 +75,6 @@ def cases(draw: st.DrawFn, *, classes: int = 3, ceilings: bool = True) -> Case:
     )
 
 
-def fits(case: Case, gpus: Ints, jobs: Ints) -> bool:
-    """Return whether these numbers of tasks fit the GPUs together, by maximum flow."""
-    (count, types), kinds, tasks = case.tasks.shape, len(gpus), case.tasks
-    cell = count + np.arange(count * types).reshape(count, types)
-    gpu = count + count * types
-    arcs = [(j, cell[j, t], tasks[j, t]) for j in range(count) for t in range(types)]
-    arcs += [
-        (cell[j, t], gpu + k, tasks[j, t])
-        for j in range(count)
-        for t in range(types)
-        for k in np.flatnonzero(case.accepts[t]).tolist()
-    ]
-    arcs += [(gpu + k, gpu + kinds, gpus[k]) for k in range(kinds)]
-    tail, head, capacity = np.array(arcs, np.int64).T
-    supply = np.zeros(gpu + kinds + 1, np.int64)
-    supply[:count], supply[-1] = jobs, -jobs.sum()
-    network = Network(
-        tail=tail, head=head, capacity=capacity, cost=np.zeros_like(tail), supply=supply
-    )
-    return OrToolsSolver().solve(network).sent == jobs.sum()
-
-
 def allocate_one_by_one(case: Case, held: Ints, won: Ints, room: Ints, gpus: Ints) -> Ints:
     """One GPU at a time, straight from the rule; `won` is where to start, `room` where to stop."""
     won = won.copy()
@@ -121,7 +97,7 @@ def allocate_one_by_one(case: Case, held: Ints, won: Ints, room: Ints, gpus: Int
             for j in rows
             if won[j] < room[j]
             and in_queue[case.queue[j]] < case.max_gpus[case.queue[j]]
-            and fits(case, gpus, won + (np.arange(len(held)) == j))
+            and fits(case.tasks, case.accepts, gpus, won + (np.arange(len(held)) == j))
         ]
         if not able:
             return won
@@ -231,7 +207,9 @@ def _most_placed(case: Case, most: Ints) -> int:
     allocated = np.zeros_like(bound)
     for job in range(len(bound)):
         step = np.arange(len(bound)) == job
-        while allocated[job] < bound[job] and fits(case, case.gpus, allocated + step):
+        while allocated[job] < bound[job] and fits(
+            case.tasks, case.accepts, case.gpus, allocated + step
+        ):
             allocated = allocated + step
     return int(allocated.sum())
 
@@ -252,9 +230,7 @@ def test_shares_of_one_user_are_those_of_the_flow_paper(tasks: list[int], gpus: 
                 base[job] += 1
                 left -= 1
     alike = np.zeros(len(jobs), np.int64)
-    hierarchy = Hierarchy(
-        queue=alike, user=alike, priority=alike, weight=np.ones(1), max_gpus=ints(NO_CEILING)
-    )
+    hierarchy = Hierarchy(queue=alike, user=alike, priority=alike, tree=one_queue())
     shares = fair_shares(hierarchy, unfinished=ints(*jobs)[:, None], gpus=ints(gpus))
     assert shares.tolist() == base
 
@@ -263,18 +239,18 @@ def test_shares_of_one_user_are_those_of_the_flow_paper(tasks: list[int], gpus: 
 def test_no_job_could_gain_but_from_one_that_holds_no_more(case: Case) -> None:
     """The definition of max-min fairness, among jobs that differ in their tasks only."""
     alike = np.zeros(len(case.queue), np.int64)
-    hierarchy = Hierarchy(
-        queue=alike, user=alike, priority=alike, weight=np.ones(1), max_gpus=ints(NO_CEILING)
-    )
+    hierarchy = Hierarchy(queue=alike, user=alike, priority=alike, tree=one_queue())
     share = fair_shares(hierarchy, unfinished=case.tasks, gpus=case.gpus, accepts=case.accepts)
-    assert fits(case, case.gpus, share)
+    assert fits(case.tasks, case.accepts, case.gpus, share)
     for poor in range(len(share)):
         more = share + (np.arange(len(share)) == poor)
         if share[poor] == case.tasks[poor].sum():
             continue
-        assert not fits(case, case.gpus, more)
+        assert not fits(case.tasks, case.accepts, case.gpus, more)
         for rich in np.flatnonzero(share > share[poor] + 1).tolist():
-            assert not fits(case, case.gpus, more - (np.arange(len(share)) == rich))
+            assert not fits(
+                case.tasks, case.accepts, case.gpus, more - (np.arange(len(share)) == rich)
+            )
 
 
 @given(cases(ceilings=False), st.integers(0, 2))
@@ -291,8 +267,7 @@ def test_ten_jobs_of_one_user_get_one_users_share() -> None:
         queue=np.zeros(11, np.int64),
         user=ints(*[0] * 10, 1),
         priority=np.zeros(11, np.int64),
-        weight=np.ones(1),
-        max_gpus=ints(NO_CEILING),
+        tree=one_queue(),
     )
     share = fair_shares(hierarchy, unfinished=np.full((11, 1), 50), gpus=ints(20))
     assert share.tolist() == [1] * 10 + [10]
@@ -303,8 +278,7 @@ def test_priority_orders_the_jobs_of_one_user_only() -> None:
         queue=np.zeros(3, np.int64),
         user=ints(0, 0, 1),
         priority=ints(0, 5, -5),
-        weight=np.ones(1),
-        max_gpus=ints(NO_CEILING),
+        tree=one_queue(),
     )
     share = fair_shares(hierarchy, unfinished=np.full((3, 1), 4), gpus=ints(10))
     assert share.tolist() == [2, 4, 4]
@@ -326,8 +300,7 @@ def test_queues_share_by_weight_under_their_ceilings(
         queue=ints(0, 1),
         user=ints(0, 0),
         priority=ints(0, 0),
-        weight=np.array(weight),
-        max_gpus=ints(*max_gpus),
+        tree=QueueTree.flat(weight=np.array(weight), most=ints(*max_gpus)),
     )
     share = fair_shares(hierarchy, unfinished=np.full((2, 1), 1000), gpus=ints(100))
     assert share.tolist() == expected
@@ -335,22 +308,20 @@ def test_queues_share_by_weight_under_their_ceilings(
 
 def test_no_tasks_or_no_gpus_give_no_share() -> None:
     none = np.zeros(0, np.int64)
-    empty = Hierarchy(queue=none, user=none, priority=none, weight=np.ones(1), max_gpus=ints(5))
+    empty = Hierarchy(queue=none, user=none, priority=none, tree=one_queue(5))
     assert fair_shares(empty, unfinished=np.zeros((0, 2), np.int64), gpus=ints(3, 4)).tolist() == []
-    one = Hierarchy(
-        queue=ints(0), user=ints(0), priority=ints(0), weight=np.ones(1), max_gpus=ints(5)
-    )
+    one = Hierarchy(queue=ints(0), user=ints(0), priority=ints(0), tree=one_queue(5))
     won = entitle(one, target=ints(0), held=ints(0), waiting=ints(4)[:, None], free=ints(0))
     assert won.most.tolist() == [0]
 
 
 def test_columns_that_do_not_match_are_rejected() -> None:
-    one, two, weight = ints(0), ints(0, 0), np.ones(1)
+    one, two = ints(0), ints(0, 0)
     with pytest.raises(ValueError, match="one value per job"):
-        Hierarchy(queue=one, user=two, priority=one, weight=weight, max_gpus=one)
+        Hierarchy(queue=one, user=two, priority=one, tree=one_queue())
     with pytest.raises(ValueError, match="there is no queue 1"):
-        Hierarchy(queue=ints(1), user=one, priority=one, weight=weight, max_gpus=ints(5))
-    hierarchy = Hierarchy(queue=one, user=one, priority=one, weight=weight, max_gpus=ints(5))
+        Hierarchy(queue=ints(1), user=one, priority=one, tree=one_queue())
+    hierarchy = Hierarchy(queue=one, user=one, priority=one, tree=one_queue())
     with pytest.raises(ValueError, match="1 jobs with 1 values each, but 2 values"):
         hierarchy.allocate(held=two, room=one, gpus=1)
     with pytest.raises(ValueError, match="1 jobs with 2 values each, but 3 values"):
@@ -366,8 +337,7 @@ def test_many_queues_share_by_weight() -> None:
         queue=one_each,
         user=one_each,
         priority=np.zeros(60, np.int64),
-        weight=weight,
-        max_gpus=np.full(60, NO_CEILING),
+        tree=QueueTree.flat(weight=weight, most=np.full(60, NO_CEILING)),
     )
     won = hierarchy.allocate(held=held, room=room, gpus=5000)
     assert won.sum() == 5000

@@ -104,6 +104,29 @@ void fill(Shares shares, std::span<const double> weight, std::int64_t units) {
     }
 }
 
+// The same for queues: each unit first to those that hold less than `guaranteed`, of these to the
+// one with least for it; else by weight.
+void fill(Shares shares, Numbers guaranteed, std::span<const double> weight, std::int64_t units) {
+    std::vector<Share> below(shares.begin(), shares.end());
+    std::vector<double> by(shares.size(), 1);  // those without a guarantee have no room
+    std::int64_t most = 0;
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+        const auto lacks = guaranteed[i] - shares[i].held;
+        below[i].room = std::clamp(lacks, std::int64_t{0}, shares[i].room);
+        if (guaranteed[i] > 0) by[i] = static_cast<double>(guaranteed[i]);
+        most += below[i].room;
+    }
+    if (most == 0) return fill(shares, weight, units);
+    fill(below, by, std::min(units, most));
+    std::vector<Share> rest(shares.begin(), shares.end());
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+        rest[i].held += below[i].won;
+        rest[i].room -= below[i].won;
+    }
+    if (units > most) fill(rest, weight, units - most);
+    for (std::size_t i = 0; i < shares.size(); ++i) shares[i].won = below[i].won + rest[i].won;
+}
+
 // Whether so many tasks of each job fit GPUs of several kinds together, of whichever types: a flow
 // from jobs by types to kinds, found along augmenting paths.
 class Fitting {
@@ -243,24 +266,25 @@ private:
 
 }  // namespace
 
-MaxMin::MaxMin(Numbers queue, Numbers user, Numbers priority, std::span<const double> weight,
-               Numbers max_gpus) {
+// What each member of each level holds, may get, and gets.
+struct MaxMin::Levels {
+    std::vector<Share> jobs, tiers, users, queues;
+};
+
+MaxMin::MaxMin(Numbers queue, Numbers user, Numbers priority, const QueueColumns& tree) {
     const auto jobs = static_cast<std::int64_t>(queue.size());
-    if (user.size() != queue.size() || priority.size() != queue.size() ||
-        weight.size() != max_gpus.size()) {
-        throw std::invalid_argument("queue, user and priority have one value per job, weight and "
-                                    "max_gpus one per queue");
+    if (user.size() != queue.size() || priority.size() != queue.size()) {
+        throw std::invalid_argument("queue, user and priority have one value per job");
     }
-    for (const auto row : queue) {
-        if (row < 0 || row >= static_cast<std::int64_t>(weight.size())) {
-            throw std::invalid_argument("there is no queue " + std::to_string(row));
-        }
-    }
+    const auto nodes = sorted_queues(tree, queue);
+    add_queues(tree, nodes);
     job_.resize(jobs);
     std::iota(job_.begin(), job_.end(), 0);
-    // The first job of each queue, and of the user of each job.
-    Counts queue_first(weight.size(), jobs), user_first(jobs);
-    for (std::int64_t j = jobs; j-- > 0;) queue_first[queue[j]] = j;
+    // The place of each queue, and the first job of the user of each job.
+    Counts place(tree.parent.size()), user_first(jobs);
+    for (std::size_t n = 0; n < nodes.size(); ++n) {
+        place[nodes[n].row] = static_cast<std::int64_t>(n);
+    }
     auto same_user = [&](std::int64_t a, std::int64_t b) {
         return queue[a] == queue[b] && user[a] == user[b];
     };
@@ -272,8 +296,8 @@ MaxMin::MaxMin(Numbers queue, Numbers user, Numbers priority, std::span<const do
         user_first[job_[i]] = first ? job_[i] : user_first[job_[i - 1]];
     }
     std::sort(job_.begin(), job_.end(), [&](std::int64_t a, std::int64_t b) {
-        return std::tie(queue_first[queue[a]], user_first[a], priority[b], a) <
-               std::tie(queue_first[queue[b]], user_first[b], priority[a], b);
+        return std::tie(place[queue[a]], user_first[a], priority[b], a) <
+               std::tie(place[queue[b]], user_first[b], priority[a], b);
     });
     for (std::int64_t i = 0; i < jobs; ++i) {
         const auto job = job_[i], before = i > 0 ? job_[i - 1] : -1;
@@ -282,44 +306,73 @@ MaxMin::MaxMin(Numbers queue, Numbers user, Numbers priority, std::span<const do
         const bool new_tier = new_user || priority[before] != priority[job];
         const auto users = static_cast<std::int64_t>(users_.size());
         const auto tiers = static_cast<std::int64_t>(tiers_.size());
-        if (new_queue) {
-            queues_.push_back({users, users});
-            weight_.push_back(weight[queue[job]]);
-            max_gpus_.push_back(max_gpus[queue[job]]);
-        }
+        Group& own = queues_[place[queue[job]]].users;
+        if (new_queue) own = {users, users};
         if (new_user) users_.push_back({tiers, tiers});
         if (new_tier) tiers_.push_back({i, i});
-        queues_.back().end = static_cast<std::int64_t>(users_.size());
+        own.end = static_cast<std::int64_t>(users_.size());
         users_.back().end = static_cast<std::int64_t>(tiers_.size());
         tiers_.back().end = i + 1;
     }
 }
 
+void MaxMin::add_queues(const QueueColumns& tree, const std::vector<QueueNode>& nodes) {
+    for (const auto& [row, children] : nodes) {
+        const auto idle = std::max(tree.idle[row], std::int64_t{0});
+        queues_.push_back({children, {}, tree.most[row], idle});
+        guaranteed_.push_back(tree.guaranteed[row]);
+        weight_.push_back(tree.weight[row]);
+        idle_ += idle;
+        if (tree.parent[row] < 0) ++top_.end;
+    }
+}
+
+MaxMin::Levels MaxMin::levels_of(Numbers held, Numbers room) const {
+    Levels levels{std::vector<Share>(job_.size()), std::vector<Share>(tiers_.size()),
+                  std::vector<Share>(users_.size()), std::vector<Share>(queues_.size())};
+    auto& [jobs, tiers, users, queues] = levels;
+    for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i] = {held[job_[i]], room[job_[i]], 0};
+    auto add_up = [](const Group& group, const std::vector<Share>& parts, Share& whole) {
+        for (auto n = group.first; n < group.end; ++n) {
+            whole.held += parts[n].held;
+            whole.room += parts[n].room;
+        }
+    };
+    for (std::size_t t = 0; t < tiers.size(); ++t) add_up(tiers_[t], jobs, tiers[t]);
+    for (std::size_t u = 0; u < users.size(); ++u) add_up(users_[u], tiers, users[u]);
+    for (std::size_t q = queues.size(); q-- > 0;) {  // children before parents
+        Share& share = queues[q];
+        add_up(queues_[q].queues, queues, share);
+        add_up(queues_[q].users, users, share);
+        const auto left = std::max(queues_[q].most - share.held, std::int64_t{0});
+        // Its idle GPUs come last, and only up to its guarantee.
+        const auto with_idle = std::min(guaranteed_[q] - share.held, share.room + queues_[q].idle);
+        share.room = std::min(std::max(share.room, with_idle), left);
+    }
+    return levels;
+}
+
+void MaxMin::share_out(Levels& levels, const Group& siblings, std::int64_t units) const {
+    const auto first = static_cast<std::size_t>(siblings.first);
+    const auto count = static_cast<std::size_t>(siblings.end - siblings.first);
+    fill(Shares(levels.queues).subspan(first, count), Numbers(guaranteed_).subspan(first, count),
+         std::span(weight_).subspan(first, count), units);
+}
+
 Counts MaxMin::allocate(Numbers held, Numbers room, std::int64_t gpus) const {
     check(held);
     check(room);
-    std::vector<Share> jobs(job_.size()), tiers(tiers_.size()), users(users_.size()),
-        queues(queues_.size());
-    for (std::size_t i = 0; i < jobs.size(); ++i) jobs[i] = {held[job_[i]], room[job_[i]], 0};
-    auto add_up = [](std::span<const Group> groups, Shares parts, Shares whole) {
-        for (std::size_t i = 0; i < groups.size(); ++i) {
-            for (auto n = groups[i].first; n < groups[i].end; ++n) {
-                whole[i].held += parts[n].held;
-                whole[i].room += parts[n].room;
-            }
-        }
-    };
-    add_up(tiers_, jobs, tiers);
-    add_up(users_, tiers, users);
-    add_up(queues_, users, queues);
-    for (std::size_t q = 0; q < queues.size(); ++q) {
-        queues[q].room = std::clamp(max_gpus_[q] - queues[q].held, std::int64_t{0}, queues[q].room);
-    }
+    Levels levels = levels_of(held, room);
+    auto& [jobs, tiers, users, queues] = levels;
     auto part = [](std::vector<Share>& shares, const Group& group) {
         return Shares(shares).subspan(group.first, group.end - group.first);
     };
-    fill(queues, weight_, gpus);
-    for (std::size_t q = 0; q < queues.size(); ++q) fill(part(users, queues_[q]), queues[q].won);
+    share_out(levels, top_, gpus);
+    for (std::size_t q = 0; q < queues.size(); ++q) {
+        // What is beyond the room of its members is idle in the queue itself.
+        share_out(levels, queues_[q].queues, queues[q].won);
+        fill(part(users, queues_[q].users), queues[q].won);
+    }
     for (std::size_t u = 0; u < users.size(); ++u) {
         auto left = users[u].won;
         for (auto t = users_[u].first; t < users_[u].end; ++t) {  // by falling priority
@@ -331,6 +384,15 @@ Counts MaxMin::allocate(Numbers held, Numbers room, std::int64_t gpus) const {
     Counts won(jobs.size());
     for (std::size_t i = 0; i < jobs.size(); ++i) won[job_[i]] = jobs[i].won;
     return won;
+}
+
+std::int64_t MaxMin::usable(Numbers held, Numbers room) const {
+    check(held);
+    check(room);
+    const Levels levels = levels_of(held, room);
+    return std::accumulate(levels.queues.begin() + top_.first, levels.queues.begin() + top_.end,
+                           std::int64_t{0},
+                           [](std::int64_t sum, const Share& share) { return sum + share.room; });
 }
 
 Counts MaxMin::allocate_by_type(Numbers held, Numbers tasks, Numbers gpus, Numbers won_before,
@@ -357,7 +419,8 @@ Counts MaxMin::allocate_by_type(Numbers held, Numbers tasks, Numbers gpus, Numbe
         for (std::size_t j = 0; j < jobs; ++j) {
             room[j] = std::min(most[j], fitting.tasks_of(j)) - won[j];
         }
-        const auto all = std::accumulate(room.begin(), room.end(), std::int64_t{0});
+        // Idle GPUs fit whatever the tasks leave: they count in the total alone.
+        const auto all = std::accumulate(room.begin(), room.end(), idle_);
         const std::int64_t limit = std::min(total, all);
         if (limit <= 0) return won;
         const Counts more = with(allocate(holds, room, limit));

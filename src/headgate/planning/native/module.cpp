@@ -50,12 +50,15 @@ NB_MODULE(_native, m) {
     nb::class_<MaxMin>(m, "MaxMin")
         .def("__init__",
              [](MaxMin* self, const Ints& queue, const Ints& user, const Ints& priority,
-                const Floats& weight, const Ints& max_gpus) {
+                const Ints& parent, const Floats& weight, const Ints& guaranteed,
+                const Ints& most, const Ints& idle) {
                  new (self) MaxMin(view(queue), view(user), view(priority),
-                                 view(weight), view(max_gpus));
+                                   {view(parent), view(weight), view(guaranteed), view(most),
+                                    view(idle)});
              },
-             nb::arg("queue"), nb::arg("user"), nb::arg("priority"), nb::arg("weight"),
-             nb::arg("max_gpus"))
+             nb::arg("queue"), nb::arg("user"), nb::arg("priority"), nb::kw_only(),
+             nb::arg("parent"), nb::arg("weight"), nb::arg("guaranteed"), nb::arg("most"),
+             nb::arg("idle"))
         .def("allocate",
              [](const MaxMin& self, const Ints& held, const Ints& room, std::int64_t gpus) {
                  return numpy(self.allocate(view(held), view(room), gpus));
@@ -68,7 +71,12 @@ NB_MODULE(_native, m) {
                                                     view(most), {accepts.data(), accepts.size()}));
              },
              nb::arg("held"), nb::arg("tasks"), nb::arg("gpus"), nb::arg("won"),
-             nb::arg("most"), nb::arg("accepts"));
+             nb::arg("most"), nb::arg("accepts"))
+        .def("usable",
+             [](const MaxMin& self, const Ints& held, const Ints& room) {
+                 return self.usable(view(held), view(room));
+             },
+             nb::arg("held"), nb::arg("room"));
     m.def("recount", &planning::counted, nb::arg("row"), nb::arg("state"), nb::arg("before"),
           nb::arg("gpus_milli"), nb::arg("multi_gpu"), nb::arg("types"), nb::arg("job"), nb::kw_only(),
           nb::arg("flags"), nb::arg("index"), nb::arg("table"));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.base.arrays import Ints
 from headgate.model import WHOLE
-from headgate.planning.shares.fair_shares import ceilings
+from headgate.planning.shares.queue_tree import ceilings
 from headgate.planning.units.unit import Unit
 from headgate.state import Scratch, Snapshot
 

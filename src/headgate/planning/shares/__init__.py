@@ -2,4 +2,4 @@
 
 from headgate.base.moved import names_of
 
-__getattr__ = names_of(__name__, [f"{__name__}.fair_shares"])
+__getattr__ = names_of(__name__, [f"{__name__}.queue_tree", f"{__name__}.fair_shares"])

@@ -1,11 +1,30 @@
-"""Fair shares of GPUs: queues by weight, users of a queue equally, a user's jobs by priority.
+"""Fair shares of GPUs: queues by guarantee and weight, their users equally, jobs by priority.
 
-All functions follow one rule, the *allocation*: GPUs are allocated one at a time, each to the queue
-with the fewest GPUs for its weight; in it, to the user with the fewest; of that user, to the jobs
-of highest priority; of those, to the job with the fewest; ties go to the earliest. Skipped are jobs
-without a task left, queues at their ceiling, and tasks that fit only GPUs of an exhausted size. The
-allocation is weighted max-min fair on every level, leaves no GPU idle that some task fits, and is
-computed in bulk, not one GPU at a time.
+All functions follow one rule, the *allocation*: GPUs are allocated one at a time, each from the top
+of the tree of queues down to a job. At each level, of the queues that can still take a GPU:
+
+1. Those that hold less than they are `guaranteed` come first; of these, the one that holds least
+   of its guarantee, `held / guaranteed`.
+2. Else the queue with the fewest GPUs for its weight.
+
+A queue holds what all jobs below it hold and have won. It can take a GPU if some job below has a
+task left that fits, and neither it nor any queue between it and the job is at its `most`. In a
+queue without children, the GPU goes to the user with the fewest; of that user, to the jobs of
+highest priority; of those, to the job with the fewest. Ties go to the earliest: of two queues, to
+the one whose first job arrived first. Skipped are jobs without a task left, queues at their limit,
+and tasks that fit only GPUs of an exhausted size.
+
+A guarantee holds against siblings. Where no GPU is held yet and all tasks fit all GPUs, a queue
+with tasks enough gets it if the guarantees of siblings are together at most that of their parent,
+those at the top at most all GPUs, and no limit is below a guarantee.
+
+The `idle` GPUs of a queue, which its guarantee keeps and no job may borrow, are wanted by the queue
+itself: it takes one while it holds less than its guarantee and can take none for a job. Such a GPU
+counts as held by the queue and all above it, and results for no job. It is of whichever kind the
+tasks leave, so idle GPUs count in the total of all kinds and never compete for one of them.
+
+The allocation is weighted max-min fair on every level, leaves no GPU idle that some task fits
+within limits and guarantees, and is computed in bulk, not one GPU at a time.
 
 With jobs of one queue, one user and one priority this is the share of the flow paper, section 5:
 `min(floor(GPUs / jobs), tasks)`, the rest one by one in order of arrival.
@@ -22,18 +41,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headgate.base.arrays import Bools, Floats, Ints
+from headgate.base.arrays import Bools, Ints
 from headgate.planning._native import MaxMin
-from headgate.state import Snapshot
-
-NO_CEILING = 1 << 40
-"""A `max_gpus` above any number of GPUs: no limit."""
-
-
-def ceilings(snapshot: Snapshot) -> Ints:
-    """Return the `max_gpus` of each queue, NO_CEILING where it has none; `[queues]`."""
-    limits = [queue.max_gpus for queue in snapshot.queues.spec.array()]
-    return np.array([NO_CEILING if limit is None else limit for limit in limits], np.int64)
+from headgate.planning.shares.queue_tree import NO_CEILING, QueueTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +51,8 @@ class Entitlement:
     """The free GPUs that each job may get in one round; int64, `[jobs]`.
 
     `share` raises the job to its fair share; `extra` comes on top of it if GPUs would be left over.
-    `most`, their sum, never exceeds the job's waiting tasks nor, with the GPUs held, a queue's
-    ceiling.
+    `most`, their sum, never exceeds the job's waiting tasks nor, with the GPUs held, the limit of a
+    queue at any level. If queues have idle GPUs, it leaves these in all.
     """
 
     share: Ints
@@ -57,23 +67,32 @@ class Entitlement:
 class Hierarchy:
     """Jobs in order of arrival, each with its queue, user and priority; allocates GPUs to them."""
 
-    def __init__(
-        self, *, queue: Ints, user: Ints, priority: Ints, weight: Floats, max_gpus: Ints
-    ) -> None:
-        """Sort jobs by `queue`, `user` and `priority`, `[jobs]`; O(jobs x log).
+    def __init__(self, *, queue: Ints, user: Ints, priority: Ints, tree: QueueTree) -> None:
+        """Sort jobs by `queue`, `user` and `priority`, `[jobs]`; O((jobs + queues) x log).
 
-        `weight` and `max_gpus` are by queue, `[queues]`. Raises ValueError if lengths do not match
-        or a queue does not exist; the methods raise it if lengths do not match.
+        `queue` are rows of `tree`. Raises ValueError if lengths do not match, if a queue or a
+        parent does not exist, for a cycle of parents, and for a job in a queue with children; the
+        methods raise it if lengths do not match.
         """
         self.jobs = len(queue)
-        self._queue, self._max_gpus = queue, max_gpus
-        self._max_min = MaxMin(queue, user, priority, weight, max_gpus)
+        self._queue, self._tree = queue, tree
+        self.has_idle = bool((tree.idle > 0).any())
+        self._max_min = MaxMin(
+            queue,
+            user,
+            priority,
+            parent=tree.parent,
+            weight=tree.weight,
+            guaranteed=tree.guaranteed,
+            most=tree.most,
+            idle=tree.idle,
+        )
         self._fair: tuple[Ints, Ints, Ints] | None = None  # arguments and result of the last call
 
     def allocate(self, *, held: Ints, room: Ints, gpus: int) -> Ints:
         """Return how many of `gpus` equal GPUs each job gets beyond `held`, up to `room`.
 
-        O(jobs x log(GPUs held)).
+        The idle GPUs of queues are among `gpus`. O(jobs x log(GPUs held)) for each level.
         """
         return self._max_min.allocate(held, room, gpus)
 
@@ -91,8 +110,9 @@ class Hierarchy:
 
         `tasks`, `[jobs, types]`, are those to serve, at most `most`, `[jobs]`, of each job. `gpus`,
         `[kinds]`, are those to allocate, and `accepts`, `[types, kinds]`, says which a task may
-        get. `won`, `[jobs]`, is allocated already, of these GPUs; the result includes it. O(jobs x
-        log(GPUs held)) with one kind of GPUs, else O(types x log(GPUs)) times that.
+        get. `won`, `[jobs]`, is allocated already, of these GPUs; the result includes it. The idle
+        GPUs of queues are among `gpus`, of any kind. O(`allocate`) with one kind of GPUs, else
+        O(types x log(GPUs)) times that.
         """
         won = np.zeros(self.jobs, np.int64) if won is None else won
         most = np.full(self.jobs, NO_CEILING) if most is None else most
@@ -117,22 +137,25 @@ class Hierarchy:
 
         Every task accepts the GPUs if they are of one kind.
         """
-        if len(gpus) > 1:
+        if len(gpus) > 1 or self.has_idle:
             allocated = self.allocate_by_type(
                 held=held, tasks=tasks, gpus=gpus, accepts=accepts, most=most
             )
             return int(allocated.sum())
-        queue, queues = self._queue, len(self._max_gpus)
-        left = np.maximum(self._max_gpus - np.bincount(queue, held, queues), 0)
-        wanted = np.minimum(tasks.sum(axis=1), most)
-        room = np.minimum(np.bincount(queue, wanted, queues), left)
-        return min(int(gpus.sum()), int(room.sum()))
+        wanted: Ints = np.minimum(tasks.sum(axis=1), most)
+        return min(int(gpus.sum()), self._max_min.usable(held, wanted))
+
+    def under_limits(self, *, held: Ints, wanted: Ints) -> Ints:
+        """Return how many of the `wanted` GPUs each job gets if only limits of queues are short."""
+        idle = np.maximum(self._tree.idle, 0).sum()
+        return self.allocate(held=held, room=wanted, gpus=int(wanted.sum() + idle))
 
     def within_ceilings(self, *, held: Ints, wanted: Ints, otherwise: Ints) -> Ints:
-        """Return `wanted`, but `otherwise` for jobs of queues that would exceed a ceiling."""
-        queue = self._queue
-        total = np.bincount(queue, held + wanted, len(self._max_gpus))
-        return np.where((total > self._max_gpus)[queue], otherwise, wanted)
+        """Return `wanted`, but `otherwise` for jobs below a queue that would exceed its limit."""
+        queue, tree = self._queue, self._tree
+        own = np.bincount(queue, held + wanted, len(tree.most)).astype(np.int64)
+        crowded = tree.or_above(tree.total(own) > tree.most)
+        return np.where(crowded[queue], otherwise, wanted)
 
 
 def larger_classes(classes: int) -> Bools:
@@ -162,17 +185,20 @@ def entitle(
     """Return how many of the free GPUs (`free`, `[kinds]`) each job may get in this round.
 
     First `clip(target - held, 0, waiting)`, the flow paper's `a_j`, less where a queue would exceed
-    its ceiling. The sum may exceed the free GPUs. GPUs that would be left over once all placeable
-    ones of these are used are allocated to jobs with tasks (`waiting`, `[jobs, types]`) that fit
-    them.
+    its limit. The sum may exceed the free GPUs, but not if queues have idle ones, which are among
+    `free`: those would be used then. GPUs that would be left over once all placeable ones of these
+    are used are allocated to jobs with tasks (`waiting`, `[jobs, types]`) that fit them.
     """
-    room = np.clip(target - held, 0, waiting.sum(axis=1))
-    share = hierarchy.allocate(held=held, room=room, gpus=int(room.sum()))
-    if len(free) == 1 and share.sum() >= free[0]:  # all free GPUs are used in any case
+    wanted = np.clip(target - held, 0, waiting.sum(axis=1))
+    share = hierarchy.under_limits(held=held, wanted=wanted)
+    if not hierarchy.has_idle and len(free) == 1 and share.sum() >= free[0]:
+        # All free GPUs are used in any case.
         return Entitlement(share=share, extra=np.zeros_like(share))
     placeable = hierarchy.allocate_by_type(
         held=held, tasks=waiting, gpus=free, accepts=accepts, most=share
     )
+    if hierarchy.has_idle:
+        share = placeable
     extra = np.zeros_like(share)
     if placeable.sum() < free.sum():
         extra = hierarchy.allocate_by_type(

@@ -12,7 +12,8 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model import WHOLE, Job
-from headgate.planning.shares.fair_shares import Hierarchy, ceilings, fair_shares
+from headgate.planning.shares.fair_shares import Hierarchy, fair_shares
+from headgate.planning.shares.queue_tree import queue_tree
 from headgate.planning.times.estimates import Estimates
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import DONE, HOLDING
@@ -85,13 +86,11 @@ class FairFinish:
 
     def _shares(self, snapshot: Snapshot, jobs: Ints, wanted: Ints) -> Ints:
         """Return the fair shares of jobs that can use `wanted` GPUs."""
-        queues = snapshot.queues.spec.array()
         hierarchy = Hierarchy(
             queue=snapshot.jobs.queue.take(jobs).astype(np.int64),
             user=snapshot.jobs.user.take(jobs).astype(np.int64),
             priority=snapshot.jobs.priority.take(jobs).astype(np.int64),
-            weight=np.array([queue.weight for queue in queues], np.float64),
-            max_gpus=ceilings(snapshot),
+            tree=queue_tree(snapshot),
         )
         total = np.array([(snapshot.gpus.task.array() != GPU_GONE).sum()], np.int64)
         return fair_shares(hierarchy, unfinished=wanted[:, None], gpus=total)

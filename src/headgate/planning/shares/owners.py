@@ -10,7 +10,8 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.model import CPUS, WHOLE
-from headgate.planning.shares.fair_shares import NO_CEILING, Hierarchy, ceilings
+from headgate.planning.shares.fair_shares import Hierarchy
+from headgate.planning.shares.queue_tree import queue_tree
 from headgate.state import Snapshot, TaskState
 
 GPU_KIND, CPU_KIND = 0, 1
@@ -99,12 +100,10 @@ class Owners:
         return np.stack([np.bincount(self.of_job, row, owners).astype(np.int64) for row in by_job])
 
     def _hierarchy(self, rows: Ints, queue: Ints, user: Ints, kind: int) -> Hierarchy:
-        specs = self._snapshot.queues.spec.array()
-        no_limits = np.full(len(specs), NO_CEILING)
+        tree = queue_tree(self._snapshot)
         return Hierarchy(
             queue=queue,
             user=user,
             priority=self._snapshot.jobs.priority.take(rows).astype(np.int64),
-            weight=np.array([spec.weight for spec in specs], np.float64),
-            max_gpus=ceilings(self._snapshot) if kind == GPU_KIND else no_limits,
+            tree=tree if kind == GPU_KIND else tree.by_weight(),
         )

@@ -10,8 +10,9 @@ from headgate.base.arrays import Bools, Ints
 from headgate.base.column import FrozenColumn
 from headgate.base.order import in_order
 from headgate.model import WHOLE
-from headgate.planning.shares.fair_shares import Hierarchy, ceilings
+from headgate.planning.shares.fair_shares import Hierarchy
 from headgate.planning.shares.gpu_kinds import GpuKinds, gpu_kinds
+from headgate.planning.shares.queue_tree import QueueTree, queue_tree
 from headgate.planning.shares.task_counts import (
     TaskCounts,
     WaitingChange,
@@ -74,7 +75,7 @@ class Standing:
     free: Ints  # [nodes, classes] free GPUs
     free_gpu: Ints  # rows of free GPUs, by node, class, row
     queue: Ints  # [jobs] rows
-    ceiling: Ints  # [queues] GPUs that these jobs may hold together
+    ceiling: Ints  # [queues] GPUs that these jobs may hold together, there and below
     hierarchy: Hierarchy
 
     @property
@@ -248,7 +249,7 @@ def _build(
     nodes = len(snapshot.nodes.alive)
     held_milli = snapshot.jobs.held_gpus_milli.take(jobs).astype(np.int64)
     held, queue = -(-held_milli // WHOLE), snapshot.jobs.queue.take(jobs).astype(np.int64)
-    ceiling = _ceilings(snapshot, held, queue)
+    tree = _tree(snapshot, held, queue)
     return Standing(
         snapshot=snapshot,
         hardware=hardware,
@@ -267,8 +268,8 @@ def _build(
         free=np.bincount(hardware.cell[free], minlength=nodes * classes).reshape(nodes, classes),
         free_gpu=hardware.row[free],
         queue=queue,
-        ceiling=ceiling,
-        hierarchy=_hierarchy(snapshot, jobs, queue, ceiling),
+        ceiling=tree.most,
+        hierarchy=_hierarchy(snapshot, jobs, queue, tree),
     )
 
 
@@ -306,26 +307,21 @@ def _waiting(jobs: Ints, count: int, changed: WaitingChange, before: Standing | 
     return both
 
 
-def _hierarchy(snapshot: Snapshot, jobs: Ints, queue: Ints, ceiling: Ints) -> Hierarchy:
+def _hierarchy(snapshot: Snapshot, jobs: Ints, queue: Ints, tree: QueueTree) -> Hierarchy:
     """Return the hierarchy of queues, users and jobs."""
     return Hierarchy(
         queue=queue,
         user=snapshot.jobs.user.take(jobs).astype(np.int64),
         priority=snapshot.jobs.priority.take(jobs).astype(np.int64),
-        weight=np.array([q.weight for q in snapshot.queues.spec.array()], np.float64),
-        max_gpus=ceiling,
+        tree=tree,
     )
 
 
-def _ceilings(snapshot: Snapshot, held: Ints, queue: Ints) -> Ints:
-    """Return the GPUs that these jobs of each queue may hold, `[queues]`.
-
-    That is its `max_gpus` less the GPUs of its other jobs.
-    """
+def _tree(snapshot: Snapshot, held: Ints, queue: Ints) -> QueueTree:
+    """Return the tree of queues for jobs that hold GPUs: less what other jobs hold."""
     others = snapshot.gpus_of_queues().astype(np.int64)
     np.subtract.at(others, queue, held)
-    left: Ints = np.maximum(ceilings(snapshot) - others, 0)
-    return left
+    return queue_tree(snapshot).beside(others)
 
 
 def _ints(column: FrozenColumn) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.base.arrays import Ints
-from headgate.planning.shares.fair_shares import NO_CEILING
+from headgate.planning.shares.queue_tree import NO_CEILING
 from headgate.planning.shares.standing import Standing
 from headgate.policies.flow.eligible import Entitled
 from headgate.policies.flow.policy import FlowPolicy

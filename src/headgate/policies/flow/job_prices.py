@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headgate.planning.shares.fair_shares import NO_CEILING
+from headgate.planning.shares.queue_tree import NO_CEILING
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.costs import PRICE_LIMIT, shard_prices
 from headgate.policies.flow.eligible import Round
