@@ -62,9 +62,9 @@ FAULTS = (
         "a part of a gang starts",
     ),
     Fault(
-        "machine/admission.py",
-        "if limit is not None and milli and held > WHOLE * limit:",
-        "if limit is not None and milli and held >= WHOLE * limit:",
+        "state/quotas.py",
+        "if used[row] + amount + (more[row] if more else 0) > limits[row]:",
+        "if used[row] + amount + (more[row] if more else 0) >= limits[row]:",
         "a queue never reaches its ceiling",
     ),
     Fault(
@@ -161,8 +161,8 @@ FAULTS = (
     ),
     Fault(
         "planning/place/ceilings.py",
-        "self._booked_milli[queue] -= unit.gpus_milli(self._snapshot)",
-        "self._booked_milli[queue] += unit.gpus_milli(self._snapshot)",
+        "unit.amounts(self._snapshot), -1)",
+        "unit.amounts(self._snapshot))",
         "a unit that starts on its reservation counts three times",
     ),
     Fault(
@@ -203,8 +203,8 @@ FAULTS = (
     ),
     Fault(
         "planning/rounds/reclaim.py",
-        "return bool(self._milli(ledger)[queue] + milli - less <= WHOLE * limit)",
-        "return bool(self._milli(ledger)[queue] + milli <= WHOLE * limit)",
+        "held.demand, -1)\n        queue, amounts =",
+        "held.demand, 0)\n        queue, amounts =",
         "what is reclaimed still counts below the ceiling of its queue",
     ),
     Fault(

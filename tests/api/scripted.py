@@ -24,9 +24,9 @@ from headgate.model.topology import ClusterTopology
 from headgate.planning.moves.requested import requested_move
 from headgate.planning.place.choose.setting import size_warnings
 from headgate.planning.place.submission_check import check_submission
+from headgate.planning.rounds.administration import Administration
 from headgate.planning.rounds.decide import decide
 from headgate.planning.scaling.draining import drain_request, resume_request
-from headgate.planning.scaling.labelling import LabelChange, label_requests, labels_then
 from headgate.ports import Policy, choose_policy
 from headgate.ports.capabilities import CertificateStats
 from headgate.protocol import (
@@ -85,6 +85,13 @@ class ScriptedController:
         self.proven: CertificateStats | None = None
         self.clock = 1_000_000.0
         self.admins = {ROOT_USER}
+        self.administration = Administration(
+            admins=lambda: self.admins,
+            snapshot=self.snapshot,
+            now=lambda: self.clock,
+            handle=lambda events: self.handle(*events),
+            keep_queues=lambda queues: None,
+        )
         self.launches: dict[tuple[str, int], LaunchTask] = {}
         self.logs: dict[tuple[str, int, int], str] = {}
         self.results: dict[tuple[str, int], bytes] = {}
@@ -297,18 +304,6 @@ class ScriptedController:
             event = drain_request(self.snapshot(), node, user=user, reason=reason, at=self.clock)
             if event is not None and not dry_run:
                 self.handle(event)
-
-    def label(
-        self, changes: Mapping[str, LabelChange], *, user: str, dry_run: bool = False
-    ) -> Mapping[str, tuple[str, ...]]:
-        with self.lock:
-            view = self.snapshot()
-            events = label_requests(view, changes, user=user, at=self.clock)
-            if events:
-                self._admin("label", user)
-            for event in () if dry_run else events:
-                self.handle(event)
-            return labels_then(view, changes, events)
 
     def resume(self, node: str, *, user: str, dry_run: bool = False) -> None:
         with self.lock:

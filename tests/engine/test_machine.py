@@ -58,6 +58,7 @@ from headgate.protocol import (
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Scratch, Snapshot, TaskState, check
 from headgate.state.life import ENDED, HOLDING
+from headgate.state.quotas import gpus_alone
 from headgate.state.stops import is_cancelled
 from headgate.testing.digest import digest
 from headgate.testing.random_worlds import (
@@ -89,7 +90,7 @@ def random_plan(rng: Random, snapshot: Snapshot) -> Plan:
             used: list[int] = []
             apart = snapshot.job(job).distinct_nodes
             for task in tasks:
-                if not scratch.has_room(queue, WHOLE * snapshot.tasks.gpus[task]):
+                if not scratch.has_room(queue, gpus_alone(WHOLE * snapshot.tasks.gpus[task])):
                     break
                 left = [n for n in rng.sample(nodes, len(nodes)) if not (apart and n in used)]
                 used += next(([n] for n in left if scratch.place(task, n)), [])

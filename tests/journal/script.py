@@ -48,6 +48,7 @@ from headgate.protocol import (
     GpuUse,
     Group,
     Hardened,
+    JobAssigned,
     JobCancelled,
     JobsArchived,
     JobSubmitted,
@@ -70,6 +71,7 @@ from headgate.protocol import (
     PlanReady,
     PlanRejected,
     QueueChanged,
+    QueueRemoved,
     ReplicaAdded,
     ReplicaLost,
     Resize,
@@ -93,7 +95,19 @@ from headgate.protocol.reasons import MovedFor, PreemptedFor
 from headgate.protocol.resize import Reclaimed
 
 REJECTED = "it planned the impossible"
-QUEUE = Queue(name="scripted", weight=2.0, max_gpus=64, max_jobs_in_flight=99, estimate="declared")
+QUEUE = Queue(
+    name="scripted",
+    parent="department",
+    weight=2.0,
+    max_gpus=64,
+    limit=(("cpus", 64_000), ("licence", 9000)),
+    labels=("fast",),
+    types=("batch",),
+    state="open",
+    max_jobs_in_flight=99,
+    estimate="declared",
+)
+DEPARTMENT = Queue(name="department", labels=("!spot",))
 SHAPE = NodeShape(
     levels=(GroupLevel(name="socket", bytes_per_s=8.0, groups=((0,), (1,))),), gpu_bytes_per_s=16.0
 )
@@ -170,6 +184,7 @@ class _Script:
         while self._decide is not None and self._decide.seen < self._engine.state.version:
             self.answer(Plan())
         if self._decide is None:
+            self.give(QueueChanged(at=self.at, queue=DEPARTMENT))
             self.give(QueueChanged(at=self.at, queue=QUEUE))
 
     def answer(self, plan: Plan) -> None:
@@ -225,7 +240,9 @@ def play(
 
 def _cluster(t: _Script) -> None:
     """Queues, nodes, topologies, GPUs of other programs, draining."""
-    t.give(QueueChanged(at=t.at, queue=QUEUE))
+    for queue in (DEPARTMENT, QUEUE, Queue(name="elsewhere"), Queue(name="gone", state="closed")):
+        t.give(QueueChanged(at=t.at, queue=queue))
+    t.give(QueueRemoved(at=t.at, name="gone"))
     estimates = Bandwidth(disk_bytes_per_s=90.0, rack_bytes_per_s=80.0, cluster_bytes_per_s=70.0)
     t.give(BandwidthMeasured(at=t.at, bandwidth=estimates))
     for number in range(4):
@@ -352,6 +369,7 @@ def _ends(t: _Script) -> None:
     t.starts("some", ("m0", (0,)))
     for ordinal, now in ((3, False), (0, True)):
         t.give(TaskCancelled(at=t.at, job="some", ordinal=ordinal, by="ada", now=now))
+    t.give(JobAssigned(at=t.at, job="some", queue="elsewhere", by="root"))
     t.give(TaskStopped(at=t.at, run=t.run("some")))
     t.job("calls", Task(), Task(), items=Items())
     t.give(SlotsWithdrawn(at=t.at, job="calls"))

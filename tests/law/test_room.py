@@ -22,7 +22,6 @@ DIVIDING = {"divmod", "floor_divide"}
 ALLOWED: dict[str, dict[str, str]] = {
     "api/executor.py": {"has // needs": "slots of a client, from a list of nodes in JSON"},
     "planning/place/timetable.py": {"self._nth[last] // gpus": "the number of a place on its node"},
-    "planning/scaling/scaler.py": {"room[queue] // spec.gpus_milli": "what a queue may still hold"},
 }
 
 

@@ -33,6 +33,7 @@ from headgate.protocol import (
 )
 from headgate.protocol.reasons import PreemptedFor
 from headgate.state import Scratch, Snapshot, State, TaskState
+from headgate.state.quotas import gpus_alone
 from headgate.state.view import View
 from headgate.testing.policy_laws import IndependentLedger
 from headgate.testing.random_worlds import random_state
@@ -246,7 +247,7 @@ def some_groups(snapshot: Snapshot, rng: Random) -> list[Group | Step]:
         tasks, queue = snapshot.waiting_of(job).tolist(), snapshot.jobs.queue[job]
         gang = snapshot.job(job).gang
         milli = sum(snapshot.demand(task).gpus_milli for task in tasks)
-        if not scratch.has_room(queue, milli) or (
+        if not scratch.has_room(queue, gpus_alone(milli)) or (
             gang and len(tasks) < len(snapshot.tasks_of(job))
         ):
             continue

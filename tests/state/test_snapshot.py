@@ -12,6 +12,7 @@ from headgate.base.rng import Random
 from headgate.model import CPUS, WHOLE, Job, Locality, Node, Queue, Shard, Task
 from headgate.protocol import Start
 from headgate.state import Scratch, Snapshot, State, TaskState
+from headgate.state.quotas import gpus_alone
 from headgate.testing.digest import digest
 from headgate.testing.policy_laws import IndependentLedger
 from headgate.testing.random_worlds import random_state
@@ -102,7 +103,7 @@ def look(scratch: Scratch, snapshot: Snapshot) -> object:
         [getattr(scratch.ledger.nodes, n).array().tolist() for n in ("total", "free_gpus")],
         [getattr(scratch.ledger.gpus, n).array().tolist() for n in GPU_BOOKS],
         [scratch.ledger.free_gpus(n).tolist() for n in nodes],
-        [scratch.used_milli(q) for q in range(len(snapshot.queues.spec))],
+        [scratch.quotas.used(q) for q in range(len(snapshot.queues.spec))],
     )
 
 
@@ -168,12 +169,16 @@ def test_scratch_places_exactly_what_fits(seed: int) -> None:
         queue = snapshot.jobs.queue[snapshot.tasks.job[task]]
         limit = snapshot.queue(queue).max_gpus
         milli = WHOLE * snapshot.tasks.gpus[task]
-        full = limit is not None and milli > 0 and scratch.used_milli(queue) + milli > WHOLE * limit
-        assert scratch.has_room(queue, milli) == (not full) == independent.under_ceiling(task)
-        if full:
-            continue  # ceilings are the policy's business
+        full = (
+            limit is not None and milli > 0 and scratch.quotas.used(queue) + milli > WHOLE * limit
+        )
+        assert (
+            scratch.has_room(queue, gpus_alone(milli))
+            == (not full)
+            == independent.under_ceiling(task)
+        )
         node = rng.choice(snapshot.live_nodes())
-        fits = independent.fits(task, node)
+        fits = independent.fits(task, node) and not full
         assert scratch.place(task, node) == fits
         if fits:
             assert independent.take(scratch.starts[-1]) is None

@@ -20,6 +20,7 @@ from headgate.api import (
     metrics,
     nodes,
     packages,
+    queues,
     routes,
     topology,
     views,
@@ -61,6 +62,7 @@ def make_app(controller: ControllerPort) -> FastAPI:
         topology.router,
         nodes.router,
         labels.router,
+        queues.router,
         events.router,
         metrics.router,
     ):

@@ -83,6 +83,14 @@ class Client:
         queues: list[Body] = self._call("GET", "/queues")["queues"]
         return queues
 
+    def set_queues(self, text: str, *, dry_run: bool = False) -> Body:
+        """Have the queues of a queues file's text and no others; return what changes."""
+        return self._call("PUT", "/queues", {"dry_run": dry_run}, text.encode())
+
+    def assign(self, job: str, queue: str, *, dry_run: bool = False) -> Body:
+        """Move a job to another queue; its runs continue."""
+        return self._call("POST", f"{_job(job)}/queue", {"name": queue, "dry_run": dry_run})
+
     def links(self) -> Body:
         """Return running jobs that communicate, and the expected load of links; see the route."""
         return self._call("GET", "/links")

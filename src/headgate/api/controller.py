@@ -14,7 +14,7 @@ from headgate.base.errors import Problem
 from headgate.journal import Archive
 from headgate.model import Dataset, Job, LogPiece, RunId
 from headgate.model.topology import ClusterTopology
-from headgate.planning.scaling.labelling import LabelChange
+from headgate.planning.rounds.administration import Administration
 from headgate.ports import Policy
 from headgate.ports.capabilities import CertificateStats
 from headgate.protocol import Moved
@@ -34,6 +34,11 @@ class ControllerPort(Protocol):
         `stand_in` is the policy that decides in place of the one in force, None as a rule;
         `hung_calls` counts calls of policies that were abandoned.
         """
+        ...
+
+    @property
+    def administration(self) -> Administration:
+        """What administrators change of nodes and queues."""
         ...
 
     @property
@@ -142,12 +147,6 @@ class ControllerPort(Protocol):
 
     def resume(self, node: str, *, user: str, dry_run: bool = False) -> None:
         """Let runs start on a draining node again; as `drain`, and `in_use` if it is removed."""
-        ...
-
-    def label(
-        self, changes: Mapping[str, LabelChange], *, user: str, dry_run: bool = False
-    ) -> Mapping[str, tuple[str, ...]]:
-        """Change labels by node, and return those that each has then; as `drain`."""
         ...
 
     def reports(self) -> Mapping[str, Mapping[str, Any]]:

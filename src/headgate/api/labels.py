@@ -28,7 +28,7 @@ async def label(
     """Set labels of a node and remove others; return those that it has then."""
     change = LabelChange(add=tuple(add), remove=tuple(remove))
     found = await pools.run(
-        pools.journal, controller.label, {node: change}, user=user, dry_run=dry_run
+        pools.journal, controller.administration.label, {node: change}, user=user, dry_run=dry_run
     )
     return {"id": node, "labels": list(found[node]), "dry_run": dry_run}
 
@@ -38,7 +38,7 @@ async def set_labels(
     request: Request, controller: ControllerDep, pools: Pools, user: User, dry_run: DryRun = False
 ) -> Body:
     """Give nodes the labels of the labels file that is the body, and no others."""
-    put = controller.label
+    put = controller.administration.label
     await pools.run(pools.journal, put, {}, user=user, dry_run=True)  # rights, before the body
     async with pools.texts.slot(pools.uid):
         text = await text_of(request, "labels file")

@@ -37,6 +37,7 @@ from headgate.protocol import KeptRun, Moved, Reason, RunStop
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.ledger import capacity
 from headgate.state.lookup import job_row, known_shard, task_row
+from headgate.state.quotas import Quotas
 from headgate.state.stops import preemption
 from headgate.state.tables import GPU_GONE, GPU_IN_PART, OTHERS
 
@@ -492,11 +493,13 @@ def _holder(snapshot: Snapshot, gpu: int) -> str | None:
 
 
 def queue_view(snapshot: Snapshot, row: int) -> View:
-    """Return a queue with the GPUs that it holds and the numbers of its jobs."""
-    queues = snapshot.queues
+    """Return a queue with the GPUs that it and those below hold, and the numbers of its jobs."""
+    queues, quotas = snapshot.queues, Quotas(snapshot)
+    spec = asdict(snapshot.queue(row))
     return {
-        **asdict(snapshot.queue(row)),
-        "held_gpus": amount_of(queues.held_gpus_milli[row]),
+        **spec,
+        "limit": dict(spec["limit"]),
+        "held_gpus": amount_of(quotas.used(row)),
         "in_flight": queues.in_flight[row],
         "queued": queues.queued[row],
     }

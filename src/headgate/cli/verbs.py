@@ -68,7 +68,7 @@ VERBS = {
         "label": "cluster.label:label",
         "scale": "cluster.scale:scale",
         "nodes": "cluster.show:nodes",
-        "queues": "cluster.show:queues",
+        "queues": "cluster.queues:queues",
         "top": "jobs.top:top",
         "topology": "cluster.topology:topology",
         "plan": "jobs.plan:plan",

@@ -30,7 +30,7 @@ the journal instead of failing at an event. 1 named commands by a counter; its e
 any more. 2 had no moves, topologies, draining, scaling, items, nor GPUs of other programs; 3 no
 working directories that the nodes share, and no jobs for certain models of GPUs or nodes; in 4 no
 task was cancelled alone; 5 had no hardened units; 6 not what declared times mean; 7 not under which
-policy a unit hardened; 8 no labels of nodes."""
+policy a unit hardened; 8 no labels of nodes, and no tree of queues."""
 
 _OLDEST = 2  # its events, and those of later schemas, are read unchanged
 

@@ -8,7 +8,7 @@ infeasible on its own snapshot is rejected as a whole: its policy is faulty.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import groupby
 
 import numpy as np
@@ -17,7 +17,7 @@ from headgate.base.arrays import Bools, Ints
 from headgate.base.errors import InvariantBroken
 from headgate.machine.fleet import drains_of, orders_of, scaling_fault
 from headgate.machine.resizing import with_resizes
-from headgate.model import WHOLE, RunId, amount_of
+from headgate.model import RunId, amount_of
 from headgate.protocol import (
     Admitted,
     Group,
@@ -42,6 +42,7 @@ from headgate.state.grants import ManyGrants
 from headgate.state.hardened import kept
 from headgate.state.ledger import Ledger
 from headgate.state.moves import stays, unit_of
+from headgate.state.quotas import GPUS, AtLimit, Quotas, amounts_of
 from headgate.state.view import View
 
 _RUNS = (TaskState.STARTING, TaskState.RUNNING)
@@ -197,7 +198,7 @@ class _Trial:
         self._view, self._alone = view, alone
         self._ledger: Ledger | None = None
         self._tasks: set[int] = set()  # started or stopped; never iterated
-        self._queues: dict[int, int] = {}  # thousandths of GPUs taken, by queue
+        self._quotas = Quotas(view)
         self.fault: str | None = None  # of the first infeasible group
 
     def take(self, group: Group) -> bool:
@@ -276,7 +277,7 @@ class _Trial:
         """Take what starts hold; return what is wrong with the first infeasible one."""
         view, tasks = self._view, self._view.tasks
         named: set[int] = set()
-        queues: dict[int, int] = {}
+        queues: dict[int, dict[int, int]] = {}  # amounts by kind
         gangs: dict[int, list[int]] = {}  # the nodes of the members, by job
         for start in starts:
             task = start.task
@@ -289,8 +290,9 @@ class _Trial:
             if fault:
                 return f"task {task}: {fault}"
             job = tasks.job[task]
-            queue, milli = view.jobs.queue[job], view.names.demands[demand].gpus_milli
-            queues[queue] = queues.get(queue, 0) + milli
+            of_queue = queues.setdefault(view.jobs.queue[job], {})
+            for kind, amount in amounts_of(view.names, demand):
+                of_queue[kind] = of_queue.get(kind, 0) + amount
             if view.jobs.gang[job]:
                 gangs.setdefault(job, []).append(start.node)
         return self._gang_fault(gangs) or self._queue_fault(queues)
@@ -328,18 +330,26 @@ class _Trial:
                 return f"gang {job.id} has two members on one node"
         return None
 
-    def _queue_fault(self, queues: dict[int, int]) -> str | None:
-        """Add to what queues hold, unless it exceeds the ceiling of one; return which one."""
-        view, taken = self._view, self._queues
-        for row, milli in queues.items():
-            limit = view.queue(row).max_gpus
-            held = view.queues.held_gpus_milli[row] + taken.get(row, 0) + milli
-            if limit is not None and milli and held > WHOLE * limit:
-                name, gpus = view.queue(row).name, amount_of(held)
-                return f"queue {name} would have {gpus} GPUs allocated, more than {limit}"
-        for row, milli in queues.items():
-            taken[row] = taken.get(row, 0) + milli
+    def _queue_fault(self, queues: dict[int, dict[int, int]]) -> str | None:
+        """Add to what queues hold, unless it exceeds a limit of one; return which one."""
+        quotas = self._quotas
+        for number, (row, amounts) in enumerate(queues.items()):
+            found = quotas.at_limit(row, amounts.items())
+            if found is not None:
+                for earlier, added in [*queues.items()][:number]:
+                    quotas.add(earlier, added.items(), -1)
+                return self._over(found, amounts)
+            quotas.add(row, amounts.items())
         return None
+
+    def _over(self, limit: AtLimit, more: Mapping[int, int]) -> str:
+        name = self._view.queue(limit.queue).name
+        if limit.kind is None:
+            return f"queue {name} is stopped"
+        held = amount_of(self._quotas.used(limit.queue, limit.kind) + more[limit.kind])
+        most = amount_of(self._quotas.limit(limit.queue, limit.kind))
+        what = "GPUs" if limit.kind == GPUS else self._view.names.resources[limit.kind]
+        return f"queue {name} would have {held} {what} allocated, more than {most}"
 
 
 def _all_together(view: State | Snapshot, steps: Steps) -> Bools | None:
@@ -386,8 +396,8 @@ def _starts_together(snapshot: Snapshot, starts: Starts, possible: Bools) -> Boo
     possible[_crowded_gangs(snapshot, job, group, starts.node)] = False
     chosen = possible[group]
     fits = grants.fit_together(chosen)
-    milli = grants.gpus_milli[chosen]
-    return possible if fits and _under_ceilings(snapshot, job[chosen], milli) else None
+    demands = tasks.demand.take(task)[chosen]
+    return possible if fits and _under_limits(snapshot, job[chosen], demands) else None
 
 
 def _broken_gangs(snapshot: Snapshot, job: Ints, group: Ints) -> Ints:
@@ -412,16 +422,16 @@ def _crowded_gangs(snapshot: Snapshot, job: Ints, group: Ints, node: Ints) -> In
     return crowded
 
 
-def _under_ceilings(snapshot: Snapshot, job: Ints, milli: Ints) -> bool:
-    """Return whether all queues may hold `milli` more thousandths of GPUs for these jobs."""
-    more = np.zeros(len(snapshot.queues.spec), np.int64)
-    np.add.at(more, snapshot.jobs.queue.take(job), milli)
-    held = snapshot.queues.held_gpus_milli.array() + more
-    limits = [snapshot.queue(row).max_gpus for row in range(len(held))]
-    return not any(
-        limit is not None and more[row] and held[row] > WHOLE * limit
-        for row, limit in enumerate(limits)
-    )
+def _under_limits(snapshot: Snapshot, job: Ints, demand: Ints) -> bool:
+    """Return whether all queues may hold these demands more for these jobs (rows)."""
+    quotas, kinds = Quotas(snapshot), np.stack([snapshot.jobs.queue.take(job), demand])
+    pairs, counts = np.unique(kinds, axis=1, return_counts=True)
+    for (queue, row), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+        amounts = [(kind, count * each) for kind, each in amounts_of(snapshot.names, row)]
+        if quotas.at_limit(queue, amounts) is not None:
+            return False
+        quotas.add(queue, amounts)
+    return True
 
 
 def move_fault(state: State, move: Moved) -> str | None:

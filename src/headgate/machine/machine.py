@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any
 
 from headgate.base.units import format_seconds
-from headgate.machine import archiving, fleet, lineage, slots
+from headgate.machine import archiving, fleet, lineage, queues, slots
 from headgate.machine.admission import move_fault
 from headgate.machine.copies import add_copy, is_current_result, remove_dataset
 from headgate.machine.job_order import activate, cancel_queued, never_starts, release_followers
@@ -37,6 +37,7 @@ from headgate.protocol import (
     Event,
     FailureKind,
     GpusWithheld,
+    JobAssigned,
     JobCancelled,
     JobsArchived,
     JobSubmitted,
@@ -50,6 +51,7 @@ from headgate.protocol import (
     PlanFailed,
     PlanRejected,
     QueueChanged,
+    QueueRemoved,
     ReplicaAdded,
     ReplicaLost,
     ResultsExpired,
@@ -207,9 +209,19 @@ class _Transition:
     # --- cluster and data ------------------------------------------------------------------------
 
     def queue_changed(self, event: QueueChanged) -> None:
-        self.state.set_queue(event.queue)
+        queues.change(self.state, event.queue)
         self._activate(self.state.names.queue_rows[event.queue.name])
         self.effects.decide = True
+
+    def queue_removed(self, event: QueueRemoved) -> None:
+        self.effects.stale += not queues.remove(self.state, event.name)
+
+    def job_assigned(self, event: JobAssigned) -> None:
+        changed = queues.assign(self.state, event.job, event.queue)
+        for queue in changed:
+            self._activate(queue)
+        self.effects.stale += not changed
+        self.effects.decide |= bool(changed)
 
     def node_joined(self, event: NodeJoined) -> None:
         row = self.state.names.node_rows.get(event.node.id)
@@ -557,6 +569,8 @@ _HANDLERS: dict[type[Event], Callable[[_Transition, Any], None]] = {
     TaskCancelled: _Transition.task_cancelled,
     SlotsWithdrawn: _Transition.slots_withdrawn,
     QueueChanged: _Transition.queue_changed,
+    QueueRemoved: _Transition.queue_removed,
+    JobAssigned: _Transition.job_assigned,
     NodeJoined: _Transition.node_joined,
     NodeLost: _Transition.node_lost,
     GpusWithheld: _Transition.gpus_withheld,

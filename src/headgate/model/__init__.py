@@ -7,7 +7,6 @@ from headgate.model.job import (
     GRACE_S,
     Items,
     Job,
-    Queue,
     RunId,
     Task,
     part_sizes,
@@ -31,6 +30,7 @@ from headgate.model.program import (
     TaskProgram,
     names_files,
 )
+from headgate.model.queue import Queue
 from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 
 __all__ = [

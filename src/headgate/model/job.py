@@ -1,11 +1,11 @@
-"""Jobs: what users submit, made of tasks that each run on one node; and queues."""
+"""Jobs: what users submit, made of tasks that each run on one node."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import core_schema
@@ -244,21 +244,6 @@ class RunId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.job}/{self.ordinal}.{self.attempt}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
-    """A share of the cluster: `weight` against other queues, two ceilings, and how times count.
-
-    `estimate` says what the run times that its jobs declare stand for: `corrected` by how long
-    earlier jobs took relative to theirs, or exactly as `declared`.
-    """
-
-    name: str
-    weight: float = 1.0
-    max_gpus: int | None = None
-    max_jobs_in_flight: int | None = None
-    estimate: Literal["corrected", "declared"] = "corrected"
 
 
 def result_id(job: str, ordinal: int, part: int | None = None) -> str:

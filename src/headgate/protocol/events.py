@@ -70,9 +70,25 @@ class SlotsWithdrawn(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueChanged(Event):
-    """A queue was added, or its weight or ceilings changed."""
+    """A queue was added, or changed; its parent exists."""
 
     queue: Queue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRemoved(Event):
+    """A queue without jobs in flight, jobs that wait, or queues below it, was removed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobAssigned(Event):
+    """A user with the right to do so moved a job to another queue; its runs continue."""
+
+    job: str
+    queue: str
+    by: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -199,6 +199,9 @@ class JobFile(FileShape):
 
     name: Annotated[Name, Field(description="the name of the job")] = "job"
     queue: Annotated[Name, Field(description="the queue it waits in")] = "default"
+    type: Annotated[
+        Name | None, Field(description="in place of `queue`: the type of the job, which names it")
+    ] = None
     priority: Annotated[Priority, Field(description="orders the jobs of one user")] = 0
     gang: Annotated[bool, Field(description="start all tasks together or none")] = False
     num_nodes: Annotated[
@@ -264,6 +267,8 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
     job = parse(document, JobFile, document.data, ())
     if job is not None:
         _check_form(document, job)
+        if "queue" in document.data and "type" in document.data:
+            document.add(("type",), "is for jobs that name no queue", "leave out one of both")
         check_ray(document, ray=job.ray, resources=job.resources, envs=job.envs)
         _check_nodes(document, job)
         _check_stages(document, job)

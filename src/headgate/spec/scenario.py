@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -19,9 +19,10 @@ from headgate.protocol import NodeJoined, NodeLost
 from headgate.spec.cluster import Links, build_cluster
 from headgate.spec.communication import CommunicationShape, check_communication, communication_of
 from headgate.spec.document import Document, read_document
+from headgate.spec.queues import DEFAULT, build_queues
 from headgate.spec.scaling import build_scaling
 from headgate.spec.scenario_jobs import JobsBuilder
-from headgate.spec.shape import FileShape, Name, Positive, Seconds, parse, shown
+from headgate.spec.shape import FileShape, Seconds, parse, shown
 from headgate.spec.topology import load_topology, mismatches, topology_in
 
 Parameter = bool | int | float | str
@@ -54,15 +55,6 @@ class Scenario:
     scaling: Scaling | None = None
     communication: Communication | None = None
     """That of every job of the trace on several GPUs."""
-
-
-class QueueShape(FileShape):
-    name: Name = "?"
-    weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
-    max_gpus: Positive | None = None
-    max_jobs_in_flight: Positive | None = None
-    estimate: Literal["corrected", "declared"] = "corrected"
-    must: ClassVar = ("name",)
 
 
 class FaultShape(FileShape):
@@ -117,7 +109,7 @@ def load_scenario(
     if policy is not None and (parameters or policy != chosen):
         chosen, set_there = policy, dict(parameters or {})
     seed = shape.seed if seed is None else seed
-    queues = _queues(document, shape.queues)
+    queues = {DEFAULT: Queue(name=DEFAULT)} | build_queues(document, shape.queues, ("queues",))
     nodes = cluster.nodes if cluster else ()
     faults = _faults(document, shape.faults, nodes)
     trace = _trace(document, shape, path)
@@ -227,20 +219,6 @@ def _named(
 
 def _nearest_parameter(key: str, takes: list[str], policy: str) -> str:
     return nearest(key, takes) or f"{policy} takes none"
-
-
-def _queues(document: Document, raw: list[Any]) -> dict[str, Queue]:
-    """Return the queues by name; `default` always exists."""
-    queues: dict[str, Queue] = {}
-    for number, item in enumerate(raw):
-        shape = parse(document, QueueShape, item, ("queues", number))
-        if shape is None:
-            continue
-        if shape.name in queues:
-            document.add(("queues", number, "name"), f"the queue '{shape.name}' exists already")
-        queues[shape.name] = Queue(**shape.model_dump())
-    queues.setdefault("default", Queue(name="default"))
-    return queues
 
 
 def _faults(

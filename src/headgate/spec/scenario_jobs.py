@@ -23,6 +23,7 @@ from headgate.spec.communication import (
 )
 from headgate.spec.document import Document, Place, clipped
 from headgate.spec.needs import Needs
+from headgate.spec.queues import DEFAULT, not_for_jobs, queue_of_type, types_of
 from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of, tasks_of
 from headgate.spec.sequence import After, MaxRunning, check_after, check_max_running
 from headgate.spec.shape import (
@@ -70,7 +71,8 @@ class TaskShape(NeedShape):
 class JobShape(FileShape):
     name: Name = "?"
     user: Name = "user"
-    queue: str = "default"
+    queue: str = DEFAULT
+    type: Name | None = None
     priority: Priority = 0
     kind: str = ""
     submit_s: Seconds = 0.0
@@ -133,9 +135,7 @@ class JobsBuilder:
             return
         if shape.name in self.task_names and "name" in raw:
             document.add((*place, "name"), f"the job '{shape.name}' exists already")
-        if shape.queue not in self.queues:
-            hint = partial(nearest, shape.queue, self.queues)
-            document.add((*place, "queue"), f"unknown queue '{shape.queue}'", hint)
+        queue = self._queue(shape, raw, place)
         self._waits_for_node = shape.wait_for_node
         self._accept(shape, place)
         names, tasks, last = self._tasks(shape, raw, place)
@@ -161,7 +161,7 @@ class JobsBuilder:
             id=shape.name,
             name=shape.name,
             user=shape.user,
-            queue=shape.queue,
+            queue=queue,
             tasks=tasks,
             shards=tuple(self._shards[shard] for shard in reads if shard in self._shards),
             priority=shape.priority,
@@ -180,6 +180,25 @@ class JobsBuilder:
         self.submissions.append((shape.submit_s, job))
         if job.after:
             self._ordered.append(((*place, "after"), job, shape.submit_s))
+
+    def _queue(self, shape: JobShape, raw: Mapping[str, Any], place: Place) -> str:
+        """Return the queue that a job names, or that takes its type; adds problems."""
+        document, wanted = self.document, shape.type
+        if wanted is None:
+            if shape.queue not in self.queues:
+                hint = partial(nearest, shape.queue, self.queues)
+                document.add((*place, "queue"), f"unknown queue '{shape.queue}'", hint)
+            elif problem := not_for_jobs(self.queues, shape.queue):
+                document.add((*place, "queue"), *problem)
+            return shape.queue
+        if "queue" in raw:
+            text = "is for jobs that name no queue"
+            document.add((*place, "type"), text, "leave out one of both")
+        found = queue_of_type(self.queues, wanted)
+        if found is None:
+            known = partial(nearest, wanted, types_of(self.queues))
+            document.add((*place, "type"), f"no queue takes jobs of type '{wanted}'", known)
+        return found or DEFAULT
 
     def _accept(self, shape: JobShape, place: Place) -> None:
         """Store which nodes a job accepts, adding problems."""

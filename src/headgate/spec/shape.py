@@ -41,6 +41,7 @@ _WRONG = {
     "greater_than_equal": "must be at least {ge}",
     "less_than_equal": "must be at most {le}",
     "greater_than": "must be more than {gt}",
+    "literal_error": "must be {expected}",
 }
 
 

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from headgate.base.arrays import Ints
+from headgate.base.arrays import Bools, Ints
 from headgate.state.tables import GPU_GONE
 from headgate.state.view import View
 
@@ -32,6 +32,15 @@ class Changes:
         No other column of a task that policies read changes without one of these.
         """
         return self._rows("tasks", "state", "attempts", "target")
+
+    @cached_property
+    def demands(self) -> Ints:
+        """Tasks that were known before and have another demand: labels of queues changed."""
+        before, after = self.before.tasks.demand, self._after.tasks.demand
+        rows = after.changed(before)
+        known: Ints = rows[rows < len(before)]
+        differs: Bools = before.take(known) != after.take(known)
+        return known[differs]
 
     @cached_property
     def jobs(self) -> Ints:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.base.column import Array
-from headgate.model import WHOLE
 from headgate.protocol import NO_STEPS, NodeMemo, Start, Steps
 from headgate.protocol.plan import Starts
 from headgate.state.ledger import Ledger, Trial
+from headgate.state.quotas import Amounts, Quotas, amounts_of
 from headgate.state.snapshot import Snapshot
 
 
@@ -19,7 +19,7 @@ class Scratch:
     has what placing changes in the policy's memo by node.
     """
 
-    __slots__ = ("_group", "_memos", "_open", "_used_by_queue", "ledger", "snapshot", "starts")
+    __slots__ = ("_group", "_memos", "_open", "_quotas", "ledger", "snapshot", "starts")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -27,24 +27,37 @@ class Scratch:
         self.starts: list[Start] = []
         self._group: list[int] = []  # of each start
         self._open: int | None = None  # group of the trial under way
-        self._used_by_queue: dict[int, int] = {}
+        self._quotas: Quotas | None = None
         self._memos: dict[str, Array] = {}  # columns by node that have changed; never in place
 
-    def has_room(self, queue: int, gpus_milli: int) -> bool:
-        """Return whether a queue may hold `gpus_milli` more thousandths, given the starts."""
-        limit = self.snapshot.queue(queue).max_gpus
-        return (
-            limit is None or not gpus_milli or self.used_milli(queue) + gpus_milli <= WHOLE * limit
-        )
+    @property
+    def quotas(self) -> Quotas:
+        """What queues hold, starts included, and their limits."""
+        if self._quotas is None:
+            self._quotas = Quotas(self.snapshot)
+            for start in self.starts:
+                self._count(start.task)
+        return self._quotas
 
-    def used_milli(self, queue: int) -> int:
-        """Return the thousandths of GPUs that a queue holds, starts included."""
-        held: int = self.snapshot.queues.held_gpus_milli[queue]
-        return held + self._used_by_queue.get(queue, 0)
+    def _count(self, task: int, sign: int = 1) -> None:
+        if self._quotas is not None:
+            queue = self.snapshot.jobs.queue[self.snapshot.tasks.job[task]]
+            amounts = amounts_of(self.snapshot.names, self.snapshot.tasks.demand[task])
+            self._quotas.add(queue, amounts, sign)
+
+    def has_room(self, queue: int, amounts: Amounts) -> bool:
+        """Return whether a queue may hold so much more, given the starts."""
+        return self.quotas.at_limit(queue, amounts) is None
 
     def place(self, task: int, node: int, gpus: tuple[int, ...] | None = None) -> bool:
-        """Place a task on a node if it fits there, on the GPUs given or the best ones."""
+        """Place a task on a node if it fits there, on the GPUs given or the best ones.
+
+        And if the limits of its queue have room.
+        """
         demand = self.snapshot.tasks.demand[task]
+        queue = self.snapshot.jobs.queue[self.snapshot.tasks.job[task]]
+        if not self.has_room(queue, amounts_of(self.snapshot.names, demand)):
+            return False
         if gpus is None:
             gpus = self.ledger.best_gpus(demand, node)
         elif self.ledger.infeasibility(demand, node, gpus):
@@ -52,9 +65,7 @@ class Scratch:
         if gpus is None:
             return False
         self.ledger.take(task, demand, node, gpus)
-        queue = self.snapshot.jobs.queue[self.snapshot.tasks.job[task]]
-        milli = self.snapshot.names.demands[demand].gpus_milli
-        self._used_by_queue[queue] = self._used_by_queue.get(queue, 0) + milli
+        self._count(task)
         self.starts.append(Start(task, node, gpus))
         group = self._open
         self._group.append(self._next_group() if group is None else group)
@@ -89,7 +100,7 @@ class Scratch:
 
         The placements of a kept one are one group of steps.
         """
-        placed, used, outer = len(self.starts), dict(self._used_by_queue), self._open
+        placed, outer = len(self.starts), self._open
         memos = dict(self._memos)
         if outer is None:
             self._open = self._next_group()
@@ -99,7 +110,9 @@ class Scratch:
             attempt.end(kept)
             self._open = outer
             if not kept:
-                self._used_by_queue, self._memos = used, memos
+                self._memos = memos
+                for start in self.starts[placed:]:
+                    self._count(start.task, -1)
                 del self.starts[placed:], self._group[placed:]
 
         return Trial(end)

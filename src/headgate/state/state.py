@@ -34,6 +34,7 @@ from headgate.state.fleet import NO_FLEET
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
 from headgate.state.queued_jobs import QueuedJobs
+from headgate.state.queues import labels_of, with_labels
 from headgate.state.runtimes import classes_of, record
 from headgate.state.snapshot import Snapshot
 from headgate.state.stops import StopLog
@@ -316,7 +317,8 @@ class State(View):
 
     def _add_tasks(self, job_row: int, first: int, job: Job) -> None:
         count, tasks = len(job.tasks), self.tasks
-        demands = [self.names.demand(task.demand) for task in job.tasks]
+        labels = labels_of(self, self.jobs.queue[job_row])
+        demands = [self.names.demand(with_labels(task.demand, labels)) for task in job.tasks]
         grow(tasks, count)
         milli = [self.names.demands[demand].gpus_milli for demand in demands]
         at_least = sum(milli) if job.gang else min(filter(None, milli), default=0)

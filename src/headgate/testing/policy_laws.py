@@ -8,6 +8,7 @@ class TestMine(PolicyLaws):
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
@@ -20,6 +21,7 @@ from headgate.ports import Policy
 from headgate.protocol import Plan, Start
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, Snapshot, State, TaskState, check
+from headgate.state.life import HOLDING
 from headgate.state.moves import moving_tasks
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 from headgate.testing.digest import digest
@@ -44,18 +46,45 @@ class IndependentLedger:
             n: dict(zip(snapshot.names.resources, snapshot.nodes.free[n], strict=False))
             for n in snapshot.live_nodes()
         }
-        self.held_milli = dict(enumerate(snapshot.queues.held_gpus_milli.array().tolist()))
+        self.queue_holds = Counter[tuple[int, str]]()
+        for task, state in enumerate(snapshot.tasks.state.array().tolist()):
+            if state in HOLDING:
+                self._count(task)
         self.placed: set[int] = set()
 
     def _queue(self, task: int) -> int:
         row: int = self._snapshot.jobs.queue[self._snapshot.tasks.job[task]]
         return row
 
+    def _above(self, task: int) -> Iterator[int]:
+        """Yield the queue of a task and those above it."""
+        row = self._queue(task)
+        yield row
+        while name := self._snapshot.queue(row).parent:
+            row = self._snapshot.names.queue_rows[name]
+            yield row
+
+    def _takes(self, task: int) -> dict[str, int]:
+        """Return what a task takes of limits, by kind."""
+        return {"gpus": self._snapshot.task(task).demand.gpus_milli, **dict(self._needs(task))}
+
+    def _count(self, task: int) -> None:
+        for row in self._above(task):
+            for kind, amount in self._takes(task).items():
+                self.queue_holds[row, kind] += amount
+
     def under_ceiling(self, task: int) -> bool:
-        """Return whether a task's GPUs stay below its queue's ceiling."""
-        queue, need = self._queue(task), self._snapshot.demand(task).gpus_milli
-        limit = self._snapshot.queue(queue).max_gpus
-        return limit is None or not need or self.held_milli[queue] + need <= WHOLE * limit
+        """Return whether a task stays below the limits of its queue and of those above it."""
+        takes = self._takes(task)
+        for row in self._above(task):
+            spec = self._snapshot.queue(row)
+            limits = dict(spec.limit)
+            if spec.max_gpus is not None:
+                limits["gpus"] = WHOLE * spec.max_gpus
+            for kind, most in limits.items():
+                if takes.get(kind) and self.queue_holds[row, kind] + takes[kind] > most:
+                    return False
+        return True
 
     def fits(self, task: int, node: int) -> bool:
         """Return whether a node has what a task needs."""
@@ -133,7 +162,7 @@ class IndependentLedger:
                 self.left[node][gpu][1] -= memory_bytes
         for name, amount in self._needs(task):
             self.amounts[node][name] -= amount
-        self.held_milli[self._queue(task)] += self._snapshot.demand(task).gpus_milli
+        self._count(task)
 
 
 class _Round(NamedTuple):

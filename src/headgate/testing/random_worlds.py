@@ -94,6 +94,17 @@ def random_queues(rng: Random) -> tuple[Queue, ...]:
     )
 
 
+def divided(seed: int, queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
+    """Return the queues, in a third of the cases all but the first below one with limits."""
+    rng = stream(seed, "tree of queues")
+    if rng.random() < 0.67:
+        return queues
+    limit = rng.choice(((), (("cpus", 6000),), (("license", 2000), ("memory", 8 * GIB))))
+    top = Queue(name="top", max_gpus=rng.choice((None, 6, 8)), limit=limit)
+    first, *others = queues
+    return first, top, *(replace(queue, parent=top.name) for queue in others)
+
+
 def random_job(
     rng: Random, job_id: str, shards: tuple[Shard, ...] = (), *, every_kind: bool = False
 ) -> Job:
@@ -292,6 +303,9 @@ def random_state(
     for _ in range(rng.randint(0, 30)):
         _step(state, jobs, rng)
     if every_kind:
+        known = tuple(state.queue(row) for row in range(len(state.queues.spec)))
+        for queue in divided(seed, known):
+            state.set_queue(queue)
         _begin_moves(state, stream(seed, "moves"))
         _cancel_task(state, stream(seed, "cancelled task"), chance=0.3)
     return state

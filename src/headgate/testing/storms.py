@@ -26,6 +26,7 @@ from headgate.protocol import (
     TaskCancelled,
 )
 from headgate.testing.random_worlds import (
+    divided,
     kind_labels,
     random_job,
     random_node,
@@ -71,7 +72,7 @@ def storm(
 ) -> Storm:
     """Return the storm of a seed, with the jobs that `accepts` admits."""
     rng = stream(seed, "storm", str(calm))
-    queues = random_queues(rng)
+    queues = divided(seed, random_queues(rng))
     nodes = [random_node(rng, n, every_kind=True) for n in range(rng.randint(2, 6))]
     shards = random_shards(rng)
     facts: list[Event] = [QueueChanged(at=0.0, queue=q) for q in queues]
@@ -97,9 +98,13 @@ def storm(
 
 
 def fits(job: Job, nodes: list[Node], queues: tuple[Queue, ...]) -> bool:
-    """Return whether a job fits idle nodes and the ceiling of its queue."""
-    (queue,) = [q for q in queues if q.name == job.queue]
-    return exceeds_queue(job, queue) is None and fits_no_node(job, nodes) is None
+    """Return whether a job fits idle nodes and the ceilings of its queue and those above it."""
+    name, known = job.queue, {queue.name: queue for queue in queues}
+    while name:
+        if exceeds_queue(job, known[name]) is not None:
+            return False
+        name = known[name].parent
+    return fits_no_node(job, nodes) is None
 
 
 def _larger(job: Job) -> Job:

@@ -20,10 +20,10 @@ import pytest
 
 from headgate.base.errors import SpecError, WorldError
 from headgate.cli.cluster import cluster, joining, process
-from headgate.cli.cluster.lifecycle import load_queues
 from headgate.live.base.config import ControllerConfig, load_config, save_config
 from headgate.live.cluster.ray_nodes import LocalCluster, alive, start_nodes, stop_nodes
 from headgate.model import Gpu, Node, Queue
+from headgate.spec.queues import load_queues
 
 DEAF = """
 import signal, time

@@ -76,7 +76,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "label": ("n0", "n0 {title}", "n0 ml-", "--file {queues}", "{title}"),
     "scale": ("", "--dry-run"),
     "nodes": ("", "-o wide"),
-    "queues": ("",),
+    "queues": ("", "-o wide", "apply {queues} --dry-run", "assign bad {title}", "{title}"),
     "top": ("", "--links"),
     "topology": ("", "{tree}", "--svg {evil}/x", "{tree} --set", "--nvidia-smi {queues}"),
     "plan": ("", "--nodes 1", "--policy headgate", "--nodes 1 --like {title}", "--report {queues}"),

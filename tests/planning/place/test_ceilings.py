@@ -22,14 +22,14 @@ def test_unit_counts_below_the_ceiling_from_its_booking_until_it_is_booked_no_lo
     ceilings, (booked, other, small) = (
         Ceilings(scratch), (one_task(snapshot, task) for task in (1, 2, 3)),
     )  # fmt: skip
-    assert ceilings.room_milli().tolist() == [3000]
+    assert ceilings.quotas().room_milli().tolist() == [3000]
     ceilings.book(booked)
-    assert ceilings.room_milli().tolist() == [1000]
+    assert ceilings.quotas().room_milli().tolist() == [1000]
     assert (ceilings.has_room(other), ceilings.has_room(small)) == (False, True)
     ceilings.unbook(booked)
     assert scratch.place(1, 0)  # it starts
-    assert ceilings.room_milli().tolist() == [1000]
+    assert ceilings.quotas().room_milli().tolist() == [1000]
     assert (ceilings.has_room(other), ceilings.has_room(small)) == (False, True)
     ceilings.book(small)
-    assert ceilings.room_milli().tolist() == [0]
+    assert ceilings.quotas().room_milli().tolist() == [0]
     assert not ceilings.has_room(small)

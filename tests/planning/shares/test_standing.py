@@ -108,7 +108,9 @@ def counted(snapshot: Snapshot) -> dict[str, object]:
 
 
 def fields(standing: Standing) -> dict[str, object]:
-    return {name: getattr(standing, name).tolist() for name in counted(standing.snapshot)}
+    names = [name for name in counted(standing.snapshot) if name != "ceiling"]
+    found = {name: getattr(standing, name).tolist() for name in names}
+    return {**found, "ceiling": standing.tree.most.tolist()}
 
 
 @settings(max_examples=60)

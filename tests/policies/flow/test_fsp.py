@@ -224,7 +224,7 @@ def could_help(stage: Bench) -> list[tuple[int, int]]:
     snapshot = stage.engine.snapshot()
     standing = standing_of(snapshot)
     target = fair_shares(standing.hierarchy, unfinished=standing.unfinished, gpus=standing.gpus)
-    full = np.bincount(standing.queue, standing.held, len(standing.ceiling)) >= standing.ceiling
+    full = np.bincount(standing.queue, standing.held, len(standing.tree.most)) >= standing.tree.most
     found = []
     for above in np.flatnonzero((standing.held > target) & (standing.held > 1)).tolist():
         runs = [t for t in snapshot.tasks_of(int(standing.jobs[above])) if snapshot.held_gpus(t)]

@@ -213,7 +213,7 @@ def up(
             gpu_model=gpu_model,
             policy=placed_by(policy, place),
             seed=seed,
-            queues=None if queues is None else load_queues(queues),
+            queues=None if queues is None else _queues(queues),
             group=group,
             shared_account=shared_account,
             address=address,
@@ -236,6 +236,12 @@ def _is_up(facts: dict[str, Any], settings: ProgramSettings) -> list[str]:
     verb = "is already running" if facts["already_running"] else "is up"
     text = f"Headgate {verb}: {output.counted(facts['nodes'], 'node')}, policy {facts['policy']}"
     return [text, f"State directory: {settings.state}", *facts["notes"]]
+
+
+def _queues(file: Path) -> tuple[Queue, ...]:
+    from headgate.spec.queues import load_queues
+
+    return load_queues(file)
 
 
 def _scaling_text(file: Path) -> str:
@@ -304,33 +310,6 @@ def _progress(settings: ProgramSettings, text: str) -> Iterator[ShowProgress]:
                 output.print_note(line)
 
         yield show
-
-
-def load_queues(file: Path) -> tuple[Queue, ...]:
-    """Return the queues of a file; raise SpecError with all its problems."""
-    from headgate.spec.document import read_document
-    from headgate.spec.scenario import QueueShape
-    from headgate.spec.shape import parse
-
-    document = read_document(file)
-    found: dict[str, Queue] = {}
-    for key in document.data:
-        if key != "queues":
-            document.add((key,), f"unknown key '{key}'", "a queues file has one key, 'queues'")
-    listed = document.data.get("queues")
-    if not isinstance(listed, list) or not listed:
-        document.add(("queues",), "must be a list of queues", "such as - {name: team, weight: 2}")
-        listed = []
-    for number, raw in enumerate(listed):
-        shape = parse(document, QueueShape, raw, ("queues", number))
-        if shape is None:
-            continue
-        if shape.name in found:
-            text = f"the queue '{shape.name}' is listed twice"
-            document.add(("queues", number, "name"), text)
-        found[shape.name] = Queue(**shape.model_dump())
-    document.raise_problems()
-    return tuple(found.values())
 
 
 def down(

@@ -1,4 +1,4 @@
-"""Verbs that show the cluster: nodes, queues."""
+"""The verb that shows the nodes."""
 
 from __future__ import annotations
 
@@ -102,23 +102,3 @@ def _used(node: dict[str, Any]) -> tuple[str | None, str | None]:
     if actual is None:
         return None, None
     return f"{actual['cpus']:g}", format_size(actual["memory_bytes"])
-
-
-def queues(state: StateOption = None, fmt: FormatOption = None) -> None:
-    """List the queues: weights, limits, allocated GPUs, and jobs."""
-    settings = settle(state, fmt)
-    with settings.client() as client:
-        found = client.queues()
-    if settings.as_json:
-        output.print_json({"queues": found})
-        return
-    output.print_table(
-        ("QUEUE", "WEIGHT", "GPUS", "MAX GPUS", "JOBS IN FLIGHT", "MAX JOBS", "QUEUED"),
-        (
-            (
-                *(q["name"], f"{q['weight']:g}", q["held_gpus"], q["max_gpus"]),
-                *(q["in_flight"], q["max_jobs_in_flight"], q["queued"]),
-            )
-            for q in found
-        ),
-    )

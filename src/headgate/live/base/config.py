@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from headgate.base.errors import Problem, WorldError
 from headgate.live.base.log_limit import LOG_LIMIT_BYTES
 from headgate.live.base.permissions import write_private
@@ -78,7 +80,7 @@ def load_config(state: Path) -> ControllerConfig | None:
     file = state / _FILE
     try:
         fields = json.loads(file.read_text())
-        queues = tuple(Queue(**queue) for queue in fields.pop("queues"))
+        queues = TypeAdapter(tuple[Queue, ...]).validate_python(fields.pop("queues"))
         return ControllerConfig(**fields, queues=queues)
     except FileNotFoundError:
         return None

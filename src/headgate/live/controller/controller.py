@@ -14,7 +14,7 @@ import pwd
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from headgate.base.errors import Problem, SpecError, WorldError
 from headgate.engine import drive
 from headgate.journal import Archive, Record
 from headgate.live.actors.masters import end_earlier_actors
-from headgate.live.base.config import ControllerConfig
+from headgate.live.base.config import ControllerConfig, save_config
 from headgate.live.base.permissions import secret
 from headgate.live.base.supervise import supervise
 from headgate.live.cluster.holders import Holders
@@ -53,8 +53,8 @@ from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
 from headgate.planning.moves.requested import not_admitted, requested_move, was_admitted
 from headgate.planning.place.choose.setting import size_warnings
+from headgate.planning.rounds.administration import Administration
 from headgate.planning.scaling.draining import drain_request, resume_request
-from headgate.planning.scaling.labelling import LabelChange, label_requests, labels_then
 from headgate.ports import Policy, capabilities
 from headgate.ports.capabilities import CertificateStats
 from headgate.protocol import (
@@ -135,7 +135,7 @@ class Controller:
         self._claims, self._outputs = DatasetClaims(), self._make_outputs(token)
         self._uploads = DatasetUploads(self.membership, token=token)
         self._packages = Packages(state / "packages", token=token, snapshot=self.snapshot)
-        self.admins = frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})
+        self.admins, self.administration = _own_admins(), self._administration()
         self._submissions = Submissions(
             claims=self._claims,
             policy=self.world.policy,
@@ -222,6 +222,15 @@ class Controller:
         if not self._thread.is_alive():  # it may wait for free space on the journal's disk
             self._durable.close()
             self.archive.close()
+
+    def _administration(self) -> Administration:
+        return Administration(
+            admins=lambda: self.admins,
+            snapshot=self.snapshot,
+            now=self.world.now,
+            handle=self._handle,
+            keep_queues=self._keep_queues,
+        )
 
     def _open_archive(self) -> Archive:
         try:
@@ -437,20 +446,9 @@ class Controller:
         if event is not None and not dry_run:
             self._handle([event])
 
-    def label(
-        self, changes: Mapping[str, LabelChange], *, user: str, dry_run: bool = False
-    ) -> Mapping[str, tuple[str, ...]]:
-        """Change labels by node; SpecError `not_found`, `forbidden`, `bad_spec`.
-
-        Return those that each node has then. Without a change of any, every user may.
-        """
-        if not changes or any(change != LabelChange() for change in changes.values()):
-            self._allow_admin("label", user, "label nodes")
-        view, at = self._published, self.world.now()
-        events = label_requests(view, changes, user=user, at=at)
-        if events and not dry_run:
-            self._handle(events)
-        return labels_then(view, changes, events)
+    def _keep_queues(self, queues: Sequence[Queue]) -> None:
+        self._config = replace(self._config, queues=tuple(queues))
+        save_config(self._state, self._config)
 
     def _allow_admin(self, path: str, user: str, does: str) -> None:
         if user not in self.admins:
@@ -584,3 +582,8 @@ def _in_flight(view: Snapshot) -> list[int]:
 def _finite(seconds: float) -> float | None:
     """Return a duration as a value of JSON: None for one without end."""
     return None if math.isinf(seconds) else seconds
+
+
+def _own_admins() -> frozenset[str]:
+    """Return root and the user of this process."""
+    return frozenset({"root", pwd.getpwuid(os.geteuid()).pw_name})

@@ -12,13 +12,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError
+from headgate.base.errors import MOST_PROBLEMS, Problem, SpecError, nearest
 from headgate.journal import Archive
 from headgate.live.base.account import Account, account_for, file_sizes, unusable, why_unusable
 from headgate.live.controller.earlier_jobs import unfinished
 from headgate.live.controller.reader import JobReader
 from headgate.live.data.claims import DatasetClaims
-from headgate.model import Dataset, Job, RayMode
+from headgate.model import Dataset, Job, Queue, RayMode
 from headgate.planning.place.submission_check import check_submission
 from headgate.planning.units.ray_cpus import with_cpus_of_gpus
 from headgate.ports import Policy
@@ -27,8 +27,10 @@ from headgate.protocol.reasons import NothingFits, PolicyRefuses, QueueTooSmall
 from headgate.spec import JobFile, expand, resources_key
 from headgate.spec.document import clipped
 from headgate.spec.environment import unsent
+from headgate.spec.queues import not_for_jobs, queue_of_type, types_of
 from headgate.spec.where import unknown_nodes
 from headgate.state import Snapshot
+from headgate.state.queues import labels_of, queues_of, strictest_above, with_labels_of
 
 
 class Submissions:
@@ -166,10 +168,8 @@ class Submissions:
         account = self._account_of(user)
         view = self._snapshot()
         self._reject_unreadable(view, job_file, user)
-        if job_file.queue not in view.names.queue_rows:
-            known = ", ".join(sorted(view.names.queue_rows))
-            problem = f"there is no queue '{job_file.queue}'"
-            raise SpecError([Problem(path="queue", problem=problem, hint=f"known: {known}")])
+        queue = _queue_for(view, job_file)
+        job_file = job_file.model_copy(update={"queue": queue.name, "type": None})
         _reject_unknown_nodes(job_file, view)
         earlier = unfinished([*job_file.after, *after], view, self._archive)
         job = expand(
@@ -193,8 +193,10 @@ class Submissions:
             raise SpecError([Problem(path="results.path", problem=problem, hint=hint)])
         nodes = [view.node(row) for row in view.live_nodes()]
         job = with_cpus_of_gpus(job, nodes)
-        queue = view.queue(view.names.queue_rows[job.queue])
-        reason = check_submission(job, queue, nodes, self._policy, view.fleet.scaling)
+        row = view.names.queue_rows[queue.name]
+        needs = with_labels_of(job, labels_of(view, row))
+        strictest = strictest_above(view, row)
+        reason = check_submission(needs, strictest, nodes, self._policy, view.fleet.scaling)
         if reason is not None:
             raise _rejected(job_file, job, reason)
         return replace(job, after=earlier)
@@ -261,6 +263,26 @@ def _rejected(job_file: JobFile, job: Job, reason: Reason) -> SpecError:
     code = "rejected" if isinstance(reason, PolicyRefuses) else "infeasible"
     problem = Problem(path=path, problem=reason.cause(), hint=reason.way_out())
     return SpecError([problem], code=code)
+
+
+def _queue_for(view: Snapshot, job_file: JobFile) -> Queue:
+    """Return the queue that a job names, or that takes its type; SpecError if it takes no jobs."""
+    queues = {view.queue(row).name: view.queue(row) for row in queues_of(view)}
+    key, name = "queue", job_file.queue
+    if job_file.type is not None:
+        key, found = "type", queue_of_type(queues, job_file.type)
+        if found is None:
+            text = f"no queue takes jobs of type '{job_file.type}'"
+            hint = nearest(job_file.type, types_of(queues))
+            raise SpecError([Problem(path="type", problem=text, hint=hint)])
+        name = found
+    if name not in queues:
+        hint = f"known: {', '.join(sorted(queues))}"
+        raise SpecError([Problem(path="queue", problem=f"there is no queue '{name}'", hint=hint)])
+    wrong = not_for_jobs(queues, name)
+    if wrong is not None:
+        raise SpecError([Problem(path=key, problem=wrong[0], hint=wrong[1])])
+    return queues[name]
 
 
 def _reject_unknown_nodes(job_file: JobFile, view: Snapshot) -> None:

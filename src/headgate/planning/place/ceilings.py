@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.base.arrays import Ints
-from headgate.model import WHOLE
-from headgate.planning.shares.queue_tree import ceilings
 from headgate.planning.units.unit import Unit
-from headgate.state import Scratch, Snapshot
-
-
-def limits_milli(snapshot: Snapshot) -> Ints:
-    """Return how many thousandths of GPUs each queue may hold, `[queues]`."""
-    return WHOLE * ceilings(snapshot)
+from headgate.state import Scratch
+from headgate.state.quotas import AtLimit, Quotas
 
 
 class Ceilings:
@@ -19,28 +12,27 @@ class Ceilings:
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch, self._snapshot = scratch, scratch.snapshot
-        self._booked_milli: dict[int, int] = {}  # thousandths of GPUs, by queue
+        self._booked: Quotas = scratch.quotas.without_use()
+
+    def at_limit(self, unit: Unit) -> AtLimit | None:
+        """Return which limit leaves no room for a unit, None if there is room."""
+        queue = self._snapshot.jobs.queue[unit.job]
+        return self._scratch.quotas.at_limit(queue, unit.amounts(self._snapshot), self._booked)
 
     def has_room(self, unit: Unit) -> bool:
-        """Return whether the ceiling of a unit's queue has room for it."""
-        queue = self._snapshot.jobs.queue[unit.job]
-        milli = unit.gpus_milli(self._snapshot) + self._booked_milli.get(queue, 0)
-        return self._scratch.has_room(queue, milli)
+        """Return whether the limits of a unit's queue have room for it."""
+        return self.at_limit(unit) is None
 
     def book(self, unit: Unit) -> None:
         """Count a unit that starts later: GPUs are reserved or being freed for it."""
-        queue = self._snapshot.jobs.queue[unit.job]
-        milli = self._booked_milli.get(queue, 0) + unit.gpus_milli(self._snapshot)
-        self._booked_milli[queue] = milli
+        self._booked.add(self._snapshot.jobs.queue[unit.job], unit.amounts(self._snapshot))
 
     def unbook(self, unit: Unit) -> None:
         """Count a unit no longer that was booked."""
-        queue = self._snapshot.jobs.queue[unit.job]
-        self._booked_milli[queue] -= unit.gpus_milli(self._snapshot)
+        self._booked.add(self._snapshot.jobs.queue[unit.job], unit.amounts(self._snapshot), -1)
 
-    def room_milli(self) -> Ints:
-        """Return how many thousandths of GPUs each queue may still get, `[queues]`."""
-        room = limits_milli(self._snapshot)
-        for queue in range(len(room)):
-            room[queue] -= self._scratch.used_milli(queue) + self._booked_milli.get(queue, 0)
-        return room
+    def quotas(self) -> Quotas:
+        """Return a copy of what queues hold, starts and what is booked included."""
+        both = self._scratch.quotas.copy()
+        both.merge(self._booked)
+        return both

@@ -47,6 +47,7 @@ def feasible_starts(
     O(starts); O(demands) if no task on GPUs demands anything else.
     """
     names = scratch.snapshot.names
+    place = place or scratch.quotas.beyond_gpus
     if not place and not any(
         demand.gpus and needs for demand, needs in zip(names.demands, names.needs, strict=False)
     ):
@@ -66,33 +67,41 @@ def place_elsewhere(
     """Place each task on the node with room where it reads fastest; return why some of them wait.
 
     For each that waits, one of the `others` is placed so, in their order, within ceilings. There is
-    one refusal per demand. O(nodes x log + GPUs of nodes tried) for each task placed.
+    one refusal per demand and queue. O(nodes x log + GPUs of nodes tried) for each task placed.
     """
-    reasons: dict[int, Reason] = {}  # by demand: resources are only taken, so it fits no node later
-    jobs: dict[int, dict[int, None]] = {}
+    reasons: dict[_Kind, Reason] = {}  # resources are only taken, so it fits no node later
+    jobs: dict[_Kind, dict[int, None]] = {}
     refused = 0
     for task in tasks:
-        demand = scratch.snapshot.tasks.demand[task]
-        if demand not in reasons:
-            if kept.start(task) if kept is not None else _place(scratch, task, demand):
+        kind = _kind(scratch, task)
+        if kind not in reasons:
+            if kept.start(task) if kept is not None else _place(scratch, task, kind[0]):
                 continue
-            reasons[demand] = no_room(scratch, task)
-        jobs.setdefault(demand, {})[scratch.snapshot.tasks.job[task]] = None
+            reasons[kind] = no_room(scratch, task)
+        jobs.setdefault(kind, {})[scratch.snapshot.tasks.job[task]] = None
         refused += 1
     if refused:
         _place_others(scratch, others, refused, {*reasons})
-    return [Refusal(reason=reasons[demand], jobs=tuple(rows)) for demand, rows in jobs.items()]
+    return [Refusal(reason=reasons[kind], jobs=tuple(rows)) for kind, rows in jobs.items()]
 
 
-def _place_others(scratch: Scratch, tasks: Iterable[int], most: int, failed: set[int]) -> None:
-    """Place at most `most` tasks, none of the demands that have `failed` to fit."""
+_Kind = tuple[int, int]
+"""The demand (row) of a task and the queue of its job: tasks alike fit alike."""
+
+
+def _kind(scratch: Scratch, task: int) -> _Kind:
     snapshot = scratch.snapshot
+    return snapshot.tasks.demand[task], snapshot.jobs.queue[snapshot.tasks.job[task]]
+
+
+def _place_others(scratch: Scratch, tasks: Iterable[int], most: int, failed: set[_Kind]) -> None:
+    """Place at most `most` tasks, none of a kind that has `failed` to fit."""
     for task in tasks:
-        demand, queue = snapshot.tasks.demand[task], snapshot.jobs.queue[snapshot.tasks.job[task]]
-        if demand in failed or not scratch.has_room(queue, snapshot.demand(task).gpus_milli):
+        kind = _kind(scratch, task)
+        if kind in failed:
             continue
-        if not _place(scratch, task, demand):
-            failed.add(demand)
+        if not _place(scratch, task, kind[0]):
+            failed.add(kind)
             continue
         most -= 1
         if not most:

@@ -12,6 +12,7 @@ import numpy as np
 from headgate.model import WHOLE
 from headgate.planning.times.estimates import Estimates
 from headgate.protocol import Hardened, PlacesKept
+from headgate.protocol.queue_reasons import QueueQuota, QueueStopped
 from headgate.protocol.reasons import (
     BehindHead,
     BelowShare,
@@ -20,20 +21,28 @@ from headgate.protocol.reasons import (
     QueueTooSmall,
     ShareLimit,
 )
-from headgate.state import Scratch, Snapshot
+from headgate.state import Snapshot
 from headgate.state.hardened import kept_gpus
+from headgate.state.quotas import GPUS, Amounts, AtLimit, Quotas, gpus_alone
 from headgate.state.tables import GPU_FREE
 
-
-def queue_limit(scratch: Scratch, queue: int) -> QueueLimit:
-    """Return that a queue (row) is at its ceiling after the starts of a scratch."""
-    return queue_limit_at(scratch.snapshot, queue, -(-scratch.used_milli(queue) // WHOLE))
+ONE_GPU = gpus_alone(WHOLE)
 
 
-def queue_limit_at(snapshot: Snapshot, queue: int, used_gpus: int) -> QueueLimit:
-    """Return that a queue (row) is at its ceiling with so many GPUs."""
-    spec = snapshot.queue(queue)
-    return QueueLimit(queue=spec.name, used_gpus=used_gpus, max_gpus=spec.max_gpus or 0)
+def queue_limit(
+    snapshot: Snapshot, quotas: Quotas, queue: int, amounts: Amounts = ONE_GPU
+) -> QueueLimit | QueueQuota | QueueStopped:
+    """Return which limit leaves no room for more in a queue (row), its own or one above it."""
+    found = quotas.at_limit(queue, amounts) or AtLimit(queue, GPUS)
+    spec = snapshot.queue(found.queue)
+    if found.kind is None:
+        return QueueStopped(queue=spec.name)
+    used = quotas.used(found.queue, found.kind)
+    if found.kind == GPUS:
+        return QueueLimit(queue=spec.name, used_gpus=-(-used // WHOLE), max_gpus=spec.max_gpus or 0)
+    limit = quotas.limit(found.queue, found.kind)
+    resource = snapshot.names.resources[found.kind]
+    return QueueQuota(queue=spec.name, resource=resource, used=used, limit=limit)
 
 
 def queue_too_small(queue: str, needed_gpus: int, max_gpus: int) -> QueueTooSmall:

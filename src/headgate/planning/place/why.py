@@ -49,6 +49,7 @@ from headgate.protocol.reasons import (
 from headgate.protocol.reserved_at import ReservedAt
 from headgate.state import Scratch
 from headgate.state.ledger import runs_in
+from headgate.state.quotas import amounts_of
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
 _NAMED_MOST = 3  # jobs that a reservation names
@@ -126,9 +127,12 @@ def _no_such_node(demand: Demand) -> NothingFits:
 def no_room(scratch: Scratch, task: int) -> Reason:
     """Return why a task fits no node of a scratch, though its GPUs, if any, would fit.
 
-    O(nodes x resources).
+    Or which limit of its queue leaves no room. O(nodes x resources).
     """
     view, demand = scratch.snapshot, scratch.snapshot.tasks.demand[task]
+    queue, amounts = view.jobs.queue[view.tasks.job[task]], amounts_of(view.names, demand)
+    if not scratch.has_room(queue, amounts):
+        return queue_limit(view, scratch.quotas, queue, amounts)
     nodes = np.array(view.live_nodes(), np.int64)
     spec, free_gpus = view.names.demands[demand], scratch.ledger.nodes.free_gpus.array()[nodes]
     beside = nodes if spec.in_part else nodes[free_gpus >= spec.gpus]
@@ -232,8 +236,9 @@ class WhyWaits:
     def _short(self, unit: Unit) -> Reason | float:
         """Return what is short for a unit, or for how long it fits now."""
         queue = self._snapshot.jobs.queue[unit.job]
-        if not self._scratch.has_room(queue, unit.gpus_milli(self._snapshot)):
-            return queue_limit(self._scratch, queue)
+        amounts = unit.amounts(self._snapshot)
+        if not self._scratch.has_room(queue, amounts):
+            return queue_limit(self._snapshot, self._scratch.quotas, queue, amounts)
         if self.tasks_that_fit(unit) == len(unit.tasks):
             return self._hole_s(unit)
         if len(unit.tasks) == 1:

@@ -123,7 +123,7 @@ def _start(snapshot: Snapshot, hardened: Hardened, placer: Placer | None) -> Pla
     first, scratch = snapshot.tasks_of(job)[hardened.places[0].ordinal], Scratch(snapshot)
     unit = next((unit for unit in units_of(snapshot, job) if first in unit.tasks), None)
     queue = snapshot.jobs.queue[job]
-    if unit is None or not scratch.has_room(queue, unit.gpus_milli(snapshot)):
+    if unit is None or not scratch.has_room(queue, unit.amounts(snapshot)):
         return None
     if not _on_places(scratch, unit, hardened) and (
         not fit(scratch, placer).place(unit) or _delays_others(scratch, unit, placer)
@@ -311,7 +311,7 @@ class _Patience:
             milli, queue = unit.gpus_milli(snapshot), snapshot.jobs.queue[job]
             kind = GPU_KIND if milli else CPU_KIND
             below_share = owners is None or owners.spare(job, kind) < 0
-            if not below_share or not Scratch(snapshot).has_room(queue, milli):
+            if not below_share or not Scratch(snapshot).has_room(queue, unit.amounts(snapshot)):
                 self._since[job], self._impatient[job] = now, -1.0
                 continue
             idle_s = self._places.find(unit, {}).idle_s

@@ -21,9 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headgate.base.arrays import Floats, Ints
+from headgate.base.arrays import Floats
 from headgate.base.errors import InvariantBroken
-from headgate.model import WHOLE
 from headgate.planning.shares.owners import GPU_KIND, Owners
 from headgate.planning.units.unit import Unit, waiting_gang, waiting_units
 from headgate.protocol import (
@@ -38,6 +37,7 @@ from headgate.protocol import (
 )
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.ledger import Ledger
+from headgate.state.quotas import Quotas, amounts_of
 
 PENDING = "units_given_slots"
 """Column of the memo by job: waiting units for which slots were stopped."""
@@ -109,8 +109,7 @@ class _Reclaim:
         self._stopped: dict[tuple[int, int], tuple[Reclaimed, list[int]]] = {}  # by job and node
         self._refused: dict[int, Reclaimed] = {}  # by job
         self._pending: dict[int, int] = {}  # units, by job
-        self._milli_now = snapshot.queues.held_gpus_milli.array().astype(np.int64)
-        self._milli_soon = self._milli_now.copy()
+        self._quotas_now, self._quotas_soon = Quotas(snapshot), Quotas(snapshot)
         self._book()
 
     def _book(self) -> None:
@@ -121,7 +120,7 @@ class _Reclaim:
         for task in sorted({*stopping.tolist(), *stops}):
             if (held := self._held(task)) is not None:
                 self._soon.free(task, held.demand, held.node, held.gpus)
-                self._milli_soon[self._queue(held.job)] -= self._gpus_milli(held.demand)
+                self._count(self._soon, held.job, held.demand, -1)
         self._book_starts()
         slots = [task for lease in sorted(self._leases) for task in snapshot.tasks_of(lease)]
         for task in slots:
@@ -137,7 +136,7 @@ class _Reclaim:
             held = _Held(task, tasks.job[task], tasks.demand[task], node, gpus, group)
             for ledger in (self._now, self._soon):
                 ledger.take(task, held.demand, node, gpus)
-                self._milli(ledger)[self._queue(held.job)] += self._gpus_milli(held.demand)
+                self._count(ledger, held.job, held.demand)
             if sizes[group] == 1:
                 self._by_node[node].append(held)
 
@@ -235,11 +234,10 @@ class _Reclaim:
 
     def _take(self, room: _Room, *ledgers: Ledger) -> None:
         for task, node, gpus in room.starts:
-            demand = self._snapshot.tasks.demand[task]
-            queue = self._queue(self._snapshot.tasks.job[task])
+            demand, job = self._snapshot.tasks.demand[task], self._snapshot.tasks.job[task]
             for ledger in ledgers:
                 ledger.take(task, demand, node, gpus)
-                self._milli(ledger)[queue] += self._gpus_milli(demand)
+                self._count(ledger, job, demand)
 
     def _free(self, unit: Unit, freed: list[_Held], *ledgers: Ledger) -> None:
         snapshot = self._snapshot
@@ -248,7 +246,7 @@ class _Reclaim:
         for held in freed:
             for ledger in ledgers:
                 ledger.free(held.task, held.demand, held.node, held.gpus)
-                self._milli(ledger)[self._queue(held.job)] -= self._gpus_milli(held.demand)
+                self._count(ledger, held.job, held.demand, -1)
             kind = self._owners.kind(held.demand)
             self._owners.add(held.job, kind, -self._owners.amount(held.demand))
             self._by_node[held.node].remove(held)
@@ -373,23 +371,22 @@ class _Reclaim:
             return ledger.best_gpus(demand, node)
 
     def _under_ceiling(self, ledger: Ledger, unit: Unit, freed: list[_Held]) -> bool:
-        queue, milli = self._queue(unit.job), unit.gpus_milli(self._snapshot)
-        limit = self._snapshot.queue(queue).max_gpus
-        if limit is None or not milli:
-            return True
-        less = sum(self._gpus_milli(h.demand) for h in freed if self._queue(h.job) == queue)
-        return bool(self._milli(ledger)[queue] + milli - less <= WHOLE * limit)
+        for held in freed:
+            self._count(ledger, held.job, held.demand, -1)
+        queue, amounts = self._snapshot.jobs.queue[unit.job], unit.amounts(self._snapshot)
+        under = self._quotas(ledger).at_limit(queue, amounts) is None
+        for held in freed:
+            self._count(ledger, held.job, held.demand)
+        return under
 
-    def _queue(self, job: int) -> int:
-        row: int = self._snapshot.jobs.queue[job]
-        return row
+    def _count(self, ledger: Ledger, job: int, demand: int, sign: int = 1) -> None:
+        """Count what a run holds for its queue, beside a ledger."""
+        amounts = amounts_of(self._snapshot.names, demand)
+        self._quotas(ledger).add(self._snapshot.jobs.queue[job], amounts, sign)
 
-    def _gpus_milli(self, demand: int) -> int:
-        return self._snapshot.names.demands[demand].gpus_milli
-
-    def _milli(self, ledger: Ledger) -> Ints:
-        """Return the thousandths of GPUs that queues hold in a ledger."""
-        return self._milli_now if ledger is self._now else self._milli_soon
+    def _quotas(self, ledger: Ledger) -> Quotas:
+        """Return what queues hold in a ledger, and their limits."""
+        return self._quotas_now if ledger is self._now else self._quotas_soon
 
     # --- the plan ----------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from headgate.model import WHOLE, Demand, Job, Node, Task
+from headgate.model import Demand, Job, Node, Task
 from headgate.planning.scaling.decision import Member, Pending, Wanted, wanted
 from headgate.planning.units.fit import (
     by_size,
@@ -15,8 +15,10 @@ from headgate.planning.units.fit import (
     infeasible_gang,
     members_that_fit,
 )
+from headgate.planning.units.unit import Unit
 from headgate.protocol import Plan
 from headgate.state import Snapshot, TaskState
+from headgate.state.quotas import Quotas, amounts_of
 
 
 def with_scaling(snapshot: Snapshot, plan: Plan) -> Plan:
@@ -86,36 +88,37 @@ def pending_units(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[Pending, Job
     waits = np.setdiff1d(waits, plan.starts.task, assume_unique=True)
     jobs = tasks.job.take(waits)
     in_gang = snapshot.jobs.gang.take(jobs) > 0
-    room = _room_of_queues(snapshot, plan)
+    quotas = _quotas_after(snapshot, plan)
     keys = np.stack([snapshot.jobs.queue.take(jobs), tasks.demand.take(waits)])[:, ~in_gang]
     pairs, counts = np.unique(keys, axis=1, return_counts=True)
     for (queue, demand), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
         spec = snapshot.names.demands[demand]
-        fits = count
-        if spec.gpus_milli and room[queue] < count * spec.gpus_milli:
-            fits = int(room[queue] // spec.gpus_milli)
+        amounts = amounts_of(snapshot.names, demand)
+        fits = min(count, quotas.runs(queue, amounts))
         if fits > 0:
-            room[queue] -= fits * spec.gpus_milli
+            quotas.add(queue, [(kind, fits * amount) for kind, amount in amounts])
             yield Pending(demands=(spec,), count=fits), None
     for row in dict.fromkeys(jobs[in_gang].tolist()):
         job = snapshot.job(row)
         demands = tuple(task.demand for task in job.tasks)
-        gpus_milli = sum(demand.gpus_milli for demand in demands)
-        if gpus_milli <= room[snapshot.jobs.queue[row]]:
-            room[snapshot.jobs.queue[row]] -= gpus_milli
+        unit = Unit(
+            job=row,
+            tasks=tuple(snapshot.tasks_of(row)),
+            demands=tuple(snapshot.tasks.demand[task] for task in snapshot.tasks_of(row)),
+        )
+        amounts, queue = unit.amounts(snapshot), snapshot.jobs.queue[row]
+        if quotas.at_limit(queue, amounts) is None:
+            quotas.add(queue, amounts)
             yield Pending(demands=demands, distinct_nodes=job.distinct_nodes), job
 
 
-def _room_of_queues(snapshot: Snapshot, plan: Plan) -> list[float]:
-    """Return the thousandths of GPUs that each queue may still hold after a round."""
-    held = snapshot.queues.held_gpus_milli.array().astype(float)
+def _quotas_after(snapshot: Snapshot, plan: Plan) -> Quotas:
+    """Return what queues hold after a round, and their limits."""
+    quotas = Quotas(snapshot)
     for task in plan.starts.task.tolist():
-        held[snapshot.jobs.queue[snapshot.tasks.job[task]]] += snapshot.demand(task).gpus_milli
-    limits = [snapshot.queue(row).max_gpus for row in range(len(held))]
-    return [
-        np.inf if limit is None else WHOLE * limit - float(used)
-        for limit, used in zip(limits, held, strict=True)
-    ]
+        amounts = amounts_of(snapshot.names, snapshot.tasks.demand[task])
+        quotas.add(snapshot.jobs.queue[snapshot.tasks.job[task]], amounts)
+    return quotas
 
 
 def _lacking(unit: Pending, job: Job | None, nodes: list[Node]) -> Pending | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
+from headgate.model import Queue
 from headgate.state import Snapshot
 
 NO_CEILING = 1 << 40
@@ -62,6 +63,10 @@ class QueueTree:
             found[queue] |= some[above]
         return found
 
+    def limited(self, gpus: int) -> Bools:
+        """Return which queues have a limit below so many GPUs, or a queue above them has."""
+        return self.or_above(self.most < gpus)
+
     def beside(self, others: Ints) -> QueueTree:
         """Return what is left for some jobs when others hold `others` GPUs, `[queues]`.
 
@@ -90,13 +95,19 @@ class QueueTree:
             above = self.parent[above]
 
 
-def ceilings(snapshot: Snapshot) -> Ints:
-    """Return the `max_gpus` of each queue, NO_CEILING where it has none; `[queues]`."""
-    limits = [queue.max_gpus for queue in snapshot.queues.spec.array()]
-    return np.array([NO_CEILING if limit is None else limit for limit in limits], np.int64)
-
-
 def queue_tree(snapshot: Snapshot) -> QueueTree:
     """Return the tree of a snapshot's queues; O(queues)."""
-    weight = np.array([queue.weight for queue in snapshot.queues.spec.array()], np.float64)
-    return QueueTree.flat(weight=weight, most=ceilings(snapshot))
+    specs, rows = snapshot.queues.spec.array(), snapshot.names.queue_rows
+    parent = np.array([rows[q.parent] if q.parent else -1 for q in specs], np.int64)
+    return QueueTree(
+        parent=parent,
+        weight=np.array([queue.weight for queue in specs], np.float64),
+        guaranteed=np.zeros_like(parent),
+        most=np.array([_most(queue) for queue in specs], np.int64),
+    )
+
+
+def _most(queue: Queue) -> int:
+    if queue.state == "stopped":
+        return 0
+    return NO_CEILING if queue.max_gpus is None else queue.max_gpus

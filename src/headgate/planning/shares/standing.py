@@ -75,7 +75,7 @@ class Standing:
     free: Ints  # [nodes, classes] free GPUs
     free_gpu: Ints  # rows of free GPUs, by node, class, row
     queue: Ints  # [jobs] rows
-    ceiling: Ints  # [queues] GPUs that these jobs may hold together, there and below
+    tree: QueueTree  # of queues, less what other jobs hold
     hierarchy: Hierarchy
 
     @property
@@ -268,7 +268,7 @@ def _build(
         free=np.bincount(hardware.cell[free], minlength=nodes * classes).reshape(nodes, classes),
         free_gpu=hardware.row[free],
         queue=queue,
-        ceiling=tree.most,
+        tree=tree,
         hierarchy=_hierarchy(snapshot, jobs, queue, tree),
     )
 

@@ -16,6 +16,7 @@ from headgate.base.arrays import Ints
 from headgate.model import Demand
 from headgate.planning.units.fit import beside_first_fit, by_size, runs_that_fit
 from headgate.state import Scratch, Snapshot, TaskState
+from headgate.state.quotas import Amounts, amounts_of
 
 
 def is_multi_gpu(demand: Demand) -> bool:
@@ -40,6 +41,17 @@ class Unit:
     def gpus_milli(self, snapshot: Snapshot) -> int:
         """Return the thousandths of GPUs that it holds once started."""
         return sum(snapshot.names.demands[demand].gpus_milli for demand in self.demands)
+
+    def amounts(self, snapshot: Snapshot) -> Amounts:
+        """Return what it takes of the quotas of its queue."""
+        names = snapshot.names
+        if len(self.demands) == 1:
+            return amounts_of(names, self.demands[0])
+        sums: dict[int, int] = {}
+        for demand in self.demands:
+            for kind, amount in amounts_of(names, demand):
+                sums[kind] = sums.get(kind, 0) + amount
+        return tuple(sums.items())
 
     def by_demand(self, snapshot: Snapshot) -> list[tuple[int, list[int]]]:
         """Return its tasks by demand, those with most GPUs first."""

@@ -88,7 +88,11 @@ def _replaced(standing: Standing, placed: Placed, task: int, other: int, price: 
 
 def _same_ceiling(standing: Standing, winner: int, jobs: Ints) -> Bools:
     """Return whose GPUs a job may take as far as the ceilings of queues go."""
-    queue = standing.queue[winner]
-    unbound = bool(standing.ceiling[queue] >= standing.gpus.sum())
-    same: Bools = unbound | (standing.queue[jobs] == queue)
+    tree, queue = standing.tree, int(standing.queue[winner])
+    same = np.ones(len(jobs), bool)
+    while queue >= 0:
+        if tree.most[queue] < standing.gpus.sum():
+            below: Bools = tree.or_above(np.arange(len(tree.most)) == queue)
+            same &= below[standing.queue[jobs]]
+        queue = int(tree.parent[queue])
     return same

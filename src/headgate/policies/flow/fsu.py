@@ -29,10 +29,11 @@ class UnfairFlow(FlowPolicy):
 
     def entitle(self, standing: Standing) -> Entitled:
         """Entitle the jobs of a queue together to all waiting tasks, up to the queue's ceiling."""
-        queues = len(standing.ceiling)
-        held = np.bincount(standing.queue, standing.held, minlength=queues)
-        waiting = np.bincount(standing.queue, standing.waiting.sum(axis=1), minlength=queues)
-        most = np.clip(standing.ceiling - held, 0, waiting).astype(np.int64)
+        queues, waiting = len(standing.tree.most), standing.waiting.sum(axis=1)
+        within = standing.hierarchy.allocate(
+            held=standing.held, room=waiting, gpus=int(waiting.sum())
+        )
+        most = np.bincount(standing.queue, within, minlength=queues).astype(np.int64)
         no_share = np.full(len(standing.jobs), NO_CEILING)
         return Entitled(
             target=no_share, group=standing.queue, row=np.arange(queues), most=most, least=most

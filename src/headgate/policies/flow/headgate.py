@@ -139,7 +139,7 @@ class TimelyFlow(FlowPolicy):
 
         `waiting` are the GPUs that its waiting tasks need, `[jobs, types]`.
         """
-        bound = (standing.ceiling < standing.gpus.sum())[standing.queue]
+        bound = standing.tree.limited(int(standing.gpus.sum()))[standing.queue]
         return standing.hierarchy.allocate_by_type(
             held=np.where(bound, standing.held, 0),
             tasks=waiting,

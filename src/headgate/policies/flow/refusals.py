@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from headgate.base.arrays import Ints
-from headgate.model import Demand
-from headgate.planning.place.limits import queue_limit_at, share_reason
+from headgate.model import WHOLE, Demand
+from headgate.planning.place.limits import queue_limit, share_reason
 from headgate.planning.place.why import no_free_gpu, no_gpu_of_type
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.options import cheapest_free
@@ -17,6 +17,7 @@ from headgate.policies.flow.placed import Placed
 from headgate.policies.flow.problem import OfferedTasks, problem_with
 from headgate.protocol import Reason, Refusal
 from headgate.protocol.reasons import WaitsForLocality
+from headgate.state.quotas import Quotas, gpus_alone
 
 # The limit of a job: the first of these that applies.
 _NO_SUCH_GPU, _CEILING, _LOCALITY, _NO_FIT, _SHARE, _BELOW, _BUSY = range(7)
@@ -71,7 +72,7 @@ class _After:
         started = np.bincount(cell, minlength=waiting.size).reshape(waiting.shape)
         left = waiting > started
         self._left = left.any(axis=1)
-        won, queues = started.sum(axis=1), len(standing.ceiling)
+        won, queues = started.sum(axis=1), len(standing.tree.most)
         self._holds = standing.held + won
         self._queue_holds = np.bincount(standing.queue, self._holds, queues).astype(np.int64)
         self._queue_won = np.bincount(standing.queue, won, queues).astype(np.int64)
@@ -115,7 +116,9 @@ class _After:
         bound[(self._holds >= self._target) & led] = _SHARE
         bound[~fits & (by_model | some)] = _NO_FIT
         bound[self._held_back & fits] = _LOCALITY
-        bound[(self._queue_holds >= standing.ceiling)[standing.queue]] = _CEILING
+        tree = standing.tree
+        full = tree.or_above(tree.total(self._queue_holds) >= tree.most)
+        bound[full[standing.queue]] = _CEILING
         bound[self._type == len(standing.accepts)] = _NO_SUCH_GPU
         return bound
 
@@ -186,5 +189,7 @@ class _After:
 
     def _queue_limit(self, queue: int) -> Reason:
         snapshot = self._standing.snapshot
-        used = int(snapshot.gpus_of_queues()[queue]) + int(self._queue_won[queue])
-        return queue_limit_at(snapshot, queue, used)
+        quotas = Quotas(snapshot)
+        for row, gpus in enumerate(self._queue_won.tolist()):
+            quotas.add(row, gpus_alone(WHOLE * gpus))
+        return queue_limit(snapshot, quotas, queue)

@@ -51,6 +51,7 @@ from headgate.policies.flow.times import Times
 from headgate.policies.flow.windows import Windows, cells, shortest_windows, windows_of
 from headgate.protocol import Memo, Refusal, Reserved
 from headgate.state import Scratch
+from headgate.state.quotas import Quotas, gpus_alone
 from headgate.state.view import Names
 
 
@@ -371,7 +372,7 @@ class UnitReservations:
         gpu = standing.snapshot.nodes.first_gpu.array()[node] + [start.gpus[0] for start in started]
         return tasks[starting], node, standing.hardware.gpu_class[gpu.astype(np.int64)]
 
-    def _on_kept(self, tasks: Ints, room_milli: Ints, starting: list[int]) -> Turns:
+    def _on_kept(self, tasks: Ints, quotas: Quotas, starting: list[int]) -> Turns:
         """Yield tasks of the flow that may fit; `starting` are those that start, as indices."""
         standing, too_long = self._standing, dict[int, float]()  # by demand
         rows = standing.task[tasks]
@@ -380,23 +381,26 @@ class UnitReservations:
         for n in np.flatnonzero(np.isfinite(high_s)).tolist():
             demand, run_s, job = int(demands[n]), float(high_s[n]), int(standing.task_job[tasks[n]])
             queue = int(standing.queue[job])
-            if run_s >= too_long.get(demand, math.inf) or room_milli[queue] < WHOLE:
+            full = quotas.at_limit(queue, gpus_alone(WHOLE)) is not None
+            if full or run_s >= too_long.get(demand, math.inf):
                 continue
             unit = Unit(job=int(standing.jobs[job]), tasks=(int(rows[n]),), demands=(demand,))
             if (yield Turn(unit, run_s, on_kept=True)) is Answer.STARTED:
-                room_milli[queue] -= WHOLE
+                quotas.add(queue, gpus_alone(WHOLE))
                 starting.append(n)
             else:
                 too_long[demand] = run_s
 
-    def _queue_room(self, starts: Ints) -> Ints:
-        """Return how many thousandths of GPUs queues may get besides these starts, `[queues]`."""
+    def _queue_room(self, starts: Ints) -> Quotas:
+        """Return what queues hold with these starts, and their limits."""
         standing = self._standing
         won = np.bincount(
-            standing.queue[standing.task_job[starts]], minlength=len(standing.ceiling)
+            standing.queue[standing.task_job[starts]], minlength=len(standing.tree.most)
         )
-        room: Ints = self._serving.ceilings.room_milli() - WHOLE * won
-        return room
+        quotas = self._serving.ceilings.quotas()
+        for queue, gpus in enumerate(won.tolist()):
+            quotas.add(queue, gpus_alone(WHOLE * gpus))
+        return quotas
 
     # --- results -------------------------------------------------------------------------------
 

@@ -36,16 +36,16 @@ class WarmRound:
         """Return the changes since the last round, or None if the next one starts cold.
 
         It starts cold if the snapshot belongs to another history of states (after a restart, or a
-        compaction of tables), if a node joined or was lost, and if the bandwidth changed, since all
-        places or all prices follow from these.
+        compaction of tables), if a node joined or was lost or has other labels, if tasks need other
+        labels, and if the bandwidth changed, since all places or all prices follow from these.
         """
         if self.standing is None:
             return None
         last = self.standing.snapshot
         changes = snapshot.changes(last)
-        if changes is None or len(changes.nodes) or last.bandwidth != snapshot.bandwidth:
+        if changes is None or last.bandwidth != snapshot.bandwidth:
             return None
-        return changes
+        return None if len(changes.nodes) or len(changes.demands) else changes
 
     def advance(self, snapshot: Snapshot, *, ahead: bool) -> tuple[Standing, Changes | None]:
         """Update to a snapshot; return its standing, and the changes, None after a cold start.

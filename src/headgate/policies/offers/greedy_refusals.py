@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from headgate.model import Demand
-from headgate.planning.place.limits import queue_limit_at, share_reason
+from headgate.planning.place.limits import queue_limit, share_reason
 from headgate.planning.place.why import no_free_gpu, no_gpu_of_type
 from headgate.policies.offers.candidates import ANY, Candidate
 from headgate.policies.offers.delay import SkipCounters
@@ -40,7 +40,6 @@ class _AfterGreedy:
         waiting = np.bincount(standing.task_job, minlength=len(standing.jobs))
         placed = (standing.waiting - greedy.waiting).sum(axis=1)
         self.left = np.flatnonzero(waiting - placed)
-        self._queue_used = greedy.queue_gpus()
         self._free = greedy.free_gpus.count.sum(axis=0)
         self._fitting, self._under_ceiling = greedy.fitting(), greedy.under_ceiling()
         over = greedy.held - greedy.target
@@ -54,8 +53,7 @@ class _AfterGreedy:
         if not greedy.waiting[job].any():  # no GPU suits its tasks left
             return self._no_fit(job, len(greedy.standing.accepts))
         if not self._under_ceiling[job]:
-            queue = int(greedy.standing.queue[job])
-            return queue_limit_at(self._snapshot, queue, int(self._queue_used[queue]))
+            return queue_limit(self._snapshot, greedy.quotas, int(greedy.standing.queue[job]))
         if self._fitting[job] and self._counters is not None:
             offered = greedy.candidates(job).best(ANY)
             if offered is not None:

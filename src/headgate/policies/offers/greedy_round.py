@@ -12,7 +12,6 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Ints
 from headgate.model import WHOLE
-from headgate.planning.place.ceilings import limits_milli
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.feasible_starts import place_elsewhere
 from headgate.planning.place.line import Line
@@ -23,6 +22,7 @@ from headgate.policies.offers.candidates import ANY, Candidate, Candidates, Free
 from headgate.policies.offers.delay import SkipCounters
 from headgate.protocol import Refusal
 from headgate.state import Scratch
+from headgate.state.quotas import Quotas, gpus_alone
 
 
 class GreedyRound:
@@ -45,10 +45,11 @@ class GreedyRound:
         self.line = Line(scratch, standing, self.multi_gpu)
         self.free_gpus = free_gpus
         self.declined: list[int] = []
-        table, queues = scratch.snapshot.jobs, scratch.snapshot.queues
+        table = scratch.snapshot.jobs
         self._held_milli = table.held_gpus_milli.array()[standing.jobs].astype(np.int64)
-        self._queue_milli = queues.held_gpus_milli.array().astype(np.int64)
-        self._limit_milli = limits_milli(scratch.snapshot)
+        self.quotas = Quotas(scratch.snapshot)
+        """What queues hold, with the GPUs that jobs were given in this round."""
+        self._kept = self.quotas.without_use()  # room for the first in line
         self._open_jobs = np.zeros(len(standing.jobs), bool)  # with units that may fit
         self._open_jobs[standing.multi_gpu_jobs] = True
         self._scratch, self._counters = scratch, counters
@@ -100,13 +101,7 @@ class GreedyRound:
 
     def room_milli(self) -> Ints:
         """Return the thousandths of GPUs that each queue may hold more, `[queues]`."""
-        room: Ints = self._limit_milli - self._queue_milli
-        return room
-
-    def queue_gpus(self) -> Ints:
-        """Return the GPUs that each queue holds, `[queues]`, parts of one rounded up."""
-        held: Ints = -(-self._queue_milli // WHOLE)
-        return held
+        return self.quotas.room_milli(self._kept)
 
     def _next(self) -> int | None:
         """Return the job that is next offered the free GPUs, None if there is none."""
@@ -125,7 +120,7 @@ class GreedyRound:
         )
         if self.line.kept is not kept:
             self.free_gpus.count[self.line.kept] = 0
-            self._limit_milli[queue] -= self.line.kept_milli
+            self._kept.add(queue, gpus_alone(self.line.kept_milli))
         if not milli:  # resources are only taken: none will fit in this round
             self._open_jobs[job] = False
             return
@@ -140,7 +135,7 @@ class GreedyRound:
         """Count thousandths of GPUs as held by a job."""
         self._held_milli[job] += milli
         self.held[job] = -(-self._held_milli[job] // WHOLE)
-        self._queue_milli[self.standing.queue[job]] += milli
+        self.quotas.add(int(self.standing.queue[job]), gpus_alone(milli))
 
     def _offer(self, job: int) -> None:
         candidates = self.candidates(job)

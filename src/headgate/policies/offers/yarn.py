@@ -20,7 +20,6 @@ import numpy as np
 from headgate.base.arrays import Ints
 from headgate.base.rng import Random
 from headgate.model import WHOLE
-from headgate.planning.place.ceilings import limits_milli
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.setting import PlacingPolicy
 from headgate.planning.place.cpu_tasks import place_cpu_tasks
@@ -32,6 +31,7 @@ from headgate.policies.offers.places import FreeGpusByPlace, places_of
 from headgate.policies.offers.yarn_refusals import UserQueue, refusals
 from headgate.protocol import NO_STEPS, Plan, Refusal, Start, Steps
 from headgate.state import Scratch, Snapshot
+from headgate.state.quotas import Quotas, gpus_alone
 
 _Rank = tuple[int, int, int]
 """The order of a user's jobs, the lowest first: -priority, GPUs held under `fair`, row."""
@@ -85,7 +85,7 @@ class _Round:
             _shares(self._standing, evenly=evenly) if self._has_multi_gpu else self._standing.held
         )
         jobs = snapshot.jobs
-        self._queue_milli = dict(enumerate(snapshot.queues.held_gpus_milli.array().tolist()))
+        self._quotas = Quotas(snapshot)
         self._user_milli: dict[UserQueue, int] = {}
         self._job_milli: dict[int, int] = {}
         held_milli = jobs.held_gpus_milli.array()
@@ -94,15 +94,15 @@ class _Round:
             user_queue = jobs.queue[row], jobs.user[row]
             self._user_milli[user_queue] = self._user_milli.get(user_queue, 0) + milli
 
-        self._limit_milli: list[int] = limits_milli(snapshot).tolist()
-        self._kept_milli: dict[int, int] = {}  # by queue: room for the first in line
+        self._kept = self._quotas.without_use()  # room for the first in line
         self._user_queues: dict[UserQueue, list[_Rank]] = {}  # heaps of waiting jobs
         self._first: dict[int, int] = {}  # by queue: its first waiting job
         self._places: dict[int, Iterator[tuple[int, int]]] = {}  # by job: (task, GPU), best first
         for row in snapshot.waiting_jobs():
             if jobs.waiting[row]:
                 queue = jobs.queue[row]
-                self._first.setdefault(queue, row)
+                for above in self._quotas.above(queue):
+                    self._first.setdefault(above, row)
                 self._user_queues.setdefault((queue, jobs.user[row]), []).append(self._rank(row))
 
     def run(self) -> Plan:
@@ -168,17 +168,20 @@ class _Round:
         tasks: list[int] = self._standing.task[first:end].tolist()
         return tasks
 
-    def _user_rank(self, user_queue: UserQueue, first: int) -> tuple[float, int, int, int]:
-        """Return a user's place in the order: GPUs that its queue holds by weight, then its own."""
-        queue, _ = user_queue
-        by_weight = _gpus(self._queue_milli[queue]) / self._snapshot.queue(queue).weight
-        held = _gpus(self._user_milli.get(user_queue, 0))
-        return by_weight, self._first[queue], held, first
+    def _user_rank(self, user_queue: UserQueue, first: int) -> tuple[object, ...]:
+        """Return a user's place in the order: GPUs that its queue holds by weight, then its own.
+
+        Of a tree, first those of the queues at the top.
+        """
+        by_weight: list[tuple[float, int]] = []
+        for queue in reversed(self._quotas.above(user_queue[0])):
+            held = _gpus(self._quotas.used(queue))
+            by_weight.append((held / self._snapshot.queue(queue).weight, self._first[queue]))
+        return *by_weight, (_gpus(self._user_milli.get(user_queue, 0)), first)
 
     def _room_milli(self, queue: int) -> int:
         """Return the thousandths of GPUs that a queue may hold more."""
-        taken: int = self._queue_milli[queue] + self._kept_milli.get(queue, 0)
-        return max(0, self._limit_milli[queue] - taken)
+        return max(0, int(self._quotas.room_milli(self._kept)[queue]))
 
     def _rank(self, job: int) -> _Rank:
         held = _gpus(self._job_milli.get(job, 0)) if self._evenly else 0
@@ -201,7 +204,7 @@ class _Round:
     def _count(self, job: int, milli: int) -> None:
         """Count thousandths of GPUs as held by a job, its user and its queue."""
         queue, user = self._snapshot.jobs.queue[job], self._snapshot.jobs.user[job]
-        self._queue_milli[queue] += milli
+        self._quotas.add(queue, gpus_alone(milli))
         self._user_milli[queue, user] = self._user_milli.get((queue, user), 0) + milli
         self._job_milli[job] = self._job_milli.get(job, 0) + milli
 
@@ -215,7 +218,7 @@ class _Round:
         milli = line.offer(self._index[job], room_milli, below_share=below_share)
         if line.kept is not kept:
             self._gpus.remove_nodes(line.kept)
-            self._kept_milli[queue] = line.kept_milli
+            self._kept.add(queue, gpus_alone(line.kept_milli))
         if milli:
             self._gpus.remove(self._scratch.starts[before:])
         else:

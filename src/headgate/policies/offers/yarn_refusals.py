@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from headgate.model import WHOLE
-from headgate.planning.place.limits import behind_head, queue_limit_at
+from headgate.planning.place.limits import behind_head, queue_limit
 from headgate.planning.place.line import Line
 from headgate.planning.place.why import no_free_gpu, no_gpu_of_type
 from headgate.planning.shares.standing import Standing
 from headgate.protocol import Reason, Refusal, Start
 from headgate.protocol.reasons import NoFreeGpu
+from headgate.state.quotas import Quotas, amounts_of
 from headgate.state.tables import GPU_FREE
 
 UserQueue = tuple[int, int]
@@ -56,11 +56,11 @@ class _AfterOffers:
         snapshot = standing.snapshot
         self._standing, self._line, self._snapshot = standing, line, snapshot
         self._placed = dict.fromkeys(p.task for p in placed)
-        queue_milli = snapshot.queues.held_gpus_milli.array().tolist()
+        self._quotas = Quotas(snapshot)
         for task in self._placed:
             job = snapshot.tasks.job[task]
-            queue_milli[snapshot.jobs.queue[job]] += snapshot.demand(task).gpus_milli
-        self._queue_used = [-(-milli // WHOLE) for milli in queue_milli]
+            amounts = amounts_of(snapshot.names, snapshot.tasks.demand[task])
+            self._quotas.add(snapshot.jobs.queue[job], amounts)
         free = snapshot.gpus.task.array() == GPU_FREE
         free[[snapshot.nodes.first_gpu[p.node] + gpu for p in placed for gpu in p.gpus]] = False
         free[np.isin(snapshot.gpus.node.array(), line.kept)] = False
@@ -78,11 +78,9 @@ class _AfterOffers:
         why = no_gpu_of_type(standing, task_type, snapshot.names.demands[demand], self._free)
         if task_type == len(standing.accepts):
             return why
-        row = snapshot.jobs.queue[job]
-        queue = snapshot.queue(row)
-        used = self._queue_used[row]
-        if queue.max_gpus is not None and used >= queue.max_gpus:
-            return queue_limit_at(snapshot, row, used)
+        row, amounts = snapshot.jobs.queue[job], amounts_of(snapshot.names, demand)
+        if self._quotas.at_limit(row, amounts) is not None:
+            return queue_limit(snapshot, self._quotas, row, amounts)
         by_model = task_type >= len(standing.kinds.memories)
         if self._free.any() or (by_model and not self._fits[task_type]):
             return why

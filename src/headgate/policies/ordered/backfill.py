@@ -29,6 +29,7 @@ from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.ordered.waiting import WaitingUnits
 from headgate.protocol import Memo
 from headgate.state import Scratch
+from headgate.state.quotas import gpus_alone
 
 _UNLIMITED_MILLI = 1 << 62
 
@@ -138,7 +139,7 @@ class Backfill:
             rows.waiting[job] == rows.task_count[job]
             and milli > free_milli(self._scratch)
             and queue not in self._full
-            and self._scratch.has_room(queue, milli)
+            and self._scratch.has_room(queue, gpus_alone(milli))
         )
 
     def _reserving(self, jobs: Ints) -> Turns:

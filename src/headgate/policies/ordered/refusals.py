@@ -17,6 +17,7 @@ from headgate.policies.ordered.backfill import Backfill
 from headgate.protocol import Reason, Refusal, Reserved
 from headgate.protocol.reasons import UNDECIDED, BackfillTooLong
 from headgate.state import Scratch, Snapshot
+from headgate.state.quotas import Amounts, gpus_alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,9 @@ class Explained:
             reason: Reason
             if queue in heads:
                 reason = behind_head(heads[queue])
-            elif not scratch.has_room(queue, snapshot.jobs.unit_gpus_milli[job]):
+            elif not scratch.has_room(queue, least := _least(snapshot, job, unit)):
                 heads[queue] = name
-                reason = queue_limit(scratch, queue)
+                reason = queue_limit(snapshot, scratch.quotas, queue, least)
             elif unit is None:
                 reason = being_stopped(scratch, job)
             elif not head or job in reserved:
@@ -120,3 +121,10 @@ def _first_unit(snapshot: Snapshot, job: int, started: set[int]) -> Unit | None:
             if unit.tasks[0] not in started:
                 return unit
     return None
+
+
+def _least(snapshot: Snapshot, job: int, unit: Unit | None) -> Amounts:
+    """Return the least that starts with a job: its first unit, else one of as many GPUs."""
+    if unit is None:
+        return gpus_alone(snapshot.jobs.unit_gpus_milli[job])
+    return unit.amounts(snapshot)

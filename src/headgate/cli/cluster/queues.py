@@ -1,0 +1,138 @@
+"""The verb queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headgate.base.errors import Problem, SpecError, nearest
+from headgate.base.units import format_size
+from headgate.cli.common import output
+from headgate.cli.common.settings import (
+    DryRunOption,
+    FormatOption,
+    ProgramSettings,
+    StateOption,
+    YesOption,
+    settle,
+)
+from headgate.model import amount_of
+
+_ACTIONS = {"apply": ("FILE",), "assign": ("JOB", "QUEUE")}
+_HEADINGS = ("QUEUE", "STATE", "WEIGHT", "GPUS", "MAX GPUS", "JOBS IN FLIGHT", "MAX JOBS", "QUEUED")
+_MORE = ("LIMIT", "LABELS", "TYPES")
+
+
+def queues(
+    action: Annotated[
+        str | None, typer.Argument(metavar="[ACTION]", help="apply FILE, or assign JOB QUEUE.")
+    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="...", hidden=True)] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    state: StateOption = None,
+    fmt: FormatOption = None,
+) -> None:
+    """List the queues, change them, or move a job to another one.
+
+    apply FILE shows what would change, asks, and has the queues of the file and no others; for
+    administrators. assign JOB QUEUE moves a job; its runs continue.
+    """
+    settings = settle(state, fmt)
+    given = names or []
+    if action is None:
+        _show(settings)
+        return
+    if action not in _ACTIONS:
+        text, hint = f"there is no action '{action}'", nearest(action, _ACTIONS)
+        raise SpecError([Problem(path="queues", problem=text, hint=hint)], code="usage")
+    wanted = _ACTIONS[action]
+    if len(given) != len(wanted):
+        text = f"takes {' and '.join(wanted)}"
+        raise SpecError([Problem(path=f"queues {action}", problem=text)], code="usage")
+    if action == "apply":
+        _apply(settings, Path(given[0]), yes=yes, dry_run=dry_run)
+    else:
+        _assign(settings, *given, dry_run=dry_run)
+
+
+def _apply(settings: ProgramSettings, file: Path, *, yes: bool, dry_run: bool) -> None:
+    """Show what a file changes, and put it in force."""
+    from headgate.spec.document import read_text
+    from headgate.spec.queues import load_queues
+
+    load_queues(file)
+    text = read_text(file)
+    with settings.client() as client:
+        found = client.set_queues(text, dry_run=True)
+        lines = _difference(found)
+        if lines and not dry_run:
+            if not settings.as_json:
+                for line in lines:
+                    output.print_text(line)
+            output.confirm("change the queues so?", yes=yes)
+            found = client.set_queues(text)
+            lines = []
+    done = ["the queues are those of the file"]
+    output.print_result(found, *(lines or done), as_json=settings.as_json)
+
+
+def _assign(settings: ProgramSettings, job: str, queue: str, *, dry_run: bool) -> None:
+    with settings.client() as client:
+        found = client.assign(job, queue, dry_run=dry_run)
+    does = "would be" if dry_run else "is"
+    output.print_result(found, f"{job} {does} in queue {queue}", as_json=settings.as_json)
+
+
+def _difference(found: Mapping[str, Any]) -> list[str]:
+    """Return what changes, a line for each queue."""
+    lines = [f"+ {name}" for name in found["added"]]
+    for name, keys in found["changed"].items():
+        changes = [f"{key} {_value(old)} -> {_value(new)}" for key, (old, new) in keys.items()]
+        lines.append(f"~ {name}: {', '.join(changes)}")
+    return lines + [f"- {name}" for name in found["removed"]]
+
+
+def _value(value: Any) -> str:
+    if value in (None, "", [], ()):
+        return "none"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " ".join(
+            each if isinstance(each, str) else "=".join(map(str, each)) for each in value
+        )
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _show(settings: ProgramSettings) -> None:
+    with settings.client() as client:
+        found = client.queues()
+    if settings.as_json:
+        output.print_json({"queues": found})
+        return
+    depth: dict[str, int] = {}
+    for queue in found:
+        depth[queue["name"]] = depth.get(queue["parent"], -1) + 1
+    rows = [("  " * depth[queue["name"]] + queue["name"], *_cells(queue)) for queue in found]
+    if settings.wide:
+        wide = [(*row, *_more(queue)) for row, queue in zip(rows, found, strict=True)]
+        output.print_table((*_HEADINGS, *_MORE), wide)
+    else:
+        output.print_table(_HEADINGS, rows)
+
+
+def _cells(queue: Mapping[str, Any]) -> tuple[object, ...]:
+    return (
+        *(queue["state"], f"{queue['weight']:g}", queue["held_gpus"], queue["max_gpus"]),
+        *(queue["in_flight"], queue["max_jobs_in_flight"], queue["queued"]),
+    )
+
+
+def _more(queue: Mapping[str, Any]) -> tuple[object, ...]:
+    limit = [
+        f"{format_size(most) if kind == 'memory' else amount_of(most)} {kind}"
+        for kind, most in queue["limit"].items()
+    ]
+    return tuple(", ".join(each) or None for each in (limit, queue["labels"], queue["types"]))

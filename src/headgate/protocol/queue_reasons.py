@@ -1,0 +1,45 @@
+"""Reasons why a queue lets no more of what waits in it start, beside its limit of GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headgate.base.units import format_size
+from headgate.model import amount_of
+from headgate.protocol.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueQuota(Reason):
+    """The queue's `limit` of a resource is reached: bytes of memory, else thousandths."""
+
+    queue: str
+    resource: str
+    used: int
+    limit: int
+
+    def cause(self) -> str:
+        name = {"cpus": "CPUs"}.get(self.resource, self.resource)
+        used, limit = (self._text(amount) for amount in (self.used, self.limit))
+        return f"queue {self.queue}: {used} of at most {limit} {name} allocated"
+
+    def way_out(self) -> str:
+        if not self.used:
+            return "starts when its limit is raised"
+        return "starts when tasks of the queue end"
+
+    def _text(self, amount: int) -> str:
+        return format_size(amount) if self.resource == "memory" else f"{amount_of(amount)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStopped(Reason):
+    """An administrator has stopped the queue: nothing in it starts."""
+
+    queue: str
+
+    def cause(self) -> str:
+        return f"queue {self.queue} is stopped"
+
+    def way_out(self) -> str:
+        return "starts when an administrator opens it"

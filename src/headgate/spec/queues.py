@@ -1,0 +1,174 @@
+"""Queues of a file: a tree, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from headgate.model import BASE_KINDS, WHOLE, Queue
+from headgate.model.queue import QueueAmounts
+from headgate.spec.document import Document, Place, read_document
+from headgate.spec.needs import Amount
+from headgate.spec.shape import Count, FileShape, Memory, Name, Positive, parse, shown
+from headgate.spec.where import Labels
+
+DEFAULT = "default"
+"""The queue of jobs that name none."""
+
+_OF_JOBS = ("types", "max_jobs_in_flight", "estimate")
+_GPUS = "gpus"
+
+
+class LimitShape(FileShape):
+    """Amounts by kind of resource; custom kinds beside these."""
+
+    gpus: Count | None = None
+    cpus: Amount | None = None
+    memory: Memory | None = None
+
+
+class QueueShape(FileShape):
+    name: Name = "?"
+    queues: list[Any] = Field(default_factory=list)
+    weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
+    limit: Any = None
+    max_gpus: Positive | None = None
+    labels: Labels = Field(default_factory=list)
+    types: list[Name] = Field(default_factory=list)
+    max_jobs_in_flight: Positive | None = None
+    state: Literal["open", "closed", "stopped"] = "open"
+    estimate: Literal["corrected", "declared"] = "corrected"
+    must: ClassVar = ("name",)
+
+
+def build_queues(document: Document, raw: Any, place: Place) -> dict[str, Queue]:
+    """Return the queues by name, each after the one above it; adds problems to the document."""
+    builder = _TreeBuilder(document)
+    builder.add(raw, place, parent="")
+    return builder.queues
+
+
+def load_queues(source: Path | str) -> tuple[Queue, ...]:
+    """Return the queues of a file or of text, parents first; SpecError with every problem."""
+    document = read_document(source, name="queues")
+    for key in document.data:
+        if key != "queues":
+            document.add((key,), f"unknown key '{key}'", "a queues file has one key, 'queues'")
+    listed = document.data.get("queues")
+    if not isinstance(listed, list) or not listed:
+        document.add(("queues",), "must be a list of queues", "such as - {name: team, weight: 2}")
+        listed = []
+    found = build_queues(document, listed, ("queues",))
+    document.raise_problems()
+    return tuple(found.values())
+
+
+def queue_of_type(queues: Mapping[str, Queue], wanted: str) -> str | None:
+    """Return the name of the queue that takes jobs of a type, None if none does."""
+    return next((name for name, queue in queues.items() if wanted in queue.types), None)
+
+
+def types_of(queues: Mapping[str, Queue]) -> list[str]:
+    """Return all types of jobs that queues take."""
+    return [wanted for queue in queues.values() for wanted in queue.types]
+
+
+def not_for_jobs(queues: Mapping[str, Queue], name: str) -> tuple[str, str] | None:
+    """Return the problem, with a hint, of a queue that takes no jobs now; None if it does."""
+    below = [queue.name for queue in queues.values() if queue.parent == name]
+    if below:
+        return f"queue '{name}' is divided, and takes no jobs", f"name one of {', '.join(below)}"
+    while name:
+        if queues[name].state == "closed":
+            return f"queue '{name}' is closed, and takes no new jobs", "use another queue"
+        name = queues[name].parent
+    return None
+
+
+class _TreeBuilder:
+    """The queues so far; of each its place."""
+
+    def __init__(self, document: Document) -> None:
+        self.queues: dict[str, Queue] = {}
+        self._document = document
+        self._types: dict[str, str] = {}  # type -> queue
+
+    def add(self, raw: Sequence[Any], place: Place, *, parent: str) -> None:
+        """Add the queues of a list, and those below them."""
+        for number, item in enumerate(raw):
+            here = (*place, number)
+            shape = parse(self._document, QueueShape, item, here)
+            if shape is not None:
+                self._add(shape, item, here, parent)
+
+    def _add(self, shape: QueueShape, raw: Mapping[str, Any], place: Place, parent: str) -> None:
+        document = self._document
+        if shape.name in self.queues:
+            document.add((*place, "name"), f"the queue '{shape.name}' exists already")
+        max_gpus, limit = self._limit(shape, place)
+        for wanted in shape.types:
+            if wanted in self._types:
+                text = f"queue '{self._types[wanted]}' takes jobs of type '{wanted}' already"
+                document.add((*place, "types"), text, "each type has one queue")
+            self._types.setdefault(wanted, shape.name)
+        if shape.queues:
+            self._check_inner(shape, raw, place)
+        self.queues[shape.name] = Queue(
+            name=shape.name,
+            parent=parent,
+            weight=shape.weight,
+            max_gpus=max_gpus,
+            limit=limit,
+            labels=tuple(dict.fromkeys(shape.labels)),
+            types=tuple(dict.fromkeys(shape.types)),
+            max_jobs_in_flight=shape.max_jobs_in_flight,
+            state=shape.state,
+            estimate=shape.estimate,
+        )
+        self.add(shape.queues, (*place, "queues"), parent=shape.name)
+
+    def _check_inner(self, shape: QueueShape, raw: Mapping[str, Any], place: Place) -> None:
+        """Add what is wrong with a queue that has others below it, and so no jobs."""
+        document = self._document
+        for key in _OF_JOBS:
+            if key in raw:
+                text = "is for queues that jobs wait in, which have no queues below them"
+                document.add((*place, key), text, f"give it to the queues below {shape.name}")
+        if shape.name == DEFAULT:
+            text = "takes the jobs that name no queue, so it has no queues below it"
+            document.add((*place, "queues"), text)
+
+    def _limit(self, shape: QueueShape, place: Place) -> tuple[int | None, QueueAmounts]:
+        """Return the limit of GPUs, and that of other kinds."""
+        document, raw, place = self._document, shape.limit, (*place, "limit")
+        if raw is None:
+            return shape.max_gpus, ()
+        if not isinstance(raw, dict):
+            text = f"must be amounts by kind, not {shown(raw)}"
+            document.add(place, text, "such as {gpus: 8, cpus: 64}")
+            return shape.max_gpus, ()
+        if _GPUS in raw and shape.max_gpus is not None:
+            text = "is given by max_gpus already"
+            document.add((*place, _GPUS), text, "leave out one of both")
+        known = {key: value for key, value in raw.items() if key in (_GPUS, *BASE_KINDS)}
+        found = parse(document, LimitShape, known, place) or LimitShape()
+        cpus = None if found.cpus is None else round(WHOLE * found.cpus)
+        amounts: dict[str, int | None] = {"cpus": cpus, "memory": found.memory}
+        for key, value in raw.items():
+            if key not in known:
+                amounts[str(key)] = self._custom(value, (*place, key))
+        gpus = shape.max_gpus if found.gpus is None else found.gpus
+        some = sorted((name, amount) for name, amount in amounts.items() if amount is not None)
+        return gpus, tuple(some)
+
+    def _custom(self, value: Any, place: Place) -> int | None:
+        """Return the amount of a custom kind in thousandths."""
+        shape = parse(self._document, _OneAmount, {"amount": value}, place)
+        return None if shape is None else round(WHOLE * shape.amount)
+
+
+class _OneAmount(FileShape):
+    amount: Amount = 1.0

@@ -1,0 +1,75 @@
+"""The tree of queues: which there are, and which labels count for the jobs in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from headgate.model import Demand, Job, Queue
+from headgate.state.view import View
+
+REMOVED: Final = "removed"
+"""The state of a queue that is gone: its row stays for the jobs that ended in it."""
+
+
+def queues_of(view: View) -> list[int]:
+    """Return the rows of the queues that there are."""
+    return [row for row in range(len(view.queues.spec)) if view.queue(row).state != REMOVED]
+
+
+def queue_row(view: View, name: str) -> int | None:
+    """Return the row of a queue, None if there is none of this name."""
+    row = view.names.queue_rows.get(name)
+    known = row is not None and row < len(view.queues.spec)
+    return row if known and view.queue(row or 0).state != REMOVED else None
+
+
+def children_of(view: View, name: str) -> list[int]:
+    """Return the rows of the queues directly below one."""
+    return [row for row in queues_of(view) if view.queue(row).parent == name]
+
+
+def in_tree(view: View) -> list[int]:
+    """Return the rows of the queues, each followed by those below it."""
+    below: dict[str, list[int]] = {}
+    for row in queues_of(view):
+        below.setdefault(view.queue(row).parent, []).append(row)
+    found: list[int] = []
+    left = below.get("", [])[::-1]
+    while left:
+        found.append(left.pop())
+        left += below.get(view.queue(found[-1]).name, [])[::-1]
+    return found
+
+
+def labels_of(view: View, row: int) -> tuple[str, ...]:
+    """Return the labels that jobs of a queue need: its own, and those of the queues above it."""
+    found = dict.fromkeys(view.queue(row).labels)
+    while parent := view.queue(row).parent:
+        row = view.names.queue_rows[parent]
+        found |= dict.fromkeys(view.queue(row).labels)
+    return tuple(found)
+
+
+def strictest_above(view: View, row: int) -> Queue:
+    """Return the queue with the least limit of GPUs, of one and those above it."""
+    found = queue = view.queue(row)
+    while queue.parent:
+        queue = view.queue(view.names.queue_rows[queue.parent])
+        if queue.max_gpus is not None and queue.max_gpus < (found.max_gpus or queue.max_gpus + 1):
+            found = queue
+    return found
+
+
+def with_labels_of(job: Job, labels: Iterable[str]) -> Job:
+    """Return a job whose tasks also select some labels."""
+    labels = tuple(labels)
+    tasks = [replace(task, demand=with_labels(task.demand, labels)) for task in job.tasks]
+    return replace(job, tasks=tuple(tasks)) if labels else job
+
+
+def with_labels(demand: Demand, labels: Iterable[str]) -> Demand:
+    """Return a demand that also selects some labels."""
+    both = tuple(dict.fromkeys((*demand.selector, *labels)))
+    return demand if both == demand.selector else replace(demand, selector=both)

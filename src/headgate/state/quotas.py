@@ -1,0 +1,196 @@
+"""Quotas: what the queues of a tree hold, and what their limits let them hold beside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+
+from headgate.base.column import Array
+from headgate.model import UNLIMITED, WHOLE
+from headgate.state.ledger import runs_in
+from headgate.state.tables import FOR_RUN
+from headgate.state.view import Names, View
+
+GPUS = -1
+"""The kind of GPUs, in thousandths, beside the kinds of `Names.resources`."""
+
+Amounts = tuple[tuple[int, int], ...]
+"""Amounts by kind of resource."""
+
+UNLIMITED_MILLI = WHOLE << 40
+"""Thousandths of GPUs of a queue without a limit: above any number of GPUs."""
+
+
+class AtLimit(NamedTuple):
+    """A queue (row) that lets none below it hold more of a kind; None: it starts nothing."""
+
+    queue: int
+    kind: int | None
+
+
+def amounts_of(names: Names, demand: int) -> Amounts:
+    """Return what a run of a demand (row) takes of the quotas of its queue."""
+    milli = names.demands[demand].gpus_milli
+    return ((GPUS, milli), *names.needs[demand]) if milli else names.needs[demand]
+
+
+def gpus_alone(milli: int) -> Amounts:
+    """Return thousandths of GPUs as amounts."""
+    return ((GPUS, milli),)
+
+
+class Quotas:
+    """What queues hold together with those below them, and their limits; tentative.
+
+    It starts as a view says; `add` counts what is placed or stopped beside. Queues are rows.
+    """
+
+    __slots__ = ("_above", "_limits", "_order", "_stopped", "_view", "held", "parent")
+
+    def __init__(self, view: View) -> None:
+        """Read the tree of a view; O(queues), and O(grants) where others than GPUs are limited."""
+        self._view, names = view, view.names
+        count = len(view.queues.spec)
+        specs = [view.queue(row) for row in range(count)]
+        rows = names.queue_rows
+        self.parent = [rows[spec.parent] if spec.parent else -1 for spec in specs]
+        """The row of the queue above each, -1 at the top."""
+        self._above = [tuple(self._walk(row)) for row in range(count)]
+        self._order = sorted(range(count), key=lambda row: len(self._above[row]))  # parents first
+        self._stopped = {row for row, spec in enumerate(specs) if spec.state == "stopped"}
+        self._limits: dict[int, dict[int, int]] = {}  # kind -> queue -> most
+        for row, spec in enumerate(specs):
+            if spec.max_gpus is not None:
+                self._limits.setdefault(GPUS, {})[row] = WHOLE * spec.max_gpus
+            for name, most in spec.limit:
+                if name in names.resources:  # else no node has any, and no task needs it
+                    self._limits.setdefault(names.resources.index(name), {})[row] = most
+        self.held = {kind: self._held(kind) for kind in {GPUS: 0, **self._limits}}
+        """What each queue holds with those below it, by kind, and by row."""
+
+    def above(self, queue: int) -> tuple[int, ...]:
+        """Return a queue and those above it, up to the top."""
+        return self._above[queue]
+
+    def _walk(self, row: int) -> Iterator[int]:
+        while row >= 0:
+            yield row
+            row = self.parent[row]
+
+    def _held(self, kind: int) -> list[int]:
+        """Return what each queue holds of a kind with those below it."""
+        view, used = self._view, [0] * len(self.parent)
+        if kind == GPUS:
+            own: list[int] = view.queues.held_gpus_milli.array().tolist()
+        else:
+            own = held_by_queue(view, kind).tolist()
+        for row, amount in enumerate(own):
+            for above in self._above[row] if amount else ():
+                used[above] += amount
+        return used
+
+    def at_limit(
+        self, queue: int, amounts: Iterable[tuple[int, int]], beside: Quotas | None = None
+    ) -> AtLimit | None:
+        """Return the first queue, from one upwards, whose limit leaves no room for more; or None.
+
+        What `beside` counts as held is held as well.
+        """
+        for row in self._above[queue] if self._stopped else ():
+            if row in self._stopped:
+                return AtLimit(row, None)
+        for kind, amount in amounts if self._limits else ():
+            limits = self._limits.get(kind)
+            if amount <= 0 or limits is None:
+                continue
+            used, more = self.held[kind], beside and beside.held[kind]
+            for row in self._above[queue]:
+                if row not in limits:
+                    continue
+                if used[row] + amount + (more[row] if more else 0) > limits[row]:
+                    return AtLimit(row, kind)
+        return None
+
+    def runs(self, queue: int, amounts: Iterable[tuple[int, int]]) -> int:
+        """Return how many times these amounts fit the limits of a queue together; or UNLIMITED."""
+        if any(row in self._stopped for row in self._above[queue]):
+            return 0
+        runs = UNLIMITED
+        for kind, amount in amounts:
+            limits, used = self._limits.get(kind, {}), self.held.get(kind)
+            for row in self._above[queue] if amount and used else ():
+                if row in limits and used is not None:
+                    runs = min(runs, runs_in(max(0, limits[row] - used[row]), amount))
+        return runs
+
+    @property
+    def beyond_gpus(self) -> bool:
+        """Whether a queue has a limit of anything else than GPUs."""
+        return any(kind != GPUS for kind in self._limits)
+
+    def add(self, queue: int, amounts: Iterable[tuple[int, int]], sign: int = 1) -> None:
+        """Count more as held by a queue and those above it; or, with -1, as given back."""
+        for kind, amount in amounts:
+            used = self.held.get(kind)
+            if used is not None:
+                for row in self._above[queue]:
+                    used[row] += sign * amount
+
+    def merge(self, other: Quotas) -> None:
+        """Count also what another one of the same tree counts as held."""
+        for kind, held in other.held.items():
+            self.held[kind] = [a + b for a, b in zip(self.held[kind], held, strict=True)]
+
+    def used(self, queue: int, kind: int = GPUS) -> int:
+        """Return what a queue holds of a kind of which some queue has a limit, or of GPUs."""
+        return self.held[kind][queue]
+
+    def limit(self, queue: int, kind: int = GPUS) -> int:
+        """Return the own limit of a queue; UNLIMITED_MILLI without one."""
+        return self._limits.get(kind, {}).get(queue, UNLIMITED_MILLI)
+
+    def room_milli(self, beside: Quotas | None = None) -> Array:
+        """Return the thousandths of GPUs that each queue may hold more, `[queues]`; O(queues)."""
+        room = np.full(len(self.parent), UNLIMITED_MILLI, np.int64)
+        limits, used = self._limits.get(GPUS, {}), self.held[GPUS]
+        more = beside.held[GPUS] if beside else [0] * len(used)
+        if not limits and not self._stopped:
+            return room
+        for row in self._order:
+            above = self.parent[row]
+            if above >= 0:
+                room[row] = room[above]
+            if row in limits:
+                room[row] = min(room[row], limits[row] - used[row] - more[row])
+            if row in self._stopped:
+                room[row] = 0
+        return room
+
+    def copy(self) -> Quotas:
+        """Return an independent copy; O(queues)."""
+        other = copy(self)
+        other.held = {kind: used[:] for kind, used in self.held.items()}
+        return other
+
+    def without_use(self) -> Quotas:
+        """Return the same tree, of which nothing is held, to count what is booked beside."""
+        other = copy(self)
+        other.held = {kind: [0] * len(used) for kind, used in self.held.items()}
+        return other
+
+
+def held_by_queue(view: View, kind: int) -> Array:
+    """Return what the runs of each queue's jobs hold of a kind of the nodes' resources, `[queues]`.
+
+    O(grants).
+    """
+    grants, names = view.grants, view.names
+    rows = np.flatnonzero((grants.task.array() >= 0) & (grants.purpose.array() == FOR_RUN))
+    amount = np.array([dict(needs).get(kind, 0) for needs in names.needs], np.int64)
+    queue = view.jobs.queue.array()[view.tasks.job.array()[grants.task.array()[rows]]]
+    held = np.zeros(len(view.queues.spec), np.int64)
+    np.add.at(held, queue, amount[grants.demand.array()[rows]])
+    return held
