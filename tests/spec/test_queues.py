@@ -19,7 +19,7 @@ queues:
   labels: [ml]
   queues:
   - {name: training, types: [deep-learning], max_gpus: 8}
-  - {name: interactive, state: closed}
+  - {name: interactive, state: closed, guaranteed: {gpus: 4}, borrow_limit: {gpus: 2}, lend: false}
 - {name: batch, types: [batch], max_jobs_in_flight: 20, estimate: declared}
 """
 
@@ -35,7 +35,14 @@ def test_a_file_gives_a_tree_each_queue_after_the_one_above_it() -> None:
     assert load_queues(TREE) == (
         Queue(name="vision", weight=2.0, max_gpus=16, limit=limit, labels=("ml",)),
         Queue(name="training", parent="vision", types=("deep-learning",), max_gpus=8),
-        Queue(name="interactive", parent="vision", state="closed"),
+        Queue(
+            name="interactive",
+            parent="vision",
+            state="closed",
+            guaranteed=(("gpus", 4000),),
+            borrow_limit=(("gpus", 2000),),
+            lend=False,
+        ),
         Queue(name="batch", types=("batch",), max_jobs_in_flight=20, estimate="declared"),
     )
 
@@ -75,6 +82,19 @@ def test_a_file_gives_a_tree_each_queue_after_the_one_above_it() -> None:
             "[{name: default, queues: [{name: b}]}]",
             "queues[0].queues (line 1): takes the jobs that name no queue",
         ),
+        (
+            "[{name: a, guaranteed: {gpus: 4}, max_gpus: 3}]",
+            "queues[0].guaranteed (line 1): is 4 gpus, above the limit of 3 gpus",
+        ),
+        (
+            "[{name: a, max_gpus: 3, queues: [{name: b, guaranteed: {gpus: 4}}]}]",
+            "queues[0].guaranteed (line 1): is 4 gpus, above the limit of 3 gpus",
+        ),
+        (
+            "[{name: a, guaranteed: {gpus: 1}, queues: [{name: b, guaranteed: {gpus: 4}}]}]",
+            "queues[0].guaranteed (line 1): is 1 gpus, less than the 4 gpus of those below it",
+        ),
+        ("[{name: a, lend: maybe}]", "queues[0].lend (line 1): must be true or false"),
         ("[{name: a, state: shut}]", "queues[0].state (line 1): must be "),
         ("[{name: a, labels: ['x y']}]", "queues[0].labels (line 1): must be labels"),
         ("[{name: a, wieght: 1}]", "queues[0].wieght (line 1): unknown key 'wieght'"),

@@ -499,6 +499,8 @@ def queue_view(snapshot: Snapshot, row: int) -> View:
     return {
         **spec,
         "limit": dict(spec["limit"]),
+        "guaranteed": dict(spec["guaranteed"]),
+        "borrow_limit": dict(spec["borrow_limit"]),
         "held_gpus": amount_of(quotas.used(row)),
         "in_flight": queues.in_flight[row],
         "queued": queues.queued[row],

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from headgate.base.units import format_size
+from headgate.model.resources import WHOLE, amount_of
+
 QueueAmounts = tuple[tuple[str, int], ...]
 """Amounts by name of the kind, sorted: CPUs and custom kinds in thousandths, memory in bytes."""
+
+GPUS_KIND = "gpus"
+"""The name of GPUs among amounts, in thousandths as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +22,13 @@ class Queue:
 
     `parent` is the queue that it is part of, "" for one at the top; only queues without others
     below have jobs. `weight` is that against its siblings. All jobs below it hold at most
-    `max_gpus` GPUs, and the `limit` of other kinds, together. They run on nodes with the `labels`
+    `max_gpus` GPUs, and the `limit` of other kinds, together.
+
+    Before siblings share the rest by weight, it gets its `guaranteed` amounts, as far as its jobs
+    need them. What they do not need others borrow, if it does `lend`. It holds at most its
+    `borrow_limit` beyond its guarantee, of the kinds that this names.
+
+    Its jobs run on nodes with the `labels`
     of the queue and of those above it, as of a `Demand.selector`. A job that names one of its
     `types` in place of a queue is in this one.
 
@@ -35,3 +48,39 @@ class Queue:
     labels: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     state: Literal["open", "closed", "stopped", "removed"] = "open"
+    guaranteed: QueueAmounts = ()
+    borrow_limit: QueueAmounts = ()
+    lend: bool = True
+
+    def most_gpus(self) -> int | None:
+        """Return how many GPUs it may hold, borrowed ones included; None without a limit."""
+        most = [] if self.max_gpus is None else [self.max_gpus]
+        if GPUS_KIND in dict(self.borrow_limit):
+            milli = dict(self.guaranteed).get(GPUS_KIND, 0) + dict(self.borrow_limit)[GPUS_KIND]
+            most.append(milli // WHOLE)
+        return min(most, default=None)
+
+    def most_of_others(self) -> QueueAmounts:
+        """Return how much of other kinds it may hold, what it borrows included."""
+        most, guaranteed = dict(self.limit), dict(self.guaranteed)
+        for kind, borrowed in self.borrow_limit:
+            if kind != GPUS_KIND:
+                own = guaranteed.get(kind, 0) + borrowed
+                most[kind] = min(own, most.get(kind, own))
+        return tuple(sorted(most.items()))
+
+
+def guaranteed_of(queues: Sequence[Queue], row: int, kind: str) -> int:
+    """Return what a queue is guaranteed of a kind, at least what those below it are together."""
+    queue = queues[row]
+    below = sum(
+        guaranteed_of(queues, n, kind) for n, each in enumerate(queues) if each.parent == queue.name
+    )
+    return max(dict(queue.guaranteed).get(kind, 0), below)
+
+
+def amount_text(kind: str, amount: int) -> str:
+    """Return the text of an amount with its kind."""
+    if kind == "memory":
+        return f"{format_size(amount)} of memory"
+    return f"{amount_of(amount)} {kind}"

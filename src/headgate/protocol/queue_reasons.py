@@ -21,7 +21,7 @@ class QueueQuota(Reason):
     def cause(self) -> str:
         name = {"cpus": "CPUs"}.get(self.resource, self.resource)
         used, limit = (self._text(amount) for amount in (self.used, self.limit))
-        return f"queue {self.queue}: {used} of at most {limit} {name} allocated"
+        return f"queue {self.queue}: {used} of {limit} {name} allocated"
 
     def way_out(self) -> str:
         if not self.used:
@@ -43,3 +43,18 @@ class QueueStopped(Reason):
 
     def way_out(self) -> str:
         return "starts when an administrator opens it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotLent(Reason):
+    """What is free of a resource is guaranteed to `queue`, which lends nothing."""
+
+    queue: str
+    resource: str
+
+    def cause(self) -> str:
+        name = {"cpus": "CPUs"}.get(self.resource, self.resource)
+        return f"the free {name} are kept for queue {self.queue}"
+
+    def way_out(self) -> str:
+        return "starts when others are free, or when that queue lends"

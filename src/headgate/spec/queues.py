@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from headgate.model import BASE_KINDS, WHOLE, Queue
-from headgate.model.queue import QueueAmounts
+from headgate.model.queue import GPUS_KIND, QueueAmounts, amount_text, guaranteed_of
 from headgate.spec.document import Document, Place, read_document
 from headgate.spec.needs import Amount
 from headgate.spec.shape import Count, FileShape, Memory, Name, Positive, parse, shown
@@ -19,7 +20,6 @@ DEFAULT = "default"
 """The queue of jobs that name none."""
 
 _OF_JOBS = ("types", "max_jobs_in_flight", "estimate")
-_GPUS = "gpus"
 
 
 class LimitShape(FileShape):
@@ -36,6 +36,9 @@ class QueueShape(FileShape):
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     limit: Any = None
     max_gpus: Positive | None = None
+    guaranteed: Any = None
+    borrow_limit: Any = None
+    lend: bool = True
     labels: Labels = Field(default_factory=list)
     types: list[Name] = Field(default_factory=list)
     max_jobs_in_flight: Positive | None = None
@@ -48,7 +51,13 @@ def build_queues(document: Document, raw: Any, place: Place) -> dict[str, Queue]
     """Return the queues by name, each after the one above it; adds problems to the document."""
     builder = _TreeBuilder(document)
     builder.add(raw, place, parent="")
+    builder.check_guarantees()
     return builder.queues
+
+
+def with_default(queues: dict[str, Queue]) -> dict[str, Queue]:
+    """Return queues with `default`, which always exists."""
+    return queues if DEFAULT in queues else {**queues, DEFAULT: Queue(name=DEFAULT)}
 
 
 def load_queues(source: Path | str) -> tuple[Queue, ...]:
@@ -93,6 +102,7 @@ class _TreeBuilder:
 
     def __init__(self, document: Document) -> None:
         self.queues: dict[str, Queue] = {}
+        self._places: dict[str, Place] = {}
         self._document = document
         self._types: dict[str, str] = {}  # type -> queue
 
@@ -109,6 +119,8 @@ class _TreeBuilder:
         if shape.name in self.queues:
             document.add((*place, "name"), f"the queue '{shape.name}' exists already")
         max_gpus, limit = self._limit(shape, place)
+        guaranteed = self._amounts(shape.guaranteed, (*place, "guaranteed"))
+        borrow_limit = self._amounts(shape.borrow_limit, (*place, "borrow_limit"))
         for wanted in shape.types:
             if wanted in self._types:
                 text = f"queue '{self._types[wanted]}' takes jobs of type '{wanted}' already"
@@ -116,12 +128,16 @@ class _TreeBuilder:
             self._types.setdefault(wanted, shape.name)
         if shape.queues:
             self._check_inner(shape, raw, place)
+        self._places[shape.name] = place
         self.queues[shape.name] = Queue(
             name=shape.name,
             parent=parent,
             weight=shape.weight,
             max_gpus=max_gpus,
             limit=limit,
+            guaranteed=guaranteed,
+            borrow_limit=borrow_limit,
+            lend=shape.lend,
             labels=tuple(dict.fromkeys(shape.labels)),
             types=tuple(dict.fromkeys(shape.types)),
             max_jobs_in_flight=shape.max_jobs_in_flight,
@@ -129,6 +145,29 @@ class _TreeBuilder:
             estimate=shape.estimate,
         )
         self.add(shape.queues, (*place, "queues"), parent=shape.name)
+
+    def check_guarantees(self) -> None:
+        """Add what is wrong with guarantees, given those of other queues, and limits."""
+        queues = [*self.queues.values()]
+        for row, queue in enumerate(queues):
+            place = (*self._places[queue.name], "guaranteed")
+            own = dict(queue.guaranteed)
+            limits = {**dict(queue.limit)}
+            if queue.max_gpus is not None:
+                limits[GPUS_KIND] = WHOLE * queue.max_gpus
+            for kind in dict.fromkeys([*own, *limits]):
+                below = guaranteed_of(
+                    [replace(each, guaranteed=()) if each is queue else each for each in queues],
+                    row,
+                    kind,
+                )
+                has = amount_text(kind, own.get(kind, below))
+                if kind in own and below > own[kind]:
+                    text = f"is {has}, less than the {amount_text(kind, below)} of those below it"
+                    self._document.add(place, text, "raise it, or leave it out for their sum")
+                elif kind in limits and max(below, own.get(kind, 0)) > limits[kind]:
+                    most = amount_text(kind, limits[kind])
+                    self._document.add(place, f"is {has}, above the limit of {most}")
 
     def _check_inner(self, shape: QueueShape, raw: Mapping[str, Any], place: Place) -> None:
         """Add what is wrong with a queue that has others below it, and so no jobs."""
@@ -143,26 +182,34 @@ class _TreeBuilder:
 
     def _limit(self, shape: QueueShape, place: Place) -> tuple[int | None, QueueAmounts]:
         """Return the limit of GPUs, and that of other kinds."""
-        document, raw, place = self._document, shape.limit, (*place, "limit")
+        place = (*place, "limit")
+        limit = dict(self._amounts(shape.limit, place))
+        gpus = limit.pop(GPUS_KIND, None)
+        if gpus is not None and shape.max_gpus is not None:
+            text = "is given by max_gpus already"
+            self._document.add((*place, GPUS_KIND), text, "leave out one of both")
+        most = shape.max_gpus if gpus is None else gpus // WHOLE
+        return most, tuple(sorted(limit.items()))
+
+    def _amounts(self, raw: Any, place: Place) -> QueueAmounts:
+        """Return amounts by kind."""
+        document = self._document
         if raw is None:
-            return shape.max_gpus, ()
+            return ()
         if not isinstance(raw, dict):
             text = f"must be amounts by kind, not {shown(raw)}"
             document.add(place, text, "such as {gpus: 8, cpus: 64}")
-            return shape.max_gpus, ()
-        if _GPUS in raw and shape.max_gpus is not None:
-            text = "is given by max_gpus already"
-            document.add((*place, _GPUS), text, "leave out one of both")
-        known = {key: value for key, value in raw.items() if key in (_GPUS, *BASE_KINDS)}
+            return ()
+        known = {key: value for key, value in raw.items() if key in (GPUS_KIND, *BASE_KINDS)}
         found = parse(document, LimitShape, known, place) or LimitShape()
         cpus = None if found.cpus is None else round(WHOLE * found.cpus)
-        amounts: dict[str, int | None] = {"cpus": cpus, "memory": found.memory}
+        gpus = None if found.gpus is None else WHOLE * found.gpus
+        amounts = {GPUS_KIND: gpus, "cpus": cpus, "memory": found.memory}
         for key, value in raw.items():
             if key not in known:
                 amounts[str(key)] = self._custom(value, (*place, key))
-        gpus = shape.max_gpus if found.gpus is None else found.gpus
-        some = sorted((name, amount) for name, amount in amounts.items() if amount is not None)
-        return gpus, tuple(some)
+        some = [(name, amount) for name, amount in amounts.items() if amount is not None]
+        return tuple(sorted(some))
 
     def _custom(self, value: Any, place: Place) -> int | None:
         """Return the amount of a custom kind in thousandths."""

@@ -19,7 +19,7 @@ from headgate.protocol import NodeJoined, NodeLost
 from headgate.spec.cluster import Links, build_cluster
 from headgate.spec.communication import CommunicationShape, check_communication, communication_of
 from headgate.spec.document import Document, read_document
-from headgate.spec.queues import DEFAULT, build_queues
+from headgate.spec.queues import build_queues, with_default
 from headgate.spec.scaling import build_scaling
 from headgate.spec.scenario_jobs import JobsBuilder
 from headgate.spec.shape import FileShape, Seconds, parse, shown
@@ -109,7 +109,7 @@ def load_scenario(
     if policy is not None and (parameters or policy != chosen):
         chosen, set_there = policy, dict(parameters or {})
     seed = shape.seed if seed is None else seed
-    queues = {DEFAULT: Queue(name=DEFAULT)} | build_queues(document, shape.queues, ("queues",))
+    queues = with_default(build_queues(document, shape.queues, ("queues",)))
     nodes = cluster.nodes if cluster else ()
     faults = _faults(document, shape.faults, nodes)
     trace = _trace(document, shape, path)

@@ -367,7 +367,7 @@ class JobsBuilder:
             self.document.add(
                 gang_place, "a gang starts all its tasks together, yet some come after others"
             )
-        most = self.queues[shape.queue].max_gpus if shape.queue in self.queues else None
+        most = self.queues[shape.queue].most_gpus() if shape.queue in self.queues else None
         gpus = amount_of(sum(task.demand.gpus_milli for task in tasks))
         if not self.document.is_clean(place) or not self.document.is_clean(("cluster",)):
             return

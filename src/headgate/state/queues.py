@@ -57,7 +57,8 @@ def strictest_above(view: View, row: int) -> Queue:
     found = queue = view.queue(row)
     while queue.parent:
         queue = view.queue(view.names.queue_rows[queue.parent])
-        if queue.max_gpus is not None and queue.max_gpus < (found.max_gpus or queue.max_gpus + 1):
+        most, least = queue.most_gpus(), found.most_gpus()
+        if most is not None and (least is None or most < least):
             found = queue
     return found
 

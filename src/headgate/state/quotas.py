@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 
 from headgate.base.column import Array
-from headgate.model import UNLIMITED, WHOLE
+from headgate.model import UNLIMITED, WHOLE, Queue
+from headgate.model.queue import GPUS_KIND, guaranteed_of
 from headgate.state.ledger import runs_in
 from headgate.state.tables import FOR_RUN
 from headgate.state.view import Names, View
@@ -25,10 +26,14 @@ UNLIMITED_MILLI = WHOLE << 40
 
 
 class AtLimit(NamedTuple):
-    """A queue (row) that lets none below it hold more of a kind; None: it starts nothing."""
+    """A queue (row) that lets none below it hold more of a kind; None: it starts nothing.
+
+    Or, with `keeps`, one that does not lend what it is guaranteed.
+    """
 
     queue: int
     kind: int | None
+    keeps: bool = False
 
 
 def amounts_of(names: Names, demand: int) -> Amounts:
@@ -48,7 +53,17 @@ class Quotas:
     It starts as a view says; `add` counts what is placed or stopped beside. Queues are rows.
     """
 
-    __slots__ = ("_above", "_limits", "_order", "_stopped", "_view", "held", "parent")
+    __slots__ = (
+        "_above",
+        "_kept",
+        "_limits",
+        "_order",
+        "_stopped",
+        "_total",
+        "_view",
+        "held",
+        "parent",
+    )
 
     def __init__(self, view: View) -> None:
         """Read the tree of a view; O(queues), and O(grants) where others than GPUs are limited."""
@@ -63,13 +78,60 @@ class Quotas:
         self._stopped = {row for row, spec in enumerate(specs) if spec.state == "stopped"}
         self._limits: dict[int, dict[int, int]] = {}  # kind -> queue -> most
         for row, spec in enumerate(specs):
-            if spec.max_gpus is not None:
-                self._limits.setdefault(GPUS, {})[row] = WHOLE * spec.max_gpus
-            for name, most in spec.limit:
+            gpus = spec.most_gpus()
+            if gpus is not None:
+                self._limits.setdefault(GPUS, {})[row] = WHOLE * gpus
+            for name, most in spec.most_of_others():
                 if name in names.resources:  # else no node has any, and no task needs it
                     self._limits.setdefault(names.resources.index(name), {})[row] = most
-        self.held = {kind: self._held(kind) for kind in {GPUS: 0, **self._limits}}
+        self._kept: dict[int, dict[int, int]] = {}  # kind -> queue that does not lend -> guaranteed
+        for row, spec in enumerate(specs):
+            if not spec.lend:
+                self._keep(row, specs)
+        kinds = {GPUS: 0, **self._limits, **self._kept}
+        self._total = {kind: self._capacity(kind) for kind in self._kept}
+        self.held = {kind: self._held(kind) for kind in kinds}
         """What each queue holds with those below it, by kind, and by row."""
+
+    def _keep(self, row: int, specs: Sequence[Queue]) -> None:
+        """Note what a queue that does not lend is guaranteed, if all above it lend."""
+        if any(not specs[above].lend for above in self._above[row][1:]):
+            return
+        resources = self._view.names.resources
+        for name in {GPUS_KIND: 0, **dict.fromkeys(resources)}:
+            amount = guaranteed_of(specs, row, name)
+            if amount:
+                kind = GPUS if name == GPUS_KIND else resources.index(name)
+                self._kept.setdefault(kind, {})[row] = amount
+
+    def _capacity(self, kind: int) -> int:
+        """Return what the nodes that are up have of a kind."""
+        if kind == GPUS:
+            return WHOLE * self._view.gpu_count()
+        return int(self._view.nodes.total.kind(kind).sum())
+
+    def _keeper(self, queue: int, kind: int, amount: int, beside: Quotas | None) -> AtLimit | None:
+        """Return a queue that lends nothing, whose guarantee another one would borrow with more."""
+        kept = self._kept.get(kind)
+        if not kept:
+            return None
+        used = self._with(kind, beside)
+        top = sum(each for row, each in enumerate(used) if self.parent[row] < 0)
+        left = {
+            row: most - used[row] - (amount if row in self._above[queue] else 0)
+            for row, most in kept.items()
+        }
+        reserved = {row: each for row, each in left.items() if each > 0}
+        if not reserved or top + amount + sum(reserved.values()) <= self._total[kind]:
+            return None
+        others = [row for row in reserved if row not in self._above[queue]]
+        return AtLimit(others[0], kind, keeps=True) if others else None
+
+    def _with(self, kind: int, beside: Quotas | None) -> list[int]:
+        """Return what is held of a kind by queue, with what is held beside."""
+        if beside is None:
+            return self.held[kind]
+        return [a + b for a, b in zip(self.held[kind], beside.held[kind], strict=True)]
 
     def above(self, queue: int) -> tuple[int, ...]:
         """Return a queue and those above it, up to the top."""
@@ -102,9 +164,14 @@ class Quotas:
         for row in self._above[queue] if self._stopped else ():
             if row in self._stopped:
                 return AtLimit(row, None)
-        for kind, amount in amounts if self._limits else ():
+        for kind, amount in amounts if self._limits or self._kept else ():
+            if amount <= 0:
+                continue
+            keeper = self._keeper(queue, kind, amount, beside) if self._kept else None
+            if keeper is not None:
+                return keeper
             limits = self._limits.get(kind)
-            if amount <= 0 or limits is None:
+            if limits is None:
                 continue
             used, more = self.held[kind], beside and beside.held[kind]
             for row in self._above[queue]:
@@ -128,8 +195,8 @@ class Quotas:
 
     @property
     def beyond_gpus(self) -> bool:
-        """Whether a queue has a limit of anything else than GPUs."""
-        return any(kind != GPUS for kind in self._limits)
+        """Whether a queue has a limit of anything else than GPUs, or does not lend it."""
+        return any(kind != GPUS for kind in (*self._limits, *self._kept))
 
     def add(self, queue: int, amounts: Iterable[tuple[int, int]], sign: int = 1) -> None:
         """Count more as held by a queue and those above it; or, with -1, as given back."""
@@ -138,6 +205,14 @@ class Quotas:
             if used is not None:
                 for row in self._above[queue]:
                     used[row] += sign * amount
+
+    def _lent_milli(self, queue: int, beside: Quotas | None) -> int:
+        """Return how many thousandths of GPUs a queue may get beside guarantees that none lends."""
+        used, kept = self._with(GPUS, beside), self._kept[GPUS]
+        top = sum(each for row, each in enumerate(used) if self.parent[row] < 0)
+        own = [row for row in kept if row in self._above[queue]]
+        others = sum(max(kept[row] - used[row], 0) for row in kept if row not in own)
+        return max(0, self._total[GPUS] - top - others)
 
     def merge(self, other: Quotas) -> None:
         """Count also what another one of the same tree counts as held."""
@@ -157,12 +232,15 @@ class Quotas:
         room = np.full(len(self.parent), UNLIMITED_MILLI, np.int64)
         limits, used = self._limits.get(GPUS, {}), self.held[GPUS]
         more = beside.held[GPUS] if beside else [0] * len(used)
-        if not limits and not self._stopped:
+        if self._kept.get(GPUS):
+            for row in self._order:
+                room[row] = self._lent_milli(row, beside)
+        elif not limits and not self._stopped:
             return room
         for row in self._order:
             above = self.parent[row]
             if above >= 0:
-                room[row] = room[above]
+                room[row] = min(room[row], room[above])
             if row in limits:
                 room[row] = min(room[row], limits[row] - used[row] - more[row])
             if row in self._stopped:

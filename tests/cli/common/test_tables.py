@@ -26,6 +26,7 @@ from headgate.cli.simulate import demo
 from headgate.protocol import Reason
 from headgate.protocol.node_reasons import Infeasible, NodesDraining
 from headgate.protocol.order_reasons import WaitsForTasks
+from headgate.protocol.queue_reasons import NotLent, QueueQuota, QueueStopped
 from headgate.protocol.reasons import (
     BackfillTooLong,
     BehindHead,
@@ -209,6 +210,9 @@ SAMPLES: list[Reason] = [
     ShareLimit(running_gpus=5, share_gpus=4, ahead="sort-1"),
     BelowShare(running_gpus=1, share_gpus=3, ahead="sort-1", ahead_over_gpus=2),
     QueueLimit(queue="poor", used_gpus=2, max_gpus=2),
+    QueueQuota(queue="poor", resource="cpus", used=8000, limit=8000),
+    QueueStopped(queue="poor"),
+    NotLent(queue="vision", resource="GPUs"),
     JobsInFlightLimit(queue="nightly", in_flight=1, max_jobs_in_flight=1, ahead=2),
     BehindHead(head="wide-1"),
     WaitsForLocality(move_s=50.0, wait_s=49.0),
@@ -231,6 +235,9 @@ REASONS: list[Reason] = [
     ShareLimit(running_gpus=1000, share_gpus=1000, ahead="sort-1"),
     BelowShare(running_gpus=100, share_gpus=120, ahead="sort-1", ahead_over_gpus=20),
     QueueLimit(queue="research", used_gpus=100, max_gpus=100),
+    QueueQuota(queue="research", resource="memory", used=512 << 30, limit=512 << 30),
+    QueueStopped(queue="research"),
+    NotLent(queue="research", resource="cpus"),
     QueueTooSmall(queue="research", needed_gpus=100, max_gpus=64),
     JobsInFlightLimit(queue="research", in_flight=10, max_jobs_in_flight=10, ahead=99),
     BehindHead(head="train-3"),

@@ -479,7 +479,9 @@ def test_nodes_and_queues_print_tables(up: Any, pair: str) -> None:
     assert [(q["name"], q["weight"], q["held_gpus"]) for q in queues] == [
         ("default", 1.0, 2), ("narrow", 2.0, 0),
     ]  # fmt: skip
-    assert up("queues").out.splitlines()[2].split() == ["narrow", "2", "0", "-", "0", "1", "0"]
+    assert up("queues").out.splitlines()[2].split() == [
+        *("narrow", "open", "2", "0", "-", "-", "0", "0")
+    ]
 
 
 def test_nodes_and_why_say_that_another_policy_decides_in_place_of_one_that_hung(

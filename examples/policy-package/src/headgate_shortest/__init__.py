@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from headgate.base.rng import Random
 from headgate.model import Job
-from headgate.planning.place.limits import queue_limit
 from headgate.planning.place.why import no_room
 from headgate.ports import PolicyInfo
 from headgate.protocol import Plan, Reason, Refusal
@@ -38,9 +37,6 @@ class ShortestFirst:
     def _place(self, scratch: Scratch, task: int) -> Reason | None:
         """Place a task on the first node where it fits, or return why it waits."""
         snapshot = scratch.snapshot
-        row = snapshot.jobs.queue[snapshot.tasks.job[task]]
-        if not scratch.has_room(row, snapshot.demand(task).gpus_milli):
-            return queue_limit(scratch, row)
         if any(scratch.place(task, node) for node in snapshot.live_nodes()):
             return None
         return no_room(scratch, task)

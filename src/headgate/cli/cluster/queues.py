@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from headgate.base.errors import Problem, SpecError, nearest
-from headgate.base.units import format_size
 from headgate.cli.common import output
 from headgate.cli.common.settings import (
     DryRunOption,
@@ -20,10 +19,20 @@ from headgate.cli.common.settings import (
     settle,
 )
 from headgate.model import amount_of
+from headgate.model.queue import GPUS_KIND, amount_text
 
 _ACTIONS = {"apply": ("FILE",), "assign": ("JOB", "QUEUE")}
-_HEADINGS = ("QUEUE", "STATE", "WEIGHT", "GPUS", "MAX GPUS", "JOBS IN FLIGHT", "MAX JOBS", "QUEUED")
-_MORE = ("LIMIT", "LABELS", "TYPES")
+_HEADINGS = (
+    "QUEUE",
+    "STATE",
+    "WEIGHT",
+    "GPUS",
+    "GUARANTEED",
+    "MAX GPUS",
+    "JOBS IN FLIGHT",
+    "QUEUED",
+)
+_MORE = ("MAX JOBS", "GUARANTEED BESIDE", "LIMIT", "BORROWS", "LENDS", "LABELS", "TYPES")
 
 
 def queues(
@@ -124,15 +133,23 @@ def _show(settings: ProgramSettings) -> None:
 
 
 def _cells(queue: Mapping[str, Any]) -> tuple[object, ...]:
+    guaranteed = queue["guaranteed"].get(GPUS_KIND)
     return (
-        *(queue["state"], f"{queue['weight']:g}", queue["held_gpus"], queue["max_gpus"]),
-        *(queue["in_flight"], queue["max_jobs_in_flight"], queue["queued"]),
+        *(queue["state"], f"{queue['weight']:g}", queue["held_gpus"]),
+        None if guaranteed is None else amount_of(guaranteed),
+        *(queue["max_gpus"], queue["in_flight"], queue["queued"]),
     )
 
 
 def _more(queue: Mapping[str, Any]) -> tuple[object, ...]:
-    limit = [
-        f"{format_size(most) if kind == 'memory' else amount_of(most)} {kind}"
-        for kind, most in queue["limit"].items()
-    ]
-    return tuple(", ".join(each) or None for each in (limit, queue["labels"], queue["types"]))
+    guaranteed = {k: each for k, each in queue["guaranteed"].items() if k != GPUS_KIND}
+    return (
+        queue["max_jobs_in_flight"],
+        *(_amounts(each) for each in (guaranteed, queue["limit"], queue["borrow_limit"])),
+        "yes" if queue["lend"] else "no",
+        *(", ".join(queue[key]) or None for key in ("labels", "types")),
+    )
+
+
+def _amounts(amounts: Mapping[str, int]) -> str | None:
+    return ", ".join(amount_text(kind, amount) for kind, amount in amounts.items()) or None

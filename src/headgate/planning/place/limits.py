@@ -12,7 +12,7 @@ import numpy as np
 from headgate.model import WHOLE
 from headgate.planning.times.estimates import Estimates
 from headgate.protocol import Hardened, PlacesKept
-from headgate.protocol.queue_reasons import QueueQuota, QueueStopped
+from headgate.protocol.queue_reasons import NotLent, QueueQuota, QueueStopped
 from headgate.protocol.reasons import (
     BehindHead,
     BelowShare,
@@ -31,15 +31,20 @@ ONE_GPU = gpus_alone(WHOLE)
 
 def queue_limit(
     snapshot: Snapshot, quotas: Quotas, queue: int, amounts: Amounts = ONE_GPU
-) -> QueueLimit | QueueQuota | QueueStopped:
+) -> QueueLimit | QueueQuota | QueueStopped | NotLent:
     """Return which limit leaves no room for more in a queue (row), its own or one above it."""
     found = quotas.at_limit(queue, amounts) or AtLimit(queue, GPUS)
     spec = snapshot.queue(found.queue)
     if found.kind is None:
         return QueueStopped(queue=spec.name)
+    if found.keeps:
+        resource = "GPUs" if found.kind == GPUS else snapshot.names.resources[found.kind]
+        return NotLent(queue=spec.name, resource=resource)
     used = quotas.used(found.queue, found.kind)
     if found.kind == GPUS:
-        return QueueLimit(queue=spec.name, used_gpus=-(-used // WHOLE), max_gpus=spec.max_gpus or 0)
+        return QueueLimit(
+            queue=spec.name, used_gpus=-(-used // WHOLE), max_gpus=spec.most_gpus() or 0
+        )
     limit = quotas.limit(found.queue, found.kind)
     resource = snapshot.names.resources[found.kind]
     return QueueQuota(queue=spec.name, resource=resource, used=used, limit=limit)

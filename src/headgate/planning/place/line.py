@@ -108,7 +108,7 @@ class Line:
 
     def _holds(self, job: int, unit: Unit) -> bool:
         """Return whether the idle cluster and the ceiling of its queue hold a unit."""
-        limit = self._scratch.snapshot.queue(int(self._standing.queue[job])).max_gpus
+        limit = self._scratch.snapshot.queue(int(self._standing.queue[job])).most_gpus()
         if limit is not None and unit.gpus_milli(self._scratch.snapshot) > WHOLE * limit:
             return False
         if unit.shape not in self._idle_nodes:

@@ -73,9 +73,10 @@ def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
     """Return a reason if tasks that must run together need more GPUs than the queue may hold."""
     needs = [task.demand.gpus_milli for task in job.tasks]
     needed_gpus = -(-(sum(needs) if job.gang else max(needs, default=0)) // WHOLE)
-    if queue.max_gpus is None or needed_gpus <= queue.max_gpus:
+    most = queue.most_gpus()
+    if most is None or needed_gpus <= most:
         return None
-    return queue_too_small(queue.name, needed_gpus, queue.max_gpus)
+    return queue_too_small(queue.name, needed_gpus, most)
 
 
 def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:

@@ -86,11 +86,13 @@ class FairFinish:
 
     def _shares(self, snapshot: Snapshot, jobs: Ints, wanted: Ints) -> Ints:
         """Return the fair shares of jobs that can use `wanted` GPUs."""
+        queue = snapshot.jobs.queue.take(jobs).astype(np.int64)
+        by_queue = np.bincount(queue, wanted, len(snapshot.queues.spec)).astype(np.int64)
         hierarchy = Hierarchy(
-            queue=snapshot.jobs.queue.take(jobs).astype(np.int64),
+            queue=queue,
             user=snapshot.jobs.user.take(jobs).astype(np.int64),
             priority=snapshot.jobs.priority.take(jobs).astype(np.int64),
-            tree=queue_tree(snapshot),
+            tree=queue_tree(snapshot, by_queue),
         )
         total = np.array([(snapshot.gpus.task.array() != GPU_GONE).sum()], np.int64)
         return fair_shares(hierarchy, unfinished=wanted[:, None], gpus=total)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.base.arrays import Ints
-from headgate.model import CPUS, WHOLE
+from headgate.model import BASE_KINDS, CPUS, WHOLE
+from headgate.model.queue import GPUS_KIND
 from headgate.planning.shares.fair_shares import Hierarchy
 from headgate.planning.shares.queue_tree import queue_tree
 from headgate.state import Snapshot, TaskState
@@ -49,9 +50,10 @@ class Owners:
         user = snapshot.jobs.user.array().astype(np.int64)
         for kind in (GPU_KIND, CPU_KIND):
             rows = np.flatnonzero(need[kind])
-            fair = self._hierarchy(rows, queue[rows], user[rows], kind).allocate(
+            room = -(-need[kind, rows] // WHOLE)
+            fair = self._hierarchy(rows, queue[rows], user[rows], room, kind).allocate(
                 held=np.zeros(len(rows), np.int64),
-                room=-(-need[kind, rows] // WHOLE),
+                room=room,
                 gpus=max(0, capacity[kind]) // WHOLE,
             )
             self.share_by_job[kind, rows] = WHOLE * fair
@@ -99,11 +101,14 @@ class Owners:
     def _by_owner(self, by_job: Ints, owners: int) -> Ints:
         return np.stack([np.bincount(self.of_job, row, owners).astype(np.int64) for row in by_job])
 
-    def _hierarchy(self, rows: Ints, queue: Ints, user: Ints, kind: int) -> Hierarchy:
-        tree = queue_tree(self._snapshot)
+    def _hierarchy(self, rows: Ints, queue: Ints, user: Ints, room: Ints, kind: int) -> Hierarchy:
+        wanted = np.bincount(queue, room, len(self._snapshot.queues.spec)).astype(np.int64)
+        tree = queue_tree(
+            self._snapshot, wanted, GPUS_KIND if kind == GPU_KIND else BASE_KINDS[CPUS]
+        )
         return Hierarchy(
             queue=queue,
             user=user,
             priority=self._snapshot.jobs.priority.take(rows).astype(np.int64),
-            tree=tree if kind == GPU_KIND else tree.by_weight(),
+            tree=tree,
         )

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from headgate.base.errors import Problem, SpecError, nearest
-from headgate.model import Queue
+from headgate.model import WHOLE, Queue
 from headgate.model.labels import selects
+from headgate.model.queue import GPUS_KIND, amount_text, guaranteed_of
 from headgate.protocol import Event, JobAssigned, QueueChanged, QueueRemoved
 from headgate.state import Snapshot
 from headgate.state.life import ENDED
@@ -23,12 +24,13 @@ def queue_events(view: Snapshot, wanted: Sequence[Queue], *, at: float) -> list[
     """Return the events after which there are these queues, parents first, and no others.
 
     `default` stays, also where it is not named. SpecError with all problems: of jobs in a queue
-    that would be gone or divided, and of labels that no node has.
+    that would be gone or divided, of labels that no node has, and of guarantees of more than the
+    nodes have together that are known.
     """
     queues = {queue.name: queue for queue in wanted}
     known = {view.queue(row).name: view.queue(row) for row in queues_of(view)}
     queues.setdefault(DEFAULT, known.get(DEFAULT, Queue(name=DEFAULT)))
-    problems = [*_of_jobs(view, queues), *_of_labels(view, queues)]
+    problems = [*_of_jobs(view, queues), *_of_labels(view, queues), *_of_guarantees(view, queues)]
     if problems:
         raise SpecError(problems)
     gone = [name for name in known if name not in queues]
@@ -126,4 +128,30 @@ def _of_labels(view: Snapshot, queues: Mapping[str, Queue]) -> list[Problem]:
             text = f"no node has the labels {', '.join(dict.fromkeys(terms))}"
             hint = f"labels are {', '.join(known)}" if known else "headgate label NODE sets labels"
             found.append(Problem(path=name, problem=text, hint=hint))
+    return found
+
+
+def _of_guarantees(view: Snapshot, queues: Mapping[str, Queue]) -> list[Problem]:
+    """Return the problems of guarantees that all nodes that are known cannot keep together."""
+    nodes = [view.node(row) for row in range(len(view.nodes.spec))]
+    specs, sums = [*queues.values()], dict[str, int]()
+    for row, queue in enumerate(specs):
+        for kind in {name: 0 for each in specs for name, _ in each.guaranteed}:
+            if not queue.parent:
+                sums[kind] = sums.get(kind, 0) + guaranteed_of(specs, row, kind)
+    found = []
+    for kind, amount in sorted(sums.items()) if nodes else ():
+        if kind == GPUS_KIND:
+            total: int | None = WHOLE * sum(len(node.gpus) for node in nodes)
+        elif kind == "cpus":
+            total = WHOLE * sum(node.cpus for node in nodes)
+        elif kind == "memory":
+            sizes = [node.memory_bytes for node in nodes]
+            total = None if None in sizes else sum(size or 0 for size in sizes)
+        else:
+            total = sum(dict(node.custom).get(kind, 0) for node in nodes)
+        if total is not None and amount > total:
+            asked, has = amount_text(kind, amount), amount_text(kind, total)
+            text = f"guarantees of {asked} together, and the cluster has {has}"
+            found.append(Problem(path="queues", problem=text, hint="guarantee less"))
     return found

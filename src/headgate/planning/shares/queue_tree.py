@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.model import Queue
+from headgate.model import WHOLE, Queue
+from headgate.model.queue import GPUS_KIND, guaranteed_of
 from headgate.state import Snapshot
 
 NO_CEILING = 1 << 40
@@ -79,11 +80,6 @@ class QueueTree:
             most=np.maximum(self.most - total, 0),
         )
 
-    def by_weight(self) -> QueueTree:
-        """Return the tree without guarantees and limits: they are in GPUs, not in CPUs."""
-        zeros = np.zeros_like(self.parent)
-        return replace(self, guaranteed=zeros, most=zeros + NO_CEILING, idle=zeros)
-
     def _above(self) -> Iterator[tuple[Ints, Ints]]:
         """Yield, one level up after the other, queues and the queue above each so many levels."""
         queue, above = np.arange(len(self.parent)), self.parent
@@ -95,19 +91,44 @@ class QueueTree:
             above = self.parent[above]
 
 
-def queue_tree(snapshot: Snapshot) -> QueueTree:
-    """Return the tree of a snapshot's queues; O(queues)."""
-    specs, rows = snapshot.queues.spec.array(), snapshot.names.queue_rows
+def queue_tree(snapshot: Snapshot, wanted: Ints, kind: str = GPUS_KIND) -> QueueTree:
+    """Return the tree of a snapshot's queues, in GPUs, or in CPUs; O(queues x depth).
+
+    `wanted` is what the jobs in each queue hold and wait for, `[queues]`. What a queue that lends
+    nothing has of its guarantee beyond that stays idle.
+    """
+    specs, rows = snapshot.queues.spec.array().tolist(), snapshot.names.queue_rows
     parent = np.array([rows[q.parent] if q.parent else -1 for q in specs], np.int64)
-    return QueueTree(
+    guaranteed = np.array(
+        [guaranteed_of(specs, row, kind) // WHOLE for row in range(len(specs))], np.int64
+    )
+    tree = QueueTree(
         parent=parent,
         weight=np.array([queue.weight for queue in specs], np.float64),
-        guaranteed=np.zeros_like(parent),
-        most=np.array([_most(queue) for queue in specs], np.int64),
+        guaranteed=guaranteed,
+        most=np.array([_most(queue, kind) for queue in specs], np.int64),
     )
+    if all(queue.lend for queue in specs) or not guaranteed.any():
+        return tree
+    return replace(tree, idle=_idle(tree, specs, tree.total(wanted)))
 
 
-def _most(queue: Queue) -> int:
+def _idle(tree: QueueTree, specs: Sequence[Queue], wanted: Ints) -> Ints:
+    """Return what each queue that does not lend keeps, beside what is `wanted` or kept below it."""
+    idle = np.zeros_like(wanted)
+    depth = tree.total(np.ones_like(wanted))  # of a queue more than of any below it
+    for row in np.argsort(depth, kind="stable").tolist():
+        if not specs[row].lend:
+            kept = wanted[row] + tree.total(idle)[row]
+            idle[row] = max(int(tree.guaranteed[row] - kept), 0)
+    return idle
+
+
+def _most(queue: Queue, kind: str) -> int:
     if queue.state == "stopped":
         return 0
-    return NO_CEILING if queue.max_gpus is None else queue.max_gpus
+    if kind == GPUS_KIND:
+        gpus = queue.most_gpus()
+        return NO_CEILING if gpus is None else gpus
+    most = dict(queue.most_of_others()).get(kind)
+    return NO_CEILING if most is None else most // WHOLE

@@ -249,7 +249,7 @@ def _build(
     nodes = len(snapshot.nodes.alive)
     held_milli = snapshot.jobs.held_gpus_milli.take(jobs).astype(np.int64)
     held, queue = -(-held_milli // WHOLE), snapshot.jobs.queue.take(jobs).astype(np.int64)
-    tree = _tree(snapshot, held, queue)
+    tree = _tree(snapshot, held, queue, unfinished[index].sum(axis=1))
     return Standing(
         snapshot=snapshot,
         hardware=hardware,
@@ -317,11 +317,13 @@ def _hierarchy(snapshot: Snapshot, jobs: Ints, queue: Ints, tree: QueueTree) -> 
     )
 
 
-def _tree(snapshot: Snapshot, held: Ints, queue: Ints) -> QueueTree:
+def _tree(snapshot: Snapshot, held: Ints, queue: Ints, unfinished: Ints) -> QueueTree:
     """Return the tree of queues for jobs that hold GPUs: less what other jobs hold."""
     others = snapshot.gpus_of_queues().astype(np.int64)
     np.subtract.at(others, queue, held)
-    return queue_tree(snapshot).beside(others)
+    wanted = others.copy()
+    np.add.at(wanted, queue, unfinished)
+    return queue_tree(snapshot, wanted).beside(others)
 
 
 def _ints(column: FrozenColumn) -> Ints:

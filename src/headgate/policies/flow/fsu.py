@@ -30,9 +30,8 @@ class UnfairFlow(FlowPolicy):
     def entitle(self, standing: Standing) -> Entitled:
         """Entitle the jobs of a queue together to all waiting tasks, up to the queue's ceiling."""
         queues, waiting = len(standing.tree.most), standing.waiting.sum(axis=1)
-        within = standing.hierarchy.allocate(
-            held=standing.held, room=waiting, gpus=int(waiting.sum())
-        )
+        gpus = standing.free.sum() if standing.hierarchy.has_idle else waiting.sum()
+        within = standing.hierarchy.allocate(held=standing.held, room=waiting, gpus=int(gpus))
         most = np.bincount(standing.queue, within, minlength=queues).astype(np.int64)
         no_share = np.full(len(standing.jobs), NO_CEILING)
         return Entitled(

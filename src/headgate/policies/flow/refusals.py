@@ -9,7 +9,7 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.model import WHOLE, Demand
-from headgate.planning.place.limits import queue_limit, share_reason
+from headgate.planning.place.limits import ONE_GPU, queue_limit, share_reason
 from headgate.planning.place.why import no_free_gpu, no_gpu_of_type
 from headgate.policies.flow.eligible import Round
 from headgate.policies.flow.options import cheapest_free
@@ -74,7 +74,6 @@ class _After:
         self._left = left.any(axis=1)
         won, queues = started.sum(axis=1), len(standing.tree.most)
         self._holds = standing.held + won
-        self._queue_holds = np.bincount(standing.queue, self._holds, queues).astype(np.int64)
         self._queue_won = np.bincount(standing.queue, won, queues).astype(np.int64)
 
         taken = np.bincount(
@@ -116,9 +115,9 @@ class _After:
         bound[(self._holds >= self._target) & led] = _SHARE
         bound[~fits & (by_model | some)] = _NO_FIT
         bound[self._held_back & fits] = _LOCALITY
-        tree = standing.tree
-        full = tree.or_above(tree.total(self._queue_holds) >= tree.most)
-        bound[full[standing.queue]] = _CEILING
+        quotas, queues = self._quotas(), np.unique(standing.queue)
+        full = [row for row in queues.tolist() if quotas.at_limit(row, ONE_GPU) is not None]
+        bound[np.isin(standing.queue, full)] = _CEILING
         bound[self._type == len(standing.accepts)] = _NO_SUCH_GPU
         return bound
 
@@ -188,8 +187,11 @@ class _After:
         return next(other for other in self._ahead if other != job)
 
     def _queue_limit(self, queue: int) -> Reason:
-        snapshot = self._standing.snapshot
-        quotas = Quotas(snapshot)
+        return queue_limit(self._standing.snapshot, self._quotas(), queue)
+
+    def _quotas(self) -> Quotas:
+        """Return what queues hold with what they won, and their limits."""
+        quotas = Quotas(self._standing.snapshot)
         for row, gpus in enumerate(self._queue_won.tolist()):
             quotas.add(row, gpus_alone(WHOLE * gpus))
-        return queue_limit(snapshot, quotas, queue)
+        return quotas

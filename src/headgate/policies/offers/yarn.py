@@ -26,6 +26,7 @@ from headgate.planning.place.cpu_tasks import place_cpu_tasks
 from headgate.planning.place.feasible_starts import feasible_starts, place_elsewhere
 from headgate.planning.place.line import Line
 from headgate.planning.place.multi_gpu import MultiGpuUnits
+from headgate.planning.shares.queue_tree import queue_tree
 from headgate.planning.shares.standing import Standing, standing_of
 from headgate.policies.offers.places import FreeGpusByPlace, places_of
 from headgate.policies.offers.yarn_refusals import UserQueue, refusals
@@ -95,6 +96,9 @@ class _Round:
             self._user_milli[user_queue] = self._user_milli.get(user_queue, 0) + milli
 
         self._kept = self._quotas.without_use()  # room for the first in line
+        self._guaranteed = queue_tree(
+            snapshot, np.zeros(len(snapshot.queues.spec), np.int64)
+        ).guaranteed
         self._user_queues: dict[UserQueue, list[_Rank]] = {}  # heaps of waiting jobs
         self._first: dict[int, int] = {}  # by queue: its first waiting job
         self._places: dict[int, Iterator[tuple[int, int]]] = {}  # by job: (task, GPU), best first
@@ -171,13 +175,16 @@ class _Round:
     def _user_rank(self, user_queue: UserQueue, first: int) -> tuple[object, ...]:
         """Return a user's place in the order: GPUs that its queue holds by weight, then its own.
 
-        Of a tree, first those of the queues at the top.
+        Of a tree, first those of the queues at the top. Those that hold less than they are
+        guaranteed come before all their siblings, by the part that they hold.
         """
-        by_weight: list[tuple[float, int]] = []
+        ranks: list[tuple[float, float, int]] = []
         for queue in reversed(self._quotas.above(user_queue[0])):
-            held = _gpus(self._quotas.used(queue))
-            by_weight.append((held / self._snapshot.queue(queue).weight, self._first[queue]))
-        return *by_weight, (_gpus(self._user_milli.get(user_queue, 0)), first)
+            held, guaranteed = _gpus(self._quotas.used(queue)), self._guaranteed[queue]
+            below = held < guaranteed
+            over = guaranteed if below else self._snapshot.queue(queue).weight
+            ranks.append((0.0 if below else 1.0, held / over, self._first[queue]))
+        return *ranks, (0.0, _gpus(self._user_milli.get(user_queue, 0)), first)
 
     def _room_milli(self, queue: int) -> int:
         """Return the thousandths of GPUs that a queue may hold more."""
