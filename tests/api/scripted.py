@@ -63,6 +63,7 @@ from headgate.protocol import (
 from headgate.spec import expand, load_job
 from headgate.state import Snapshot, check
 from headgate.state.lookup import job_row
+from headgate.state.queues import job_admins
 
 ROOT_USER = "root"
 NODES = tuple(
@@ -257,7 +258,8 @@ class ScriptedController:
         dry_run: bool = False,
     ) -> None:
         with self.lock:
-            view, admins = self.snapshot(), self.admins
+            view = self.snapshot()
+            admins = {*self.admins, *job_admins(view, job)}
             need_cancellable(view, self.archive, job, task, user=user, admins=admins, now=now)
             event: Event = JobCancelled(at=self.clock, job=job, by=user, now=now)
             if task is not None:

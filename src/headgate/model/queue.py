@@ -32,6 +32,9 @@ class Queue:
     of the queue and of those above it, as of a `Demand.selector`. A job that names one of its
     `types` in place of a queue is in this one.
 
+    Only `users` may have jobs in it, without any all; its `admins` may cancel and move these. No
+    run takes longer than `max_time_s`. All of this also holds for the queues below it.
+
     `open`: it takes jobs and starts them; `closed`: it takes no new ones; `stopped`: it starts
     none; `removed`: there is none any more. `estimate` says what the run times that its jobs
     declare stand for: `corrected` by how long earlier jobs took relative to theirs, or exactly as
@@ -51,6 +54,9 @@ class Queue:
     guaranteed: QueueAmounts = ()
     borrow_limit: QueueAmounts = ()
     lend: bool = True
+    users: tuple[str, ...] = ()
+    admins: tuple[str, ...] = ()
+    max_time_s: float | None = None
 
     def most_gpus(self) -> int | None:
         """Return how many GPUs it may hold, borrowed ones included; None without a limit."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from headgate.base.text import one_of
+from headgate.base.units import format_seconds
 from headgate.model import BASE_KINDS, WHOLE, Queue
 from headgate.model.queue import GPUS_KIND, QueueAmounts, amount_text, guaranteed_of
 from headgate.spec.document import Document, Place, read_document
 from headgate.spec.needs import Amount
-from headgate.spec.shape import Count, FileShape, Memory, Name, Positive, parse, shown
+from headgate.spec.shape import Count, FileShape, Memory, Name, Positive, RunTime, parse, shown
 from headgate.spec.where import Labels
 
 DEFAULT = "default"
@@ -39,6 +41,9 @@ class QueueShape(FileShape):
     guaranteed: Any = None
     borrow_limit: Any = None
     lend: bool = True
+    users: list[Name] = Field(default_factory=list)
+    admins: list[Name] = Field(default_factory=list)
+    max_time: RunTime = None
     labels: Labels = Field(default_factory=list)
     types: list[Name] = Field(default_factory=list)
     max_jobs_in_flight: Positive | None = None
@@ -85,15 +90,45 @@ def types_of(queues: Mapping[str, Queue]) -> list[str]:
     return [wanted for queue in queues.values() for wanted in queue.types]
 
 
+def above(queues: Mapping[str, Queue], name: str) -> Iterator[Queue]:
+    """Yield a queue and those above it."""
+    while name:
+        yield queues[name]
+        name = queues[name].parent
+
+
+def not_for_user(queues: Mapping[str, Queue], name: str, user: str) -> str | None:
+    """Return the problem of a user who may have no jobs in a queue, None if there is none."""
+    for queue in above(queues, name):
+        if queue.users and user not in (*queue.users, *queue.admins):
+            return f"permission denied: queue '{queue.name}' is for {one_of(queue.users)}"
+    return None
+
+
+def with_time_limit(
+    queues: Mapping[str, Queue], name: str, limit_s: float | None
+) -> tuple[float | None, str | None]:
+    """Return the time limit of a job's runs in a queue, and the problem of one that is too long."""
+    most_s, queue = min(
+        ((q.max_time_s, q.name) for q in above(queues, name) if q.max_time_s is not None),
+        default=(None, name),
+    )
+    if most_s is None or (limit_s is not None and limit_s <= most_s):
+        return limit_s, None
+    if limit_s is None:
+        return most_s, None
+    most = format_seconds(most_s)
+    return most_s, f"is {format_seconds(limit_s)}; queue '{queue}' allows {most}"
+
+
 def not_for_jobs(queues: Mapping[str, Queue], name: str) -> tuple[str, str] | None:
     """Return the problem, with a hint, of a queue that takes no jobs now; None if it does."""
     below = [queue.name for queue in queues.values() if queue.parent == name]
     if below:
         return f"queue '{name}' is divided, and takes no jobs", f"name one of {', '.join(below)}"
-    while name:
-        if queues[name].state == "closed":
-            return f"queue '{name}' is closed, and takes no new jobs", "use another queue"
-        name = queues[name].parent
+    for queue in above(queues, name):
+        if queue.state == "closed":
+            return f"queue '{queue.name}' is closed, and takes no new jobs", "use another queue"
     return None
 
 
@@ -138,6 +173,9 @@ class _TreeBuilder:
             guaranteed=guaranteed,
             borrow_limit=borrow_limit,
             lend=shape.lend,
+            users=tuple(dict.fromkeys(shape.users)),
+            admins=tuple(dict.fromkeys(shape.admins)),
+            max_time_s=shape.max_time,
             labels=tuple(dict.fromkeys(shape.labels)),
             types=tuple(dict.fromkeys(shape.types)),
             max_jobs_in_flight=shape.max_jobs_in_flight,

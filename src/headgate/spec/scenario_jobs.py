@@ -23,7 +23,14 @@ from headgate.spec.communication import (
 )
 from headgate.spec.document import Document, Place, clipped
 from headgate.spec.needs import Needs
-from headgate.spec.queues import DEFAULT, not_for_jobs, queue_of_type, types_of
+from headgate.spec.queues import (
+    DEFAULT,
+    not_for_jobs,
+    not_for_user,
+    queue_of_type,
+    types_of,
+    with_time_limit,
+)
 from headgate.spec.scenario_forms import FORMS, NeedShape, parse_form, shards_of, tasks_of
 from headgate.spec.sequence import After, MaxRunning, check_after, check_max_running
 from headgate.spec.shape import (
@@ -170,7 +177,7 @@ class JobsBuilder:
             retries=shape.retries,
             runtime_class=shape.kind,
             estimated_s=shape.estimated_s,
-            time_limit_s=shape.time_limit_s,
+            time_limit_s=self._time_limit_s(shape, queue, place),
             after=tuple(shape.after),
             max_running=shape.max_running,
             wait_for_node=shape.wait_for_node,
@@ -199,6 +206,18 @@ class JobsBuilder:
             known = partial(nearest, wanted, types_of(self.queues))
             document.add((*place, "type"), f"no queue takes jobs of type '{wanted}'", known)
         return found or DEFAULT
+
+    def _time_limit_s(self, shape: JobShape, queue: str, place: Place) -> float | None:
+        """Return the time limit of a job's runs in its queue; adds a problem if it is too long."""
+        if queue not in self.queues:
+            return shape.time_limit_s
+        limit_s, problem = with_time_limit(self.queues, queue, shape.time_limit_s)
+        if problem is not None:
+            self.document.add((*place, "time_limit_s"), problem)
+        denied = not_for_user(self.queues, queue, shape.user)
+        if denied is not None:
+            self.document.add((*place, "user"), denied)
+        return limit_s
 
     def _accept(self, shape: JobShape, place: Place) -> None:
         """Store which nodes a job accepts, adding problems."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -74,3 +74,31 @@ def with_labels(demand: Demand, labels: Iterable[str]) -> Demand:
     """Return a demand that also selects some labels."""
     both = tuple(dict.fromkeys((*demand.selector, *labels)))
     return demand if both == demand.selector else replace(demand, selector=both)
+
+
+def _chain(view: View, name: str) -> Iterator[Queue]:
+    while name:
+        yield (queue := view.queue(view.names.queue_rows[name]))
+        name = queue.parent
+
+
+def admins_of(view: View, name: str) -> list[str]:
+    """Return who may cancel and move jobs of a queue, beside their owners."""
+    return [admin for queue in _chain(view, name) for admin in queue.admins]
+
+
+def users_of(view: View, name: str) -> list[str] | None:
+    """Return who may have jobs in a queue, None if all users may."""
+    found: list[str] | None = None
+    for queue in _chain(view, name):
+        if queue.users:
+            own = [*queue.users, *queue.admins]
+            found = own if found is None else [user for user in found if user in own]
+    return found
+
+
+def job_admins(view: View, job: str) -> list[str]:
+    """Return who may cancel and move a job by its queue; none for a job that is not known."""
+    row = view.names.job_rows.get(job)
+    known = row is not None and row < len(view.jobs.state)
+    return admins_of(view, view.job(row or 0).queue) if known else []

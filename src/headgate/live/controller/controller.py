@@ -77,6 +77,7 @@ from headgate.spec.topology import mismatches
 from headgate.state import Snapshot
 from headgate.state.life import ENDED
 from headgate.state.lookup import dataset_of, job_row
+from headgate.state.queues import job_admins
 
 log = logging.getLogger(__name__)
 
@@ -391,7 +392,8 @@ class Controller:
 
         With `now` its runs get no notice, also those of a job that is being stopped.
         """
-        before, admins = self._published, self.admins
+        before = self._published
+        admins = self.admins.union(job_admins(before, job))
         need_cancellable(before, self.archive, job, task, user=user, admins=admins, now=now)
         if dry_run:
             return

@@ -18,7 +18,7 @@ from headgate.live.base.account import Account, account_for, file_sizes, unusabl
 from headgate.live.controller.earlier_jobs import unfinished
 from headgate.live.controller.reader import JobReader
 from headgate.live.data.claims import DatasetClaims
-from headgate.model import Dataset, Job, Queue, RayMode
+from headgate.model import Dataset, Job, RayMode
 from headgate.planning.place.submission_check import check_submission
 from headgate.planning.units.ray_cpus import with_cpus_of_gpus
 from headgate.ports import Policy
@@ -27,7 +27,13 @@ from headgate.protocol.reasons import NothingFits, PolicyRefuses, QueueTooSmall
 from headgate.spec import JobFile, expand, resources_key
 from headgate.spec.document import clipped
 from headgate.spec.environment import unsent
-from headgate.spec.queues import not_for_jobs, queue_of_type, types_of
+from headgate.spec.queues import (
+    not_for_jobs,
+    not_for_user,
+    queue_of_type,
+    types_of,
+    with_time_limit,
+)
 from headgate.spec.where import unknown_nodes
 from headgate.state import Snapshot
 from headgate.state.queues import labels_of, queues_of, strictest_above, with_labels_of
@@ -168,8 +174,7 @@ class Submissions:
         account = self._account_of(user)
         view = self._snapshot()
         self._reject_unreadable(view, job_file, user)
-        queue = _queue_for(view, job_file)
-        job_file = job_file.model_copy(update={"queue": queue.name, "type": None})
+        job_file = _in_queue(view, job_file, user)
         _reject_unknown_nodes(job_file, view)
         earlier = unfinished([*job_file.after, *after], view, self._archive)
         job = expand(
@@ -193,7 +198,7 @@ class Submissions:
             raise SpecError([Problem(path="results.path", problem=problem, hint=hint)])
         nodes = [view.node(row) for row in view.live_nodes()]
         job = with_cpus_of_gpus(job, nodes)
-        row = view.names.queue_rows[queue.name]
+        row = view.names.queue_rows[job_file.queue]
         needs = with_labels_of(job, labels_of(view, row))
         strictest = strictest_above(view, row)
         reason = check_submission(needs, strictest, nodes, self._policy, view.fleet.scaling)
@@ -265,8 +270,11 @@ def _rejected(job_file: JobFile, job: Job, reason: Reason) -> SpecError:
     return SpecError([problem], code=code)
 
 
-def _queue_for(view: Snapshot, job_file: JobFile) -> Queue:
-    """Return the queue that a job names, or that takes its type; SpecError if it takes no jobs."""
+def _in_queue(view: Snapshot, job_file: JobFile, user: str) -> JobFile:
+    """Return a job file with the queue that it names, or that takes its type, and a time limit.
+
+    SpecError if that takes no jobs, or none of this user or with such a time limit.
+    """
     queues = {view.queue(row).name: view.queue(row) for row in queues_of(view)}
     key, name = "queue", job_file.queue
     if job_file.type is not None:
@@ -282,7 +290,14 @@ def _queue_for(view: Snapshot, job_file: JobFile) -> Queue:
     wrong = not_for_jobs(queues, name)
     if wrong is not None:
         raise SpecError([Problem(path=key, problem=wrong[0], hint=wrong[1])])
-    return queues[name]
+    denied = not_for_user(queues, name, user)
+    if denied is not None:
+        raise SpecError([Problem(path=key, problem=denied)], code="forbidden")
+    limit_s, too_long = with_time_limit(queues, name, job_file.time_limit)
+    if too_long is not None:
+        raise SpecError([Problem(path="time_limit", problem=too_long)])
+    changes = {"queue": name, "type": None, "time_limit": limit_s}
+    return job_file.model_copy(update=changes)
 
 
 def _reject_unknown_nodes(job_file: JobFile, view: Snapshot) -> None:

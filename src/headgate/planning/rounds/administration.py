@@ -11,6 +11,7 @@ from headgate.planning.scaling.labelling import LabelChange, label_requests, lab
 from headgate.planning.shares.queue_requests import assignment, difference, queue_events
 from headgate.protocol import Event
 from headgate.state import Snapshot
+from headgate.state.queues import admins_of, users_of
 
 
 class Administration:
@@ -69,11 +70,17 @@ class Administration:
     def assign(self, job: str, queue: str, *, user: str, dry_run: bool = False) -> None:
         """Move a job to another queue; SpecError `not_found`, `forbidden`, `bad_spec`.
 
-        Users may move their own jobs.
+        Users may move their own jobs to queues that are for them; administrators of a queue those
+        in it.
         """
         view = self._snapshot()
         event = assignment(view, job, queue, user=user, at=self._now())
-        if user != view.job(view.names.job_rows[job]).user:
+        owned = view.job(view.names.job_rows[job])
+        if user not in (owned.user, *admins_of(view, owned.queue)):
             self.allow(job, user, "move jobs of other users")
+        may = users_of(view, queue)
+        if may is not None and owned.user not in may and user not in self._admins():
+            text = f"permission denied: queue {queue} is not for {owned.user}"
+            raise SpecError([Problem(path=queue, problem=text)], code="forbidden")
         if event is not None and not dry_run:
             self._handle([event])
