@@ -77,3 +77,15 @@ def test_a_queue_is_guaranteed_at_least_what_those_below_it_are_together(policy:
     for name, queue in (("o", "other"), ("ja", "a"), ("jb", "b")):
         add(state, name, queue)
     assert started(state, decide(policy, state)) == Counter(o=3, ja=3, jb=2)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_queues_start_within_their_guarantees_though_nodes_are_lost_that_were_to_keep_them(
+    policy: str,
+) -> None:
+    """Both are guaranteed 5 of 8 GPUs: each starts within that as long as some are free."""
+    keeps = [Queue(name=name, guaranteed=gpus(5), lend=False) for name in ("one", "two")]
+    state = tree(*keeps)
+    add(state, "a", "one", tasks=4)
+    add(state, "b", "two", tasks=4)
+    assert started(state, decide(policy, state)) == {"a": 4, "b": 4}

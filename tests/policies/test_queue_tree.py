@@ -13,7 +13,15 @@ from headgate.machine import apply
 from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.ports import make_policy
-from headgate.protocol import JobAssigned, LabelsChanged, Plan, QueueChanged, QueueRemoved
+from headgate.protocol import (
+    Hardened,
+    JobAssigned,
+    KeptPlace,
+    LabelsChanged,
+    Plan,
+    QueueChanged,
+    QueueRemoved,
+)
 from headgate.protocol.queue_reasons import QueueQuota, QueueStopped
 from headgate.protocol.reasons import QueueLimit
 from headgate.state import State, check
@@ -178,3 +186,15 @@ def test_warm_rounds_obey_labels_of_queues_that_change(policy: str) -> None:
     apply(state, LabelsChanged(at=2.0, node="plain", labels=("ml",), by="root"))
     expected = ["labelled"] * 2 + ["plain"] * 2
     assert nodes(state, chosen.decide(state.freeze(), stream(3))) == expected
+
+
+def test_places_are_kept_no_longer_for_a_unit_whose_queue_is_stopped() -> None:
+    state = tree(Queue(name="q"))
+    add(state, "j", "q", tasks=1)
+    places = (KeptPlace(0, "plain", (0,)),)
+    state.hardened = Hardened(job="j", since=0.0, places=places, policy="headgate")
+    check(state)
+    apply(state, QueueChanged(at=1.0, queue=Queue(name="q", weight=2.0)))
+    assert state.hardened is not None
+    apply(state, QueueChanged(at=2.0, queue=Queue(name="q", state="stopped")))
+    assert state.hardened is None

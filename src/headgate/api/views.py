@@ -33,6 +33,7 @@ from headgate.model import (
     result_ids,
     task_of_result,
 )
+from headgate.model.queue import queue_fields
 from headgate.protocol import KeptRun, Moved, Reason, RunStop
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.ledger import capacity
@@ -495,12 +496,8 @@ def _holder(snapshot: Snapshot, gpu: int) -> str | None:
 def queue_view(snapshot: Snapshot, row: int) -> View:
     """Return a queue with the GPUs that it and those below hold, and the numbers of its jobs."""
     queues, quotas = snapshot.queues, Quotas(snapshot)
-    spec = asdict(snapshot.queue(row))
     return {
-        **spec,
-        "limit": dict(spec["limit"]),
-        "guaranteed": dict(spec["guaranteed"]),
-        "borrow_limit": dict(spec["borrow_limit"]),
+        **queue_fields(snapshot.queue(row)),
         "held_gpus": amount_of(quotas.used(row)),
         "in_flight": queues.in_flight[row],
         "queued": queues.queued[row],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from headgate.base.units import format_size
 from headgate.model.resources import WHOLE, amount_of
@@ -90,3 +90,19 @@ def amount_text(kind: str, amount: int) -> str:
     if kind == "memory":
         return f"{format_size(amount)} of memory"
     return f"{amount_of(amount)} {kind}"
+
+
+def as_numbers(amounts: QueueAmounts) -> dict[str, int | float]:
+    """Return amounts as people write them, by kind: `gpus`, `cpus`, `memory_bytes` ..."""
+    return {
+        "memory_bytes" if kind == "memory" else kind: amount
+        if kind == "memory"
+        else amount_of(amount)
+        for kind, amount in amounts
+    }
+
+
+def queue_fields(queue: Queue) -> dict[str, Any]:
+    """Return the fields of a queue as JSON values."""
+    amounts = ("limit", "guaranteed", "borrow_limit")
+    return {**asdict(queue), **{name: as_numbers(getattr(queue, name)) for name in amounts}}

@@ -9,6 +9,7 @@ import numpy as np
 from headgate.base.arrays import Ints
 from headgate.protocol import Hardened
 from headgate.state.life import JobState, TaskState
+from headgate.state.queues import is_stopped
 from headgate.state.tables import GPU_GONE
 from headgate.state.view import View
 
@@ -31,6 +32,9 @@ def faults_of(view: View, hardened: Hardened) -> Iterator[str]:
     job = view.names.job_rows.get(hardened.job)
     if job is None or view.jobs.state[job] != JobState.ACTIVE:
         yield f"{hardened.job} is not in flight"
+        return
+    if is_stopped(view, view.jobs.queue[job]):
+        yield f"the queue of {hardened.job} is stopped"
         return
     tasks = view.tasks_of(job)
     for ordinal, name, gpus in hardened.places:

@@ -43,6 +43,11 @@ def in_tree(view: View) -> list[int]:
     return found
 
 
+def is_stopped(view: View, row: int) -> bool:
+    """Return whether nothing starts in a queue: it, or one above it, is stopped."""
+    return any(queue.state == "stopped" for queue in _chain(view, view.queue(row).name))
+
+
 def labels_of(view: View, row: int) -> tuple[str, ...]:
     """Return the labels that jobs of a queue need: its own, and those of the queues above it."""
     found = dict.fromkeys(view.queue(row).labels)

@@ -115,17 +115,15 @@ class Quotas:
         kept = self._kept.get(kind)
         if not kept:
             return None
-        used = self._with(kind, beside)
+        used, own = self._with(kind, beside), self._above[queue]
+        if any(row in own and used[row] + amount <= most for row, most in kept.items()):
+            return None  # within its own guarantee, also where nodes are lost and all are too much
         top = sum(each for row, each in enumerate(used) if self.parent[row] < 0)
-        left = {
-            row: most - used[row] - (amount if row in self._above[queue] else 0)
-            for row, most in kept.items()
-        }
+        left = {row: most - used[row] for row, most in kept.items() if row not in own}
         reserved = {row: each for row, each in left.items() if each > 0}
         if not reserved or top + amount + sum(reserved.values()) <= self._total[kind]:
             return None
-        others = [row for row in reserved if row not in self._above[queue]]
-        return AtLimit(others[0], kind, keeps=True) if others else None
+        return AtLimit(next(iter(reserved)), kind, keeps=True)
 
     def _with(self, kind: int, beside: Quotas | None) -> list[int]:
         """Return what is held of a kind by queue, with what is held beside."""
@@ -212,7 +210,8 @@ class Quotas:
         top = sum(each for row, each in enumerate(used) if self.parent[row] < 0)
         own = [row for row in kept if row in self._above[queue]]
         others = sum(max(kept[row] - used[row], 0) for row in kept if row not in own)
-        return max(0, self._total[GPUS] - top - others)
+        guaranteed = max((kept[row] - used[row] for row in own), default=0)
+        return max(0, self._total[GPUS] - top - others, guaranteed)
 
     def merge(self, other: Quotas) -> None:
         """Count also what another one of the same tree counts as held."""

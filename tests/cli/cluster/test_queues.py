@@ -55,8 +55,10 @@ def test_a_file_is_applied_after_what_it_changes_is_shown(up: Any, file: Any) ->
     assert {*listed(up)} == {"default", "narrow", "team", "deep", "rest"}
     assert up("queues", "apply", file(NEW)).out == "the queues are those of the file\n"
     wide = up("queues", "-o", "wide").out
-    assert "8 cpus, 2 GiB of memory" in wide
+    assert "8 cpus, 2 GiB memory" in wide
     assert "deep-learning" in wide
+    (team,) = [q for q in up("queues", "-o", "json").json["queues"] if q["name"] == "team"]
+    assert team["limit"] == {"cpus": 8, "memory_bytes": 2 << 30}
     names = [line for line in wide.splitlines() if "deep" in line]
     assert names[0].startswith("  deep"), "the queues of a queue are indented"
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from headgate.base.errors import Problem, SpecError, nearest
+from headgate.base.units import format_size
 from headgate.cli.common import output
 from headgate.cli.common.settings import (
     DryRunOption,
@@ -18,8 +19,7 @@ from headgate.cli.common.settings import (
     YesOption,
     settle,
 )
-from headgate.model import amount_of
-from headgate.model.queue import GPUS_KIND, amount_text
+from headgate.model.queue import GPUS_KIND
 
 _ACTIONS = {"apply": ("FILE",), "assign": ("JOB", "QUEUE")}
 _HEADINGS = (
@@ -106,12 +106,14 @@ def _difference(found: Mapping[str, Any]) -> list[str]:
 
 
 def _value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return _amounts(value) or "none"
     if value in (None, "", [], ()):
         return "none"
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return " ".join(
-            each if isinstance(each, str) else "=".join(map(str, each)) for each in value
-        )
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -133,16 +135,15 @@ def _show(settings: ProgramSettings) -> None:
 
 
 def _cells(queue: Mapping[str, Any]) -> tuple[object, ...]:
-    guaranteed = queue["guaranteed"].get(GPUS_KIND)
     return (
         *(queue["state"], f"{queue['weight']:g}", queue["held_gpus"]),
-        None if guaranteed is None else amount_of(guaranteed),
+        queue["guaranteed"].get(GPUS_KIND),
         *(queue["max_gpus"], queue["in_flight"], queue["queued"]),
     )
 
 
 def _more(queue: Mapping[str, Any]) -> tuple[object, ...]:
-    guaranteed = {k: each for k, each in queue["guaranteed"].items() if k != GPUS_KIND}
+    guaranteed = {kind: each for kind, each in queue["guaranteed"].items() if kind != GPUS_KIND}
     return (
         queue["max_jobs_in_flight"],
         *(_amounts(each) for each in (guaranteed, queue["limit"], queue["borrow_limit"])),
@@ -151,5 +152,10 @@ def _more(queue: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _amounts(amounts: Mapping[str, int]) -> str | None:
-    return ", ".join(amount_text(kind, amount) for kind, amount in amounts.items()) or None
+def _amounts(amounts: Mapping[str, float]) -> str | None:
+    """Return the text of amounts by kind."""
+    words = [
+        f"{format_size(int(amount))} memory" if kind == "memory_bytes" else f"{amount:g} {kind}"
+        for kind, amount in amounts.items()
+    ]
+    return ", ".join(words) or None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.model import WHOLE, Queue
 from headgate.model.labels import selects
-from headgate.model.queue import GPUS_KIND, amount_text, guaranteed_of
+from headgate.model.queue import GPUS_KIND, amount_text, guaranteed_of, queue_fields
 from headgate.protocol import Event, JobAssigned, QueueChanged, QueueRemoved
 from headgate.state import Snapshot
 from headgate.state.life import ENDED
@@ -58,7 +57,7 @@ def difference(view: Snapshot, events: Sequence[Event]) -> dict[str, Any]:
             if row is None:
                 found["added"].append(name)
                 continue
-            before, after = asdict(view.queue(row)), asdict(event.queue)
+            before, after = queue_fields(view.queue(row)), queue_fields(event.queue)
             found["changed"][name] = {
                 key: [before[key], after[key]] for key in after if before[key] != after[key]
             }
