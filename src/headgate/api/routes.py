@@ -33,7 +33,6 @@ from headgate.journal import ArchivedJob
 from headgate.model import Job, LogPiece, RunId, result_id
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.lookup import job_row, known_row, task_row
-from headgate.state.queues import in_tree
 
 router = new_router()
 downloads = new_router(lambda pools: pools.downloads)
@@ -456,5 +455,4 @@ def nodes(
 @router.get("/queues")
 def queues(controller: ControllerDep) -> Body:
     """List the queues, each before those below it."""
-    snapshot = controller.snapshot()
-    return {"queues": [views.queue_view(snapshot, row) for row in in_tree(snapshot)]}
+    return {"queues": views.queue_views(controller.snapshot())}

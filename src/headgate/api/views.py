@@ -37,7 +37,9 @@ from headgate.model.queue import queue_fields
 from headgate.protocol import KeptRun, Moved, Reason, RunStop
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.ledger import capacity
+from headgate.state.lending import Loan, loans
 from headgate.state.lookup import job_row, known_shard, task_row
+from headgate.state.queues import in_tree
 from headgate.state.quotas import Quotas
 from headgate.state.stops import preemption
 from headgate.state.tables import GPU_GONE, GPU_IN_PART, OTHERS
@@ -493,12 +495,31 @@ def _holder(snapshot: Snapshot, gpu: int) -> str | None:
     return snapshot.task_id(task)
 
 
-def queue_view(snapshot: Snapshot, row: int) -> View:
-    """Return a queue with the GPUs that it and those below hold, and the numbers of its jobs."""
-    queues, quotas = snapshot.queues, Quotas(snapshot)
+def queue_views(snapshot: Snapshot) -> list[View]:
+    """Return the queues, each before those below it."""
+    quotas, lent = Quotas(snapshot), loans(snapshot)
+    return [_queue_view(snapshot, row, quotas, lent) for row in in_tree(snapshot)]
+
+
+def _queue_view(snapshot: Snapshot, row: int, quotas: Quotas, lent: Sequence[Loan]) -> View:
+    """Return a queue with the GPUs that it and those below hold, and the numbers of its jobs.
+
+    And the GPUs that it has borrowed of others and lent to others, by their names.
+    """
+    queues = snapshot.queues
     return {
         **queue_fields(snapshot.queue(row)),
         "held_gpus": amount_of(quotas.used(row)),
+        "borrowed_gpus": {
+            snapshot.queue(each.lender).name: amount_of(each.gpus_milli)
+            for each in lent
+            if each.borrower == row
+        },
+        "lent_gpus": {
+            snapshot.queue(each.borrower).name: amount_of(each.gpus_milli)
+            for each in lent
+            if each.lender == row
+        },
         "in_flight": queues.in_flight[row],
         "queued": queues.queued[row],
     }

@@ -104,3 +104,17 @@ def test_wrong_arguments_are_named(up: Any, job_file: Any) -> None:
     assert "there is no job x" in up("queues", "assign", "x", "default").err
     job = up("submit", job_file("{run: 'true'}"), "-o", "json").json["id"]
     assert "there is no queue 'poro'" in up("queues", "assign", job, "poro").err
+
+
+def test_what_queues_borrow_and_lend_is_shown(up: Any, file: Any, job_file: Any) -> None:
+    """Of 4 GPUs 3 are guaranteed to `team`, of which a job in another queue holds 2."""
+    tree = "- {name: team, guaranteed: {gpus: 3}}\n- {name: other}\n"
+    assert up("queues", "apply", file(tree), "-y").code == 0
+    job = "{queue: other, gang: true, tasks: {run: 'true', count: 3}}"
+    assert up("submit", job_file(job)).code == 0
+    wide = up("queues", "-o", "wide").out
+    assert "2 from team" in wide
+    assert "2 to other" in wide
+    found = {q["name"]: q for q in up("queues", "-o", "json").json["queues"]}
+    assert found["other"]["borrowed_gpus"] == {"team": 2}
+    assert found["team"]["lent_gpus"] == {"other": 2}

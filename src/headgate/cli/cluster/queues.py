@@ -32,7 +32,17 @@ _HEADINGS = (
     "JOBS IN FLIGHT",
     "QUEUED",
 )
-_MORE = ("MAX JOBS", "GUARANTEED BESIDE", "LIMIT", "BORROWS", "LENDS", "LABELS", "TYPES")
+_MORE = (
+    "BORROWED",
+    "LENT",
+    "MAX JOBS",
+    "GUARANTEED BESIDE",
+    "LIMIT",
+    "BORROWS",
+    "LENDS",
+    "LABELS",
+    "TYPES",
+)
 
 
 def queues(
@@ -145,11 +155,18 @@ def _cells(queue: Mapping[str, Any]) -> tuple[object, ...]:
 def _more(queue: Mapping[str, Any]) -> tuple[object, ...]:
     guaranteed = {kind: each for kind, each in queue["guaranteed"].items() if kind != GPUS_KIND}
     return (
+        _named(queue["borrowed_gpus"], "from"),
+        _named(queue["lent_gpus"], "to"),
         queue["max_jobs_in_flight"],
         *(_amounts(each) for each in (guaranteed, queue["limit"], queue["borrow_limit"])),
         "yes" if queue["lend"] else "no",
         *(", ".join(queue[key]) or None for key in ("labels", "types")),
     )
+
+
+def _named(gpus: Mapping[str, float], word: str) -> str | None:
+    """Return the text of GPUs by the queues that they are from, or went to."""
+    return ", ".join(f"{count:g} {word} {name}" for name, count in gpus.items()) or None
 
 
 def _amounts(amounts: Mapping[str, float]) -> str | None:
