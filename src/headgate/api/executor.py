@@ -72,7 +72,7 @@ class Executor(Base):
         *,
         resources: Mapping[str, Any] | None = None,
         slots: int | None = None,
-        queue: str = "default",
+        queue: str | None = None,
         name: str = "calls",
         retries: int = 2,
         idle_s: float = 10.0,
@@ -91,7 +91,7 @@ class Executor(Base):
         pick = _pick(balancer)
         self._client = client or Client()
         self._resources = {"gpus": 0, **(resources or {})}
-        self._keys = {"name": name, "queue": queue, **keys}
+        self._keys = {"name": name, **({} if queue is None else {"queue": queue}), **keys}
         self._token, self._owner = secrets.token_hex(16), ""
         self._client.submit(self._job(1, 0), dry_run=True)
         self._most = slots or self._room()

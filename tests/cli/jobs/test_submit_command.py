@@ -108,6 +108,11 @@ def test_array_is_a_job_of_numbered_tasks(submitted: Any, controller: Any) -> No
         (["--nodes", "2", "--array", "0-3", "--", "true"], "count"),
         (["--gpu-model", "H100", "--gpu-model", "L4", "--", "true"], "no H100 or L4 GPU (but"),
         (["--gpu-model", "H100", "--gpus", "0", "--", "true"], "--gpu-model"),
+        (
+            ["--label", "ml", "--label", "!spot", "--", "true"],
+            "a GPU on one node with labels ml, !spot",
+        ),
+        (["--label", "a b", "--", "true"], "must be labels"),
     ],
 )
 def test_invalid_options_are_reported_and_nothing_is_submitted(

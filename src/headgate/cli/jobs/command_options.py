@@ -63,6 +63,16 @@ class JobOptions:
     queue: Annotated[str | None, typer.Option(metavar="QUEUE", help="The queue it waits in.")] = (
         None
     )
+    type: Annotated[
+        str | None,
+        typer.Option(metavar="TYPE", help="The type of the job, in place of its queue."),
+    ] = None
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label", metavar="LABEL", help="A label of its nodes, !LABEL: not; may be repeated."
+        ),
+    ] = None
     priority: Annotated[
         int | None, typer.Option(metavar="N", help="Your jobs with higher ones come first.")
     ] = None
@@ -122,6 +132,8 @@ class JobOptions:
             **_tasks_of_array(self.array, problems),
             "name": self.name,
             "queue": self.queue,
+            "type": self.type,
+            "node_selector": self.label or None,
             "priority": self.priority,
             "time_limit": self.time_limit,
             "envs": variables or None,
