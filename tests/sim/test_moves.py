@@ -17,7 +17,7 @@ from headgate.testing.random_moves import RandomMoves
 
 Stage = Any  # of conftest.py
 INNER = ("fifo", "headgate", "fsp", "gsp", "least-attained-service", "conservative-backfill")
-SEEDS = cases(5)
+SEEDS = (*range(cases(5)), 6, 8, 16)  # in the last ones, runs move in most storms
 
 
 @pytest.mark.parametrize("kind", [SimulatedWorld, LateStops], ids=["immediate", "late"])
@@ -27,7 +27,7 @@ def test_storm_in_which_runs_move_at_random_keeps_all_laws(
 ) -> None:
     """`ride` checks the state after every batch, and that a replay gives the same state."""
     migrations = 0
-    for seed in range(SEEDS):
+    for seed in SEEDS:
         with named(f"storm({seed}) under {name}"):
             policy = RandomMoves(make_policy(POLICIES, name, {}))
             watch = ride(seed, policy, limits=seed % 2 == 1, kind=kind)

@@ -1,4 +1,7 @@
-"""Jobs and the tree of queues in a real controller: types, states, users, limits, restarts."""
+"""Jobs and the tree of queues in a real controller: types, states, users, limits, restarts.
+
+There is no Ray: the queues are stopped, so that no run starts.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ from headgate.state.queues import in_tree
 
 TREE = f"""
 queues:
+- {{name: default, state: stopped}}
 - name: lab
+  state: stopped
   labels: [ml]
   max_time: 4h
   queues:

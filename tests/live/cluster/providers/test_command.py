@@ -33,7 +33,7 @@ def test_hook_reads_action_key_and_shape(tmp_path: Path) -> None:
         "shape": {
             "name": "large", "cpus": 8, "gpus": 2, "gpu_model": "",
             "gpu_memory_bytes": 16, "memory_bytes": 64,
-            "custom": {"fpga": 0.5},
+            "custom": {"fpga": 0.5}, "labels": [],
         },
     }  # fmt: skip
     assert (tmp_path / "argument").read_text() == "argument\n"
