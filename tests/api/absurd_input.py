@@ -20,7 +20,14 @@ TEXTS = (
     *("", "x", "/", "..", "\u00e4", "\0", "\x1b[31m", "a b", "x" * 5000, "{}", "%", "\U0001f600"),
     *("fs", "fs,alpha1=1", "fs,alpha1=nan", "fs,a=1,a=2", "n0", "queued", "default", "true"),
 )
-BODIES = (b"", b"\xff", b"{", b"[]", b"run: x", b"{run: x, resources: {gpus: 0}}", b"a: &a [*a]")
+BODIES = (
+    *(b"", b"\xff", b"{", b"[]", b"run: x", b"{run: x, resources: {gpus: 0}}", b"a: &a [*a]"),
+    *(b"labels: {n0: [a, 7], '': b}", b"labels: {n0: a}", b"queues: [{name: a, queues: [{}]}]"),
+    *(
+        b"queues: [{name: a, guaranteed: {gpus: 1, x: .inf}}]",
+        b"queues: [{name: new, limit: {gpus: 1}}]",
+    ),
+)
 ROUTES = (  # method, path with a place for a name or a number, keys of numbers, keys of texts
     ("GET", "/jobs", ("cursor", "limit"), ("state", "user", "queue")),
     ("POST", "/jobs", (), ("dry_run",)),
@@ -38,6 +45,10 @@ ROUTES = (  # method, path with a place for a name or a number, keys of numbers,
     ("POST", "/datasets/{name}/commit", ("shards",), ()),
     ("POST", "/datasets/{name}/abandon", (), ()),
     ("DELETE", "/datasets/{name}", (), ()),
+    ("POST", "/nodes/{name}/labels", (), ("add", "remove", "dry_run")),
+    ("PUT", "/labels", (), ("dry_run",)),
+    ("PUT", "/queues", (), ("dry_run",)),
+    ("POST", "/jobs/{name}/queue", (), ("name", "dry_run")),
 )
 
 

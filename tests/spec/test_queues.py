@@ -58,6 +58,10 @@ def test_a_file_gives_a_tree_each_queue_after_the_one_above_it() -> None:
             "queues[0].queues[0].name (line 1): the queue 'a' exists already",
         ),
         (
+            "[{name: a, guaranteed: {gpus: 1}, queues: [{name: a, guaranteed: {gpus: 1}}]}]",
+            "queues[0].queues[0].name (line 1): the queue 'a' exists already",
+        ),
+        (
             "[{name: a, max_gpus: 2, limit: {gpus: 3}}]",
             "queues[0].limit.gpus (line 1): is given by max_gpus already",
         ),

@@ -16,7 +16,7 @@ from headgate.model.queue import GPUS_KIND, QueueAmounts, amount_text, guarantee
 from headgate.spec.document import Document, Place, read_document
 from headgate.spec.needs import Amount
 from headgate.spec.shape import Count, FileShape, Memory, Name, Positive, RunTime, parse, shown
-from headgate.spec.where import Labels
+from headgate.spec.where import Selector
 
 DEFAULT = "default"
 """The queue of jobs that name none."""
@@ -44,7 +44,7 @@ class QueueShape(FileShape):
     users: list[Name] = Field(default_factory=list)
     admins: list[Name] = Field(default_factory=list)
     max_time: RunTime = None
-    labels: Labels = Field(default_factory=list)
+    labels: Selector
     types: list[Name] = Field(default_factory=list)
     max_jobs_in_flight: Positive | None = None
     state: Literal["open", "closed", "stopped"] = "open"
@@ -163,8 +163,8 @@ class _TreeBuilder:
             self._types.setdefault(wanted, shape.name)
         if shape.queues:
             self._check_inner(shape, raw, place)
-        self._places[shape.name] = place
-        self.queues[shape.name] = Queue(
+        self._places.setdefault(shape.name, place)
+        queue = Queue(
             name=shape.name,
             parent=parent,
             weight=shape.weight,
@@ -182,6 +182,7 @@ class _TreeBuilder:
             state=shape.state,
             estimate=shape.estimate,
         )
+        self.queues.setdefault(shape.name, queue)  # a second one is a problem, and no cycle
         self.add(shape.queues, (*place, "queues"), parent=shape.name)
 
     def check_guarantees(self) -> None:
