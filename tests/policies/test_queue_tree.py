@@ -9,9 +9,12 @@ import pytest
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
+from headgate.foresight.nodes import node_reason
 from headgate.machine import apply
 from headgate.machine.job_order import activate
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
+from headgate.model.scaling import Scaling, Shape
+from headgate.planning.scaling.scaler import wanted_now
 from headgate.ports import make_policy
 from headgate.protocol import (
     Hardened,
@@ -21,7 +24,9 @@ from headgate.protocol import (
     Plan,
     QueueChanged,
     QueueRemoved,
+    ScalingChanged,
 )
+from headgate.protocol.node_reasons import Infeasible
 from headgate.protocol.queue_reasons import QueueQuota, QueueStopped
 from headgate.protocol.reasons import QueueLimit
 from headgate.state import State, check
@@ -42,10 +47,17 @@ def tree(*queues: Queue, gpus: int = 8) -> State:
     return state
 
 
-def add(state: State, name: str, queue: str, tasks: int = 9, demand: Demand | None = None) -> None:
-    task = Task(demand=demand or Demand(gpus=1))
-    every = (task,) * tasks
-    row = state.add_job(Job(id=name, name=name, user=name, queue=queue, tasks=every))
+def add(
+    state: State,
+    name: str,
+    queue: str,
+    tasks: int = 9,
+    demand: Demand | None = None,
+    *,
+    gang: bool = False,
+) -> None:
+    every = (Task(demand=demand or Demand(gpus=1)),) * tasks
+    row = state.add_job(Job(id=name, name=name, user=name, queue=queue, tasks=every, gang=gang))
     activate(state, row)
     check(state)
 
@@ -198,3 +210,26 @@ def test_places_are_kept_no_longer_for_a_unit_whose_queue_is_stopped() -> None:
     assert state.hardened is not None
     apply(state, QueueChanged(at=2.0, queue=Queue(name="q", state="stopped")))
     assert state.hardened is None
+
+
+@pytest.mark.parametrize("gang", [False, True])
+def test_a_job_that_no_node_with_the_labels_of_its_queue_can_hold_says_which(gang: bool) -> None:
+    state = tree(Queue(name="q", labels=("gone",)))
+    add(state, "j", "q", tasks=2 if gang else 1, gang=gang)
+    reason = node_reason(state.freeze(), state.names.job_rows["j"], now=0.0)
+    assert isinstance(reason, Infeasible)
+    assert "with labels gone" in reason.cause()
+    apply(state, QueueChanged(at=1.0, queue=Queue(name="q")))
+    assert node_reason(state.freeze(), state.names.job_rows["j"], now=0.0) is None
+
+
+@pytest.mark.parametrize("gang", [False, True])
+def test_a_node_with_the_labels_of_a_queue_is_ordered_for_its_jobs(gang: bool) -> None:
+    state = tree(Queue(name="q", labels=("spot",)))
+    shapes = [
+        Shape(name="plain", gpus=(GPU,) * 2, cost_per_h=1.0),
+        Shape(name="spot", gpus=(GPU,) * 2, cost_per_h=2.0, labels=("spot",)),
+    ]
+    apply(state, ScalingChanged(at=0.0, scaling=Scaling(shapes=tuple(shapes))))
+    add(state, "j", "q", tasks=2 if gang else 1, gang=gang)
+    assert wanted_now(state.freeze()).orders == ("spot",)

@@ -29,6 +29,7 @@ from headgate.protocol.reasons import (
 )
 from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.life import DONE, ENDED, HOLDING, PENDING
+from headgate.state.queues import as_needed
 from headgate.state.stops import waits_preempted
 from headgate.state.view import View
 
@@ -212,7 +213,7 @@ def _used_elsewhere(
         return None
     used = {view.node(row).id: len(gpus) for row, gpus in unavailable.items()}
     available = [_without(view.node(row), unavailable.get(row, ())) for row in view.live_nodes()]
-    spec = view.job(job)
+    spec = as_needed(view, job)
     tasks = [spec.tasks[view.ordinal(row)] for row in view.waiting_of(job).tolist()]
     demands = {task.demand for task in tasks if task.demand.gpus}
     if not any(infeasible_demand(demand, available) for demand in demands):

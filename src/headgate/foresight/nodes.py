@@ -17,11 +17,13 @@ from headgate.planning.units.fit import (
     infeasible_gang,
     members_that_fit,
     most_on_one_node,
+    on_labels,
     one_node_text,
 )
 from headgate.protocol import Reason
 from headgate.protocol.node_reasons import Infeasible, NodesDraining
 from headgate.state import Snapshot, State
+from headgate.state.queues import as_needed
 from headgate.state.view import View
 
 
@@ -31,7 +33,7 @@ def node_reason(view: View, job: int, now: float, task: int | None = None) -> Re
     With `task`, the row of one, why that one does. O(distinct demands of its waiting tasks x
     nodes); of a gang O(its tasks x nodes).
     """
-    spec = view.job(job)
+    spec = as_needed(view, job)
     up = view.live_nodes()
     rows = view.waiting_of(job).tolist() if task is None or spec.gang else [task]
     tasks = [spec.tasks[view.ordinal(row)] for row in rows]
@@ -73,7 +75,7 @@ def _infeasible(
     demand = lacking[0]
     one = demand_text(demand)
     need = (
-        f"{len(lacking)} more places with {one} each"
+        f"{len(lacking)} more places with {one} each{on_labels(demand)}"
         if gang
         else f"{one} on {one_node_text(demand)}"
     )

@@ -75,6 +75,11 @@ def with_labels_of(job: Job, labels: Iterable[str]) -> Job:
     return replace(job, tasks=tuple(tasks)) if labels else job
 
 
+def as_needed(view: View, job: int) -> Job:
+    """Return a job (row) whose tasks also select the labels of its queue, as in the state."""
+    return with_labels_of(view.job(job), labels_of(view, view.jobs.queue[job]))
+
+
 def with_labels(demand: Demand, labels: Iterable[str]) -> Demand:
     """Return a demand that also selects some labels."""
     both = tuple(dict.fromkeys((*demand.selector, *labels)))

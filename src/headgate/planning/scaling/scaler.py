@@ -18,6 +18,7 @@ from headgate.planning.units.fit import (
 from headgate.planning.units.unit import Unit
 from headgate.protocol import Plan
 from headgate.state import Snapshot, TaskState
+from headgate.state.queues import as_needed
 from headgate.state.quotas import Quotas, amounts_of
 
 
@@ -99,7 +100,7 @@ def pending_units(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[Pending, Job
             quotas.add(queue, [(kind, fits * amount) for kind, amount in amounts])
             yield Pending(demands=(spec,), count=fits), None
     for row in dict.fromkeys(jobs[in_gang].tolist()):
-        job = snapshot.job(row)
+        job = as_needed(snapshot, row)
         demands = tuple(task.demand for task in job.tasks)
         unit = Unit(
             job=row,

@@ -54,6 +54,11 @@ def one_node_text(demand: Demand) -> str:
     return f"one node{labelled}{other}"
 
 
+def on_labels(demand: Demand) -> str:
+    """Return the words for the labels of nodes that a demand selects, "" without any."""
+    return f" on nodes with labels {', '.join(demand.selector)}" if demand.selector else ""
+
+
 def accepted_text(demand: Demand) -> str:
     """Return the words for the nodes that a demand accepts, "" for all."""
     if demand.nodes or demand.selector:
