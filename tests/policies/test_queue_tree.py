@@ -19,6 +19,7 @@ from headgate.ports import make_policy
 from headgate.protocol import (
     Hardened,
     JobAssigned,
+    JobSubmitted,
     KeptPlace,
     LabelsChanged,
     Plan,
@@ -29,7 +30,7 @@ from headgate.protocol import (
 from headgate.protocol.node_reasons import Infeasible
 from headgate.protocol.queue_reasons import QueueQuota, QueueStopped
 from headgate.protocol.reasons import QueueLimit
-from headgate.state import State, check
+from headgate.state import JobState, State, check
 from headgate.state.quotas import Quotas
 
 GPU = Gpu(memory_bytes=1000)
@@ -233,3 +234,21 @@ def test_a_node_with_the_labels_of_a_queue_is_ordered_for_its_jobs(gang: bool) -
     apply(state, ScalingChanged(at=0.0, scaling=Scaling(shapes=tuple(shapes))))
     add(state, "j", "q", tasks=2 if gang else 1, gang=gang)
     assert wanted_now(state.freeze()).orders == ("spot",)
+
+
+def test_what_was_checked_on_an_older_tree_breaks_no_law() -> None:
+    """Jobs are in queues without queues below them, whatever comes first."""
+    state = tree(Queue(name="busy"), *LAB)
+    add(state, "j", "busy", tasks=1)
+    late = QueueChanged(at=1.0, queue=Queue(name="below", parent="busy"))
+    assert apply(state, late).stale == 1
+    assert apply(state, JobAssigned(at=1.0, job="j", queue="lab", by="root")).stale == 1
+    apply(state, QueueRemoved(at=1.0, name="b"))
+    for name, queue in (("divided", "lab"), ("removed", "b")):
+        job = Job(id=name, name=name, user="u", queue=queue, tasks=(Task(),))
+        apply(state, JobSubmitted(at=2.0, job=job))
+        row = state.names.job_rows[name]
+        assert state.jobs.state[row] == JobState.CANCELLED
+        assert name in state.jobs.message[row]
+    check(state)
+    assert started(state, decide("headgate", state)) == {"j": 1}

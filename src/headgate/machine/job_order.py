@@ -6,12 +6,21 @@ from collections.abc import Iterable, Iterator
 
 from headgate.machine.running_limit import release_held, unblock
 from headgate.state import JobState, State, TaskState
+from headgate.state.queues import children_of, queue_row
 
 _FAILED = {JobState.FAILED: "failed", JobState.CANCELLED: "was cancelled"}
 
 
 def never_starts(state: State, job: int) -> str | None:
-    """Return why a new job can never start, None if it can; O(the jobs that it comes after)."""
+    """Return why a new job can never start, None if it can; O(the jobs that it comes after).
+
+    Its queue may have been removed or divided since the job was checked.
+    """
+    queue = state.job(job).queue
+    if queue_row(state, queue) is None:
+        return f"queue {queue} was removed: this job can never start"
+    if children_of(state, queue):
+        return f"queue {queue} was divided, and has no jobs: this job can never start"
     for name in state.job(job).after:
         row = state.names.job_rows.get(name, job)
         if row >= job:

@@ -209,7 +209,9 @@ class _Transition:
     # --- cluster and data ------------------------------------------------------------------------
 
     def queue_changed(self, event: QueueChanged) -> None:
-        queues.change(self.state, event.queue)
+        if not queues.change(self.state, event.queue):
+            self._stale()
+            return
         self._activate(self.state.names.queue_rows[event.queue.name])
         self.effects.decide = True
 

@@ -20,14 +20,23 @@ from headgate.state.queues import (
 )
 
 
-def change(state: State, queue: Queue) -> None:
-    """Add a queue, or change one; the jobs below it need its labels from now on."""
+def change(state: State, queue: Queue) -> bool:
+    """Add a queue, or change one; the jobs below it need its labels from now on.
+
+    Return whether its parent, if any, is there and has no jobs: one may have been submitted since
+    the change was checked.
+    """
+    if queue.parent:
+        above = queue_row(state, queue.parent)
+        if above is None or any(True for _ in _unended(state, above)):
+            return False
     before = {row: labels_of(state, row) for row in queues_of(state)}
     state.set_queue(queue)
     for row in queues_of(state):
         if row in before and labels_of(state, row) != before[row]:
             for job in _unended(state, row):
                 _relabel(state, job)
+    return True
 
 
 def remove(state: State, name: str) -> bool:
@@ -42,10 +51,12 @@ def remove(state: State, name: str) -> bool:
 def assign(state: State, job_id: str, name: str) -> tuple[int, ...]:
     """Move a job that has not ended to another queue; its runs continue.
 
-    Return both queues (rows), none if there is no such job or queue.
+    Return both queues (rows), none if there is no such job, or no such queue for jobs.
     """
     job, queue = state.names.job_rows.get(job_id), queue_row(state, name)
     if job is None or queue is None or state.jobs.state[job] in ENDED:
+        return ()
+    if children_of(state, name):
         return ()
     before, queues = state.jobs.queue[job], state.queues
     queued = state.jobs.state[job] == JobState.QUEUED
