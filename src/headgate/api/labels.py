@@ -21,8 +21,8 @@ async def label(
     controller: ControllerDep,
     pools: Pools,
     user: User,
-    add: Annotated[list[str], Query(description="labels")] = [],  # noqa: B006  # FastAPI copies it
-    remove: Annotated[list[str], Query(description="names of labels")] = [],  # noqa: B006
+    add: Annotated[list[str], Query(default_factory=list, description="labels")],
+    remove: Annotated[list[str], Query(default_factory=list, description="names of labels")],
     dry_run: DryRun = False,
 ) -> Body:
     """Set labels of a node and remove others; return those that it has then."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -11,6 +11,9 @@ from headgate.model.resources import WHOLE, amount_of
 
 QueueAmounts = tuple[tuple[str, int], ...]
 """Amounts by name of the kind, sorted: CPUs and custom kinds in thousandths, memory in bytes."""
+
+DEFAULT = "default"
+"""The queue of jobs that name none; it always exists."""
 
 GPUS_KIND = "gpus"
 """The name of GPUs among amounts, in thousandths as well."""
@@ -106,3 +109,10 @@ def queue_fields(queue: Queue) -> dict[str, Any]:
     """Return the fields of a queue as JSON values."""
     amounts = ("limit", "guaranteed", "borrow_limit")
     return {**asdict(queue), **{name: as_numbers(getattr(queue, name)) for name in amounts}}
+
+
+def above(queues: Mapping[str, Queue], name: str) -> Iterator[Queue]:
+    """Yield a queue and those above it."""
+    while name:
+        yield queues[name]
+        name = queues[name].parent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,14 +12,11 @@ from pydantic import Field
 from headgate.base.text import one_of
 from headgate.base.units import format_seconds
 from headgate.model import BASE_KINDS, WHOLE, Queue
-from headgate.model.queue import GPUS_KIND, QueueAmounts, amount_text, guaranteed_of
+from headgate.model.queue import DEFAULT, GPUS_KIND, QueueAmounts, above, amount_text, guaranteed_of
 from headgate.spec.document import Document, Place, read_document
 from headgate.spec.needs import Amount
 from headgate.spec.shape import Count, FileShape, Memory, Name, Positive, RunTime, parse, shown
 from headgate.spec.where import Selector
-
-DEFAULT = "default"
-"""The queue of jobs that name none."""
 
 _OF_JOBS = ("types", "max_jobs_in_flight", "estimate")
 
@@ -88,13 +85,6 @@ def queue_of_type(queues: Mapping[str, Queue], wanted: str) -> str | None:
 def types_of(queues: Mapping[str, Queue]) -> list[str]:
     """Return all types of jobs that queues take."""
     return [wanted for queue in queues.values() for wanted in queue.types]
-
-
-def above(queues: Mapping[str, Queue], name: str) -> Iterator[Queue]:
-    """Yield a queue and those above it."""
-    while name:
-        yield queues[name]
-        name = queues[name].parent
 
 
 def not_for_user(queues: Mapping[str, Queue], name: str, user: str) -> str | None:

@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 from headgate.base.errors import nearest
 from headgate.base.rng import stream
 from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
+from headgate.model.queue import DEFAULT
 from headgate.model.scaling import Scaling
 from headgate.planning.place.submission_check import ordered_nodes
 from headgate.planning.units.fit import infeasible_demand, infeasible_gang, members_that_fit
@@ -24,7 +25,6 @@ from headgate.spec.communication import (
 from headgate.spec.document import Document, Place, clipped
 from headgate.spec.needs import Needs
 from headgate.spec.queues import (
-    DEFAULT,
     not_for_jobs,
     not_for_user,
     queue_of_type,

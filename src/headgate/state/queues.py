@@ -50,22 +50,15 @@ def is_stopped(view: View, row: int) -> bool:
 
 def labels_of(view: View, row: int) -> tuple[str, ...]:
     """Return the labels that jobs of a queue need: its own, and those of the queues above it."""
-    found = dict.fromkeys(view.queue(row).labels)
-    while parent := view.queue(row).parent:
-        row = view.names.queue_rows[parent]
-        found |= dict.fromkeys(view.queue(row).labels)
-    return tuple(found)
+    chain = _chain(view, view.queue(row).name)
+    return tuple(dict.fromkeys(label for queue in chain for label in queue.labels))
 
 
 def strictest_above(view: View, row: int) -> Queue:
     """Return the queue with the least limit of GPUs, of one and those above it."""
-    found = queue = view.queue(row)
-    while queue.parent:
-        queue = view.queue(view.names.queue_rows[queue.parent])
-        most, least = queue.most_gpus(), found.most_gpus()
-        if most is not None and (least is None or most < least):
-            found = queue
-    return found
+    limits = [(queue, queue.most_gpus()) for queue in _chain(view, view.queue(row).name)]
+    some = [(most, queue) for queue, most in limits if most is not None]
+    return min(some, key=lambda each: each[0])[1] if some else view.queue(row)
 
 
 def with_labels_of(job: Job, labels: Iterable[str]) -> Job:

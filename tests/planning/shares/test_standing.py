@@ -187,7 +187,7 @@ def alike(standing: Standing, expected: Standing) -> None:
 
 
 def chosen(selector: Sequence[str], labels: Sequence[str]) -> bool:
-    """Return whether a node with some labels has those asked for, and none of those excluded."""
+    """Return whether a node with some labels has the required labels, and no excluded one."""
     for term in selector:
         name, _, value = term.lstrip("!").partition("=")
         has = any(

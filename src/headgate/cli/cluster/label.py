@@ -64,8 +64,8 @@ def labels_text(file: Path) -> str:
 
 def _changes(labels: list[str]) -> tuple[list[str], list[str]]:
     """Return the labels to set and the names of those to remove."""
-    removed = [each[:-1] for each in labels if each.endswith("-") and "=" not in each]
-    return [each for each in labels if not (each.endswith("-") and "=" not in each)], removed
+    removed = [each for each in labels if each.endswith("-") and "=" not in each]
+    return [each for each in labels if each not in removed], [each[:-1] for each in removed]
 
 
 def _line(each: dict[str, Any], dry_run: bool, joined: bool) -> str:

@@ -49,6 +49,7 @@ from headgate.live.node.packages import Packages
 from headgate.live.node.run_logs import log_path
 from headgate.machine.slots import has_unneeded
 from headgate.model import Dataset, Job, LogPiece, Node, Queue, RunId
+from headgate.model.queue import DEFAULT
 from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
 from headgate.planning.moves.requested import not_admitted, requested_move, was_admitted
@@ -242,7 +243,7 @@ class Controller:
 
     def _set_queues(self, view: Snapshot) -> None:
         wanted = {queue.name: queue for queue in self._config.queues}
-        wanted.setdefault("default", Queue(name="default"))
+        wanted.setdefault(DEFAULT, Queue(name=DEFAULT))
         known = {view.queue(row).name: view.queue(row) for row in range(len(view.queues.spec))}
         at = self.world.now()
         changed = [q for name, q in wanted.items() if known.get(name) != q]
@@ -425,7 +426,7 @@ class Controller:
         dry_run: bool = False,
     ) -> Moved:
         """Move runs of a job to other nodes; SpecError `not_found`, `forbidden`, `not_movable`."""
-        self._allow_admin(job, user, "move runs")
+        self.administration.allow(job, user, "move runs")
         move = requested_move(self._published, job, user, leave=leave, to=to)
         if not dry_run:
             self._handle([MoveRequested(at=self.world.now(), move=move)])
@@ -435,7 +436,7 @@ class Controller:
 
     def drain(self, node: str, *, user: str, reason: str = "", dry_run: bool = False) -> None:
         """Let no run start on a node; SpecError `not_found`, `forbidden`."""
-        self._allow_admin(node, user, "drain nodes")
+        self.administration.allow(node, user, "drain nodes")
         at = self.world.now()
         event = drain_request(self._published, node, user=user, reason=reason, at=at)
         if event is not None and not dry_run:
@@ -443,7 +444,7 @@ class Controller:
 
     def resume(self, node: str, *, user: str, dry_run: bool = False) -> None:
         """Let runs start on a draining node again; SpecError also `in_use`."""
-        self._allow_admin(node, user, "resume nodes")
+        self.administration.allow(node, user, "resume nodes")
         event = resume_request(self._published, node, user=user, at=self.world.now())
         if event is not None and not dry_run:
             self._handle([event])
@@ -451,11 +452,6 @@ class Controller:
     def _keep_queues(self, queues: Sequence[Queue]) -> None:
         self._config = replace(self._config, queues=tuple(queues))
         save_config(self._state, self._config)
-
-    def _allow_admin(self, path: str, user: str, does: str) -> None:
-        if user not in self.admins:
-            text = f"permission denied: only administrators {does}"
-            raise SpecError([Problem(path=path, problem=text)], code="forbidden")
 
     def log(self, job: str, ordinal: int, *, attempt: int | None, offset: int) -> LogPiece:
         """Return a run's output from a byte offset on; the last attempt by default."""

@@ -10,13 +10,19 @@ import numpy as np
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.model import WHOLE, Queue
 from headgate.model.labels import selects
-from headgate.model.queue import GPUS_KIND, amount_text, guaranteed_of, queue_fields
+from headgate.model.queue import (
+    DEFAULT,
+    GPUS_KIND,
+    above,
+    amount_text,
+    guaranteed_of,
+    queue_fields,
+)
 from headgate.protocol import Event, JobAssigned, QueueChanged, QueueRemoved
 from headgate.state import Snapshot
+from headgate.state.ledger import capacity
 from headgate.state.life import ENDED
 from headgate.state.queues import children_of, queue_row, queues_of
-
-DEFAULT = "default"
 
 
 def queue_events(view: Snapshot, wanted: Sequence[Queue], *, at: float) -> list[Event]:
@@ -33,7 +39,7 @@ def queue_events(view: Snapshot, wanted: Sequence[Queue], *, at: float) -> list[
     if problems:
         raise SpecError(problems)
     gone = [name for name in known if name not in queues]
-    depth = {name: sum(1 for _ in _above(known, name)) for name in gone}
+    depth = {name: sum(1 for _ in above(known, name)) for name in gone}
     changed: list[Event] = [
         QueueChanged(at=at, queue=queue)
         for name, queue in queues.items()
@@ -89,13 +95,6 @@ def assignment(view: Snapshot, job: str, queue: str, *, user: str, at: float) ->
     return JobAssigned(at=at, job=job, queue=queue, by=user)
 
 
-def _above(queues: Mapping[str, Queue], name: str) -> Sequence[str]:
-    found = []
-    while name := queues[name].parent:
-        found.append(name)
-    return found
-
-
 def _of_jobs(view: Snapshot, queues: Mapping[str, Queue]) -> list[Problem]:
     """Return the problems of queues with jobs that would take none."""
     unended = np.flatnonzero(~np.isin(view.jobs.state.array(), [int(state) for state in ENDED]))
@@ -121,8 +120,7 @@ def _of_labels(view: Snapshot, queues: Mapping[str, Queue]) -> list[Problem]:
     known = sorted({label for labels in sets for label in labels})
     found = []
     for name, queue in queues.items():
-        needed = [queue.labels, *(queues[each].labels for each in _above(queues, name))]
-        terms = [term for labels in needed for term in labels]
+        terms = [term for each in above(queues, name) for term in each.labels]
         if queue.labels and sets and not any(selects(terms, labels) for labels in sorted(sets)):
             text = f"no node has the labels {', '.join(dict.fromkeys(terms))}"
             hint = f"labels are {', '.join(known)}" if known else "headgate label NODE sets labels"
@@ -138,19 +136,15 @@ def _of_guarantees(view: Snapshot, queues: Mapping[str, Queue]) -> list[Problem]
         for kind in {name: 0 for each in specs for name, _ in each.guaranteed}:
             if not queue.parent:
                 sums[kind] = sums.get(kind, 0) + guaranteed_of(specs, row, kind)
+    has = [capacity(view.names, node) for node in nodes]
+    kinds = {name: kind for kind, name in enumerate(view.names.resources)}
     found = []
     for kind, amount in sorted(sums.items()) if nodes else ():
+        total = sum(each[kinds[kind]] for each in has) if kind in kinds else 0
         if kind == GPUS_KIND:
-            total: int | None = WHOLE * sum(len(node.gpus) for node in nodes)
-        elif kind == "cpus":
-            total = WHOLE * sum(node.cpus for node in nodes)
-        elif kind == "memory":
-            sizes = [node.memory_bytes for node in nodes]
-            total = None if None in sizes else sum(size or 0 for size in sizes)
-        else:
-            total = sum(dict(node.custom).get(kind, 0) for node in nodes)
-        if total is not None and amount > total:
-            asked, has = amount_text(kind, amount), amount_text(kind, total)
-            text = f"guarantees of {asked} together, and the cluster has {has}"
+            total = WHOLE * sum(len(node.gpus) for node in nodes)
+        if amount > total:
+            asked, most = amount_text(kind, amount), amount_text(kind, total)
+            text = f"guarantees of {asked} together, and the cluster has {most}"
             found.append(Problem(path="queues", problem=text, hint="guarantee less"))
     return found

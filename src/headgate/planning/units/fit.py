@@ -46,7 +46,7 @@ def model_text(demand: Demand) -> str:
 
 def one_node_text(demand: Demand) -> str:
     """Return the words for the one node on which a task of a demand runs."""
-    labelled = f" with labels {', '.join(demand.selector)}" if demand.selector else ""
+    labelled = _with_labels(demand)
     if demand.nodes:
         among = [name for name in demand.nodes if name not in demand.exclude]
         return one_of(among) + labelled if among else "no node"
@@ -56,7 +56,11 @@ def one_node_text(demand: Demand) -> str:
 
 def on_labels(demand: Demand) -> str:
     """Return the words for the labels of nodes that a demand selects, "" without any."""
-    return f" on nodes with labels {', '.join(demand.selector)}" if demand.selector else ""
+    return f" on nodes{_with_labels(demand)}" if demand.selector else ""
+
+
+def _with_labels(demand: Demand) -> str:
+    return f" with labels {', '.join(demand.selector)}" if demand.selector else ""
 
 
 def accepted_text(demand: Demand) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -115,7 +116,7 @@ class _After:
         bound[(self._holds >= self._target) & led] = _SHARE
         bound[~fits & (by_model | some)] = _NO_FIT
         bound[self._held_back & fits] = _LOCALITY
-        quotas, queues = self._quotas(), np.unique(standing.queue)
+        quotas, queues = self._quotas, np.unique(standing.queue)
         full = [row for row in queues.tolist() if quotas.at_limit(row, ONE_GPU) is not None]
         bound[np.isin(standing.queue, full)] = _CEILING
         bound[self._type == len(standing.accepts)] = _NO_SUCH_GPU
@@ -187,8 +188,9 @@ class _After:
         return next(other for other in self._ahead if other != job)
 
     def _queue_limit(self, queue: int) -> Reason:
-        return queue_limit(self._standing.snapshot, self._quotas(), queue)
+        return queue_limit(self._standing.snapshot, self._quotas, queue)
 
+    @cached_property
     def _quotas(self) -> Quotas:
         """Return what queues hold with what they won, and their limits."""
         quotas = Quotas(self._standing.snapshot)
