@@ -91,6 +91,7 @@ from headgate.protocol import (
     Usage,
 )
 from headgate.protocol.commands import Timer
+from headgate.protocol.queue_reasons import TakenBack
 from headgate.protocol.reasons import MovedFor, PreemptedFor
 from headgate.protocol.resize import Reclaimed
 
@@ -107,6 +108,8 @@ QUEUE = Queue(
     admins=("bob",),
     users=("ada", "bob"),
     max_time_s=86_400.0,
+    grace_s=20.0,
+    min_run_s=600.0,
     labels=("fast",),
     types=("batch",),
     state="open",
@@ -369,6 +372,10 @@ def _ends(t: _Script) -> None:
     stop = Group((Stop(t.task("gives-way", 0)),), PreemptedFor(job="goes-first"))
     t.plan(stop, again_at=t.at + 1000, memo={RESERVED_AT: {t.job_row("goes-first"): t.at}},
            node_memo={"weight": {t.row("m0"): 0.5}})  # fmt: skip
+    t.give(TaskStopped(at=t.at, run=t.run("gives-way"), usage=usage, message="exit status 0"))
+    t.starts("gives-way", ("m0", (0,)))
+    back = TakenBack(job="goes-first", queue="scripted")
+    t.plan(Group((Stop(t.task("gives-way", 0)),), back))
     t.give(TaskStopped(at=t.at, run=t.run("gives-way"), usage=usage, message="exit status 0"))
     t.give(JobCancelled(at=t.at, job="gives-way", by="ada", now=True))
     t.job("some", Task(), Task(), Task(), Task())

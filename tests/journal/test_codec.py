@@ -109,7 +109,7 @@ def test_admitted_steps_are_journaled_and_plans_never() -> None:
     )
     assert decode(encode(event)) == event
     assert '[["sio-1",2,3],"n1",[0,1]]' in encode(event)
-    assert '[[["sio-2",0,1]],"PreemptedFor(sio-1)",""]' in encode(event)
+    assert '[[["sio-2",0,1]],"PreemptedFor(sio-1)","",""]' in encode(event)
 
 
 @pytest.mark.parametrize(

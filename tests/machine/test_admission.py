@@ -193,10 +193,10 @@ def test_consecutive_stops_of_one_reason_share_it() -> None:
     alike = [Group((Stop(1),), reason), Group((Stop(0),), reason)]
     verdict = admit(state, alike)
     assert isinstance(verdict, PlanAdmitted)
-    assert verdict.stops == (((RunId("r", 1, 1), RunId("r", 0, 1)), reason.cause(), "j"),)
+    assert verdict.stops == (((RunId("r", 1, 1), RunId("r", 0, 1)), reason.cause(), "j", ""),)
     verdict = admit(state, [Stop(1), alike[1]])
     assert isinstance(verdict, PlanAdmitted)
-    assert [stop[1:] for stop in verdict.stops] == [("", ""), (reason.cause(), "j")]
+    assert [stop[1:] for stop in verdict.stops] == [("", "", ""), (reason.cause(), "j", "")]
 
 
 def test_plan_with_a_memo_that_has_no_name_is_rejected() -> None:

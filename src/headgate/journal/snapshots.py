@@ -92,6 +92,7 @@ _LATER = {
     "grants.purpose": "grants.task",
     "jobs.migrations": "jobs.number",
     "nodes.down_since": "nodes.rack",
+    "queues.taken_back_at": "queues.queued",
     "nodes.draining": "nodes.rack",
     "nodes.idle_since": "nodes.rack",
     "nodes.label_set": "nodes.rack",

@@ -36,6 +36,7 @@ from headgate.protocol import (
     Stop,
 )
 from headgate.protocol.plan import Starts
+from headgate.protocol.queue_reasons import TakenBack
 from headgate.protocol.reasons import MovedFor, OutrankedBy, PreemptedFor
 from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.grants import ManyGrants
@@ -118,18 +119,25 @@ def _stops(state: State, steps: Steps) -> tuple[Preempted, ...]:
         return ()
     stops = list(zip(steps.stops.group.tolist(), steps.stops.task.tolist(), strict=True))
     stops.sort(key=lambda stop: stop[0])
-    reasons = {
-        number: (reason.cause(), _winner(reason)) for number, reason in steps.reasons.items()
+    whys = {
+        number: (reason.cause(), _winner(reason), _lender(reason))
+        for number, reason in steps.reasons.items()
     }
     return tuple(
-        Preempted(tuple(state.run_id(task) for _, task in same), reason, job)
-        for (reason, job), same in groupby(stops, key=lambda stop: reasons.get(stop[0], ("", "")))
+        Preempted(tuple(state.run_id(task) for _, task in same), *why)
+        for why, same in groupby(stops, key=lambda stop: whys.get(stop[0], ("", "", "")))
     )
 
 
 def _winner(reason: Reason) -> str:
     """Return the job for which runs are preempted or moved, "" for several."""
-    return reason.job if isinstance(reason, PreemptedFor | OutrankedBy | MovedFor) else ""
+    named = PreemptedFor | OutrankedBy | MovedFor | TakenBack
+    return reason.job if isinstance(reason, named) else ""
+
+
+def _lender(reason: Reason) -> str:
+    """Return the queue that takes back what it has lent, "" if none does."""
+    return reason.queue if isinstance(reason, TakenBack) else ""
 
 
 def _moves(state: State, steps: Steps) -> tuple[Moved, ...]:

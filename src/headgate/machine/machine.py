@@ -485,9 +485,9 @@ class _Transition:
         for job, starts in groupby(event.starts, lambda start: start.run.job):
             self._start(state.names.job_rows[job], tuple(starts))
         for stop in event.stops:
+            cause = queues.why_stopped(state, stop)
             for run in stop.runs:
-                text = stop.reason or "preempted"
-                self._preempt(run, StopCause(StopKind.PREEMPTED, text, job=stop.job))
+                self._preempt(run, cause)
         for move in event.moves:
             self._move(move)
         state.write_memo(event.memo)

@@ -5,6 +5,7 @@ They follow from the state alone, so that a world that lost them in a crash gets
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
@@ -53,7 +54,13 @@ def stop_of(state: State, task: int) -> StopTask:
     """Return the stop of a task's current run."""
     run, node = state.run_id(task), state.node(state.tasks.node[task]).id
     stop = state.stops.of_run(task, run.attempt)
-    return StopTask(run=run, node=node, now=stop is not None and stop.now)
+    if stop is None:
+        return StopTask(run=run, node=node)
+    lender = state.names.queue_rows.get(stop.cause.lender)
+    grace_s = None if lender is None else state.queue(lender).grace_s
+    return StopTask(
+        run=run, node=node, now=stop.now, grace_s=math.inf if grace_s is None else grace_s
+    )
 
 
 def hurry(state: State, job: int, cause: StopCause) -> Iterator[Command]:

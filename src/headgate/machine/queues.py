@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.model import Queue
+from headgate.protocol import StopCause, StopKind
+from headgate.protocol.events import Preempted
 from headgate.state import JobState, State
 from headgate.state.life import ENDED
 from headgate.state.queues import (
@@ -89,3 +91,12 @@ def _relabel(state: State, job: int) -> None:
         state.tasks.demand[row] = demand
         for grant in sorted({state.tasks.grant[row], state.tasks.target[row]} - {-1}):
             state.grants.demand[grant] = demand
+
+
+def why_stopped(state: State, stop: Preempted) -> StopCause:
+    """Return the cause of stops of a plan; note when a queue takes back what it has lent."""
+    text = stop.reason or "preempted"
+    if not stop.lender:
+        return StopCause(StopKind.PREEMPTED, text, job=stop.job)
+    state.queues.taken_back_at[state.names.queue_rows[stop.lender]] = state.now
+    return StopCause(StopKind.RECLAIMED, text, job=stop.job, lender=stop.lender)

@@ -35,6 +35,10 @@ class Queue:
     of the queue and of those above it, as of a `Demand.selector`. A job that names one of its
     `types` in place of a queue is in this one.
 
+    When it takes back what it lent, the runs that are stopped get notice `grace_s` seconds before
+    they are killed, unless their own job gives them less; None: what that gives them. Runs of its
+    own jobs are not stopped for others before they have lasted for `min_run_s`.
+
     Only `users` may have jobs in it, without any all; its `admins` may cancel and move these. No
     run takes longer than `max_time_s`. All of this also holds for the queues below it.
 
@@ -60,6 +64,8 @@ class Queue:
     users: tuple[str, ...] = ()
     admins: tuple[str, ...] = ()
     max_time_s: float | None = None
+    grace_s: float | None = None
+    min_run_s: float = 0.0
 
     def most_gpus(self) -> int | None:
         """Return how many GPUs it may hold, borrowed ones included; None without a limit."""

@@ -94,11 +94,13 @@ def _policy(
     place: str = "first-fit",
     fixed: Mapping[str, str] | None = None,
     hardens: str = "",
+    shares: bool = False,
     **more: Any,
 ) -> PolicyInfo:
     """Return a description; `fixed` are arguments of what makes it that are no parameters.
 
-    Units harden that wait `below share`, or in `any` case; with "", none does.
+    Units harden that wait `below share`, or in `any` case; with "", none does. With `shares`, those
+    give queues first what they are guaranteed.
     """
     patience = (PATIENCE,) if hardens else ()
     return PolicyInfo(
@@ -106,13 +108,19 @@ def _policy(
         idea=idea,
         source=source,
         parameters=(*parameters, *patience, replace(PLACE[0], default=place), *PLACE[1:]),
-        make=partial(_made, where, place, fixed or {}, hardens),
+        make=partial(_made, where, place, fixed or {}, hardens, shares),
         **more,
     )
 
 
 def _made(
-    where: str, place: str, fixed: Mapping[str, str], hardens: str, /, **parameters: Any
+    where: str,
+    place: str,
+    fixed: Mapping[str, str],
+    hardens: str,
+    shares: bool,
+    /,
+    **parameters: Any,
 ) -> Policy:
     """Return a policy with its placer and patience; other processes can receive this function."""
     from headgate.planning.place.choose.setting import (
@@ -124,6 +132,7 @@ def _made(
     patience_s = float(parameters.pop("patience", PATIENCE.default)) if hardens else math.inf
     policy = with_place(partial(makes, **fixed), place=place)(**parameters)
     policy.patience_s, policy.by_share = patience_s, hardens == BELOW_SHARE
+    policy.has_guarantees = shares
     return policy
 
 
@@ -187,6 +196,7 @@ _ALL = (
         _MIGRATE,
         place="links",
         hardens=BELOW_SHARE,
+        shares=True,
     ),
     _policy(
         "ordered.fifo:FirstInFirstOut",
@@ -278,6 +288,7 @@ _ALL = (
             above=1.0,
         ),
         hardens=BELOW_SHARE,
+        shares=True,
     ),
     _policy(
         "flow:PreemptiveFlowSharing",
@@ -287,6 +298,7 @@ _ALL = (
         *_DISTANCE,
         _SLACK,
         hardens=BELOW_SHARE,
+        shares=True,
     ),
     _policy(
         "flow:UnfairFlow",
@@ -301,6 +313,7 @@ _ALL = (
         "each free GPU to the job that has the fewest; for its cheapest task",
         _FLOW_PAPER,
         *_DISTANCE,
+        shares=True,
     ),
     _policy(
         "offers.greedy:GreedyPreemption",
@@ -309,6 +322,7 @@ _ALL = (
         _FLOW_PAPER,
         *_DISTANCE,
         _SLACK,
+        shares=True,
     ),
     _policy(
         "offers.greedy:GreedyDelay",
@@ -331,18 +345,21 @@ _ALL = (
             least=0.0,
         ),
         check=_thresholds_in_order,
+        shares=True,
     ),
     _policy(
         "offers.yarn:Capacity",
         "capacity",
         "equal shares for users, order of arrival in each; near the data where free",
         "Apache Hadoop YARN: Capacity Scheduler",
+        shares=True,
     ),
     _policy(
         "offers.yarn:Fair",
         "fair",
         "equal shares for users, then for their jobs; near the data where free",
         "Apache Hadoop YARN: Fair Scheduler",
+        shares=True,
     ),
 )
 OWN: Mapping[str, PolicyInfo] = {info.name: info for info in _ALL}

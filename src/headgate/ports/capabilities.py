@@ -85,6 +85,8 @@ class Capabilities:
     """For how long later jobs overtake a unit, at most, before it hardens; inf without limit."""
     by_share: bool
     """Whether only units of owners below their share harden; else each that waits."""
+    has_guarantees: bool
+    """Whether its shares give queues first what they are guaranteed."""
     reserves_for_impatient: bool
     """Whether it reserves next for multi-GPU units without patience (`Announced`)."""
     placer: Any
@@ -102,6 +104,7 @@ def capabilities(policy: Policy) -> Capabilities:
         prices=getattr(policy, "prices", None),
         patience_s=getattr(policy, "patience_s", math.inf),
         by_share=getattr(policy, "by_share", True),
+        has_guarantees=getattr(policy, "has_guarantees", False),
         reserves_for_impatient=getattr(policy, "reserves_for_impatient", False),
         placer=getattr(policy, "placer", None),
     )

@@ -7,6 +7,7 @@ executes it once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -64,12 +65,13 @@ class LaunchGang(Command):
 class StopTask(Command):
     """Stop a run that was launched on a node; followed by an event of its end.
 
-    After its notice and grace period, or `now`.
+    After its notice and grace period, which is at most `grace_s` seconds, or `now`.
     """
 
     run: RunId
     node: str
     now: bool = False
+    grace_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

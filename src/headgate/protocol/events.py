@@ -355,12 +355,14 @@ class Admitted(NamedTuple):  # up to one per GPU in a plan: cheap to create
 class Preempted(NamedTuple):
     """Runs to be stopped, and why: the text of a `Reason`, empty where the plan gave none.
 
-    `job` gets what they hold; it is empty where that is no single job.
+    `job` gets what they hold; it is empty where that is no single job. `lender` is the queue that
+    takes back with this what it has lent, if it does.
     """
 
     runs: tuple[RunId, ...]
     reason: str
     job: str = ""
+    lender: str = ""
 
 
 class Moved(NamedTuple):

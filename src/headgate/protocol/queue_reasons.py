@@ -46,6 +46,33 @@ class QueueStopped(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack(Reason):
+    """A run is stopped since `queue` takes back what it is guaranteed and has lent, for `job`."""
+
+    job: str
+    queue: str
+
+    def cause(self) -> str:
+        return f"reclaimed for {self.job}: queue {self.queue} takes back what it lent"
+
+    def way_out(self) -> str:
+        return "starts again when resources are free"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComesBack(Reason):
+    """`queue` takes back what it needs for this: the runs that hold it are being stopped."""
+
+    queue: str
+
+    def cause(self) -> str:
+        return f"queue {self.queue} takes back what it lent"
+
+    def way_out(self) -> str:
+        return "starts when the runs have ended that are stopped for it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotLent(Reason):
     """What is free of a resource is guaranteed to `queue`, which lends nothing."""
 

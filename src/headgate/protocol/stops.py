@@ -10,6 +10,7 @@ class StopKind(StrEnum):
     """The causes of a stop."""
 
     PREEMPTED = "preempted"  # by the policy, for other jobs
+    RECLAIMED = "reclaimed"  # another queue takes back what its own had borrowed
     CANCELLED = "cancelled"  # a user has cancelled it, or its job
     TIMED_OUT = "timed_out"  # it has reached its time limit
     JOB_FAILED = "job_failed"  # another task of its job has failed for good
@@ -19,12 +20,16 @@ class StopKind(StrEnum):
 
 
 class StopCause(NamedTuple):
-    """Why a run is stopped, as a text for people; and for which job, or by which user."""
+    """Why a run is stopped, as a text for people; and for which job, or by which user.
+
+    `lender` is the queue that takes back what it has lent.
+    """
 
     kind: StopKind
     text: str
     job: str = ""
     by: str = ""
+    lender: str = ""
 
 
 class RunStop(NamedTuple):

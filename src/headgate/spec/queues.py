@@ -14,6 +14,7 @@ from headgate.base.units import format_seconds
 from headgate.model import BASE_KINDS, WHOLE, Queue
 from headgate.model.queue import DEFAULT, GPUS_KIND, QueueAmounts, above, amount_text, guaranteed_of
 from headgate.spec.document import Document, Place, read_document
+from headgate.spec.grace import Grace
 from headgate.spec.needs import Amount
 from headgate.spec.shape import Count, FileShape, Memory, Name, Positive, RunTime, parse, shown
 from headgate.spec.where import Selector
@@ -41,6 +42,8 @@ class QueueShape(FileShape):
     users: list[Name] = Field(default_factory=list)
     admins: list[Name] = Field(default_factory=list)
     max_time: RunTime = None
+    grace: Grace = None
+    min_run: RunTime = None
     labels: Selector
     types: list[Name] = Field(default_factory=list)
     max_jobs_in_flight: Positive | None = None
@@ -166,6 +169,8 @@ class _TreeBuilder:
             users=tuple(dict.fromkeys(shape.users)),
             admins=tuple(dict.fromkeys(shape.admins)),
             max_time_s=shape.max_time,
+            grace_s=shape.grace,
+            min_run_s=shape.min_run or 0.0,
             labels=tuple(dict.fromkeys(shape.labels)),
             types=tuple(dict.fromkeys(shape.types)),
             max_jobs_in_flight=shape.max_jobs_in_flight,

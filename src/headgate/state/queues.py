@@ -6,6 +6,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
+from headgate.base.arrays import Floats
 from headgate.model import Demand, Job, Queue
 from headgate.state.view import View
 
@@ -83,6 +86,13 @@ def _chain(view: View, name: str) -> Iterator[Queue]:
     while name:
         yield (queue := view.queue(view.names.queue_rows[name]))
         name = queue.parent
+
+
+def least_runs_s(view: View) -> Floats:
+    """Return how long the runs of each queue last before others may stop them, `[queues]`."""
+    rows = range(len(view.queues.spec))
+    least = [max(q.min_run_s for q in _chain(view, view.queue(row).name)) for row in rows]
+    return np.array(least, np.float64)
 
 
 def admins_of(view: View, name: str) -> list[str]:

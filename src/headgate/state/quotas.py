@@ -8,15 +8,23 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headgate.base.arrays import Bools
 from headgate.base.column import Array
 from headgate.model import UNLIMITED, WHOLE, Queue
-from headgate.model.queue import GPUS_KIND, guaranteed_of
+from headgate.model.queue import GPUS_KIND
 from headgate.state.ledger import runs_in
+from headgate.state.queues import REMOVED
 from headgate.state.tables import FOR_RUN
 from headgate.state.view import Names, View
 
 GPUS = -1
 """The kind of GPUs, in thousandths, beside the kinds of `Names.resources`."""
+
+HELD_BACK_S = 60.0
+"""For how long a queue lends nothing after it has taken something back.
+
+Else demand that comes and goes would stop the same runs again and again.
+"""
 
 Amounts = tuple[tuple[int, int], ...]
 """Amounts by kind of resource."""
@@ -61,6 +69,7 @@ class Quotas:
         "_stopped",
         "_total",
         "_view",
+        "guaranteed",
         "held",
         "parent",
     )
@@ -84,25 +93,42 @@ class Quotas:
             for name, most in spec.most_of_others():
                 if name in names.resources:  # else no node has any, and no task needs it
                     self._limits.setdefault(names.resources.index(name), {})[row] = most
+        self.guaranteed = self._guarantees(specs)
+        """What each queue is guaranteed, by kind of which one is guaranteed any, and by row."""
         self._kept: dict[int, dict[int, int]] = {}  # kind -> queue that does not lend -> guaranteed
         for row, spec in enumerate(specs):
-            if not spec.lend:
+            if not spec.lend or held_back(view, row):
                 self._keep(row, specs)
-        kinds = {GPUS: 0, **self._limits, **self._kept}
+        kinds = {GPUS: 0, **self._limits, **self.guaranteed}
         self._total = {kind: self._capacity(kind) for kind in self._kept}
         self.held = {kind: self._held(kind) for kind in kinds}
         """What each queue holds with those below it, by kind, and by row."""
 
     def _keep(self, row: int, specs: Sequence[Queue]) -> None:
         """Note what a queue that does not lend is guaranteed, if all above it lend."""
-        if any(not specs[above].lend for above in self._above[row][1:]):
+        above = self._above[row][1:]
+        if any(not specs[each].lend or held_back(self._view, each) for each in above):
             return
+        for kind, amounts in self.guaranteed.items():
+            if amounts[row]:
+                self._kept.setdefault(kind, {})[row] = amounts[row]
+
+    def _guarantees(self, specs: Sequence[Queue]) -> dict[int, list[int]]:
+        """Return what queues are guaranteed, at least what those below them are together."""
+        own: dict[int, list[int]] = {}
         resources = self._view.names.resources
-        for name in {GPUS_KIND: 0, **dict.fromkeys(resources)}:
-            amount = guaranteed_of(specs, row, name)
-            if amount:
-                kind = GPUS if name == GPUS_KIND else resources.index(name)
-                self._kept.setdefault(kind, {})[row] = amount
+        for row, spec in enumerate(specs):
+            for name, amount in spec.guaranteed if spec.state != REMOVED else ():
+                if name == GPUS_KIND or name in resources:  # else no node has any
+                    kind = GPUS if name == GPUS_KIND else resources.index(name)
+                    own.setdefault(kind, [0] * len(specs))[row] = amount
+        for amounts in own.values():
+            below = [0] * len(specs)
+            for row in reversed(self._order):
+                amounts[row] = max(amounts[row], below[row])
+                if self.parent[row] >= 0:
+                    below[self.parent[row]] += amounts[row]
+        return own
 
     def _capacity(self, kind: int) -> int:
         """Return what the nodes that are up have of a kind."""
@@ -134,6 +160,62 @@ class Quotas:
     def above(self, queue: int) -> tuple[int, ...]:
         """Return a queue and those above it, up to the top."""
         return self._above[queue]
+
+    def claims(self, queue: int, amounts: Amounts) -> tuple[int, ...]:
+        """Return the queues, from one upwards, within whose guarantees so much more is.
+
+        Of all kinds of which they are guaranteed any, and which it needs, at least one.
+        """
+        if not self.guaranteed:
+            return ()
+        return tuple(row for row in self._above[queue] if self._is_within(row, amounts))
+
+    def _is_within(self, row: int, amounts: Amounts) -> bool:
+        is_any = False
+        for kind, amount in amounts:
+            most = self.guaranteed[kind][row] if kind in self.guaranteed and amount else 0
+            if most and self.held[kind][row] + amount > most:
+                return False
+            is_any |= most > 0
+        return is_any
+
+    def lender(self, borrower: int, claims: Sequence[int], amounts: Amounts) -> int | None:
+        """Return which queue of `claims` may take back what a run of a queue holds, or None.
+
+        It is the sibling of one that holds more than it is guaranteed of some of these amounts; as
+        do all below that, down to the borrower.
+        """
+        chain: list[int] = []
+        for row in self._above[borrower]:
+            chain.append(row)
+            lender = next((each for each in claims if self.parent[each] == self.parent[row]), None)
+            if lender == row:
+                return None  # it is within the guarantee itself
+            if lender is not None:
+                kinds = [kind for kind, amount in amounts if amount and self._has(lender, kind)]
+                more = [any(self._borrows(each, kind) for kind in kinds) for each in chain]
+                return lender if all(more) else None
+        return None
+
+    def gives_way(self, queue: int, milli: int) -> Bools:
+        """Return which queues' runs may be stopped for so many GPUs of a queue, `[queues]`.
+
+        Those that hold more than they are guaranteed, as do all above them; for their own jobs, and
+        those of others below the same queue, also within what that is guaranteed. So nothing is
+        stopped that would be taken back. In thousandths of GPUs.
+        """
+        gives = np.ones(len(self.parent), bool)
+        for row in self._order if GPUS in self.guaranteed else ():
+            above, most = self.parent[row], self.guaranteed[GPUS][row]
+            own = row in self._above[queue] and (milli <= most or not most)
+            gives[row] = own or ((above < 0 or gives[above]) and self._borrows(row, GPUS))
+        return gives
+
+    def _has(self, row: int, kind: int) -> bool:
+        return kind in self.guaranteed and self.guaranteed[kind][row] > 0
+
+    def _borrows(self, row: int, kind: int) -> bool:
+        return self.held[kind][row] > self.guaranteed[kind][row]
 
     def _walk(self, row: int) -> Iterator[int]:
         while row >= 0:
@@ -193,7 +275,7 @@ class Quotas:
 
     @property
     def beyond_gpus(self) -> bool:
-        """Whether a queue has a limit of anything else than GPUs, or does not lend it."""
+        """Whether a queue has a limit of anything else than GPUs, or does not lend some."""
         return any(kind != GPUS for kind in (*self._limits, *self._kept))
 
     def add(self, queue: int, amounts: Iterable[tuple[int, int]], sign: int = 1) -> None:
@@ -257,6 +339,17 @@ class Quotas:
         other = copy(self)
         other.held = {kind: [0] * len(used) for kind, used in self.held.items()}
         return other
+
+
+def held_back(view: View, queue: int) -> bool:
+    """Return whether a queue (row) lends nothing now, since it has taken something back."""
+    return bool(view.now < view.queues.taken_back_at[queue] + HELD_BACK_S)
+
+
+def held_back_until(view: View) -> float | None:
+    """Return when the next queue lends again that has taken something back; None for none."""
+    at = view.queues.taken_back_at.array() + HELD_BACK_S
+    return float(at[at > view.now].min()) if (at > view.now).any() else None
 
 
 def held_by_queue(view: View, kind: int) -> Array:

@@ -11,7 +11,7 @@ from headgate.state.view import View
 STOPS_KEPT = 8
 """How many stops of a task are kept, the latest ones."""
 
-_BY_PLANS = (StopKind.PREEMPTED, StopKind.MOVED)
+_BY_PLANS = (StopKind.PREEMPTED, StopKind.RECLAIMED, StopKind.MOVED)
 
 
 class StopLog(Mapping[int, tuple[RunStop, ...]]):

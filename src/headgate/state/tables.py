@@ -95,6 +95,7 @@ class QueueTable(Generic[C]):
     held_gpus_milli: C  # thousandths of GPUs
     in_flight: C  # jobs ACTIVE or STOPPING
     queued: C  # jobs QUEUED
+    taken_back_at: C  # when runs of others were last stopped for what it had lent; NaN for never
 
 
 @dataclass(slots=True)
@@ -204,7 +205,7 @@ _DTYPES: dict[str, str] = {
     "estimated_s": "f8", "time_limit_s": "f8", "count": "f8", "log_mean": "f8", "log_var": "f8",
     "within_count": "f8", "within_var": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
-    "expired_at": "f8", "reported_at": "f8", "number": "i8", "speed": "f8",
+    "taken_back_at": "f8", "expired_at": "f8", "reported_at": "f8", "number": "i8", "speed": "f8",
     "message": "O", "spec": "O", "kept": "O",
 }  # fmt: skip
 
@@ -228,7 +229,7 @@ NAMES: dict[type, tuple[str, ...]] = {
 _BLANKS: dict[str, Any] = {
     "launched_at": math.nan, "started_at": math.nan, "ended_at": math.nan, "expired_at": math.nan,
     "compute_s": math.nan, "held_s": math.nan, "estimated_s": math.nan, "time_limit_s": math.nan,
-    "parent": -1, "speed": 1.0,
+    "parent": -1, "speed": 1.0, "taken_back_at": math.nan,
     "node": -1, "grant": -1, "target": -1, "task": GPU_FREE, "next_attempt": 1,
     "reported_at": math.nan, "idle_since": math.nan, "down_since": math.nan,
     "actual_bytes": -1, "utilisation_milli": -1,

@@ -10,6 +10,7 @@ and a crash of native code ends one run only.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -80,15 +81,16 @@ def scratch_directory(root: Path, node: str) -> Path:
 class _Run:
     """One run until its end is acknowledged; `end` is its future outcome.
 
-    `stopping` is set when it is to end after notice, `killing` when immediately, `expired` when
-    another member of its gang has reached the time limit. `worker` has its program while that runs,
-    `computed` is set once that has ended without notice. `notice` says how it ended after its
-    notice, which was for its time limit if `timed_out` is set. `served` is the worker that it has
-    left idle, `keeping` the work on the files that it has written.
+    `stopping` is set when it is to end after notice and at most `grace_s` seconds, `killing` when
+    immediately, `expired` when another member of its gang has reached the time limit. `worker` has
+    its program while that runs, `computed` is set once that has ended without notice. `notice` says
+    how it ended after its notice, which was for its time limit if `timed_out` is set. `served` is
+    the worker that it has left idle, `keeping` the work on the files that it has written.
     """
 
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     killing: asyncio.Event = field(default_factory=asyncio.Event)
+    grace_s: float = math.inf
     expired: asyncio.Event = field(default_factory=asyncio.Event)
     usage: Usage = field(default_factory=Usage)
     worker: WorkerProcess | None = None
@@ -163,14 +165,18 @@ class TaskExecutor:
         """Return this node and the runs whose end has not been acknowledged."""
         return self._node, tuple(self._runs)
 
-    async def stop(self, runs: Sequence[RunId], now: bool = False) -> None:
+    async def stop(
+        self, runs: Sequence[RunId], now: bool = False, most_s: float = math.inf
+    ) -> None:
         """End these runs with all their processes; one not started yet will never run.
 
-        After notice and a grace period, or `now`, also where they have notice already.
+        After notice and the job's grace period, of at most `most_s` seconds, or `now`, also where
+        they have notice already.
         """
         for run in runs:
             if run not in self._runs:
                 self._runs[run] = _Run(end=asyncio.create_task(_stopped_early(run)))
+            self._runs[run].grace_s = min(most_s, self._runs[run].grace_s)
             self._runs[run].stopping.set()
             if now:
                 self._runs[run].killing.set()
@@ -235,31 +241,32 @@ class TaskExecutor:
             else:
                 run.timed_out = True
         if not work.done() and not run.killing.is_set():
-            await self._notify(launch, run, partial(first, (work, kill), timeout=launch.grace_s))
+            await self._notify(launch, run, partial(first, (work, kill)))
         for task in (stop, kill, expired):
             task.cancel()
 
     async def _notify(
-        self, launch: LaunchRecord, run: _Run, grace: Callable[[], Awaitable[Any]]
+        self, launch: LaunchRecord, run: _Run, wait: Callable[..., Awaitable[Any]]
     ) -> None:
-        """Give a run with a program notice, and its grace period until its end.
+        """Give a run with a program notice, and its grace period until its end, as `wait` says.
 
         What the first member's program has started in a run that stands by gets no notice here:
         that program ends it.
         """
+        grace_s = min(launch.grace_s, run.grace_s)
         if run.computed:  # only its result is still to be stored
-            await grace()
+            await wait(timeout=grace_s)
         elif run.worker is None:
             run.notice = "its program had not started"
-        elif not launch.grace_s:
+        elif not grace_s:
             run.notice = "it was killed without notice"
         else:
             run.notice = "it ended after the notice"
             shortage = run.worker.shortage()
             await run.worker.notify(worker_alone=_stands_by(launch))
-            done, _ = await grace()
+            done, _ = await wait(timeout=grace_s)
             if not done:
-                run.notice = f"it was killed {format_seconds(launch.grace_s)} after the notice"
+                run.notice = f"it was killed {format_seconds(grace_s)} after the notice"
             elif run.killing.is_set():
                 run.notice = "it was killed in its grace period"
             if shortage:  # its other processes may have waited for the one that was killed

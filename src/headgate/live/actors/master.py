@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
@@ -59,6 +60,7 @@ class _TrackedRun:
     accepted: bool = False  # by its executor
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     killing: asyncio.Event = field(default_factory=asyncio.Event)  # to be stopped without notice
+    grace_s: float = math.inf  # its grace period at most, once it is stopped
     exited: asyncio.Event = field(default_factory=asyncio.Event)  # or it could not be tracked
     ended: asyncio.Event = field(default_factory=asyncio.Event)  # its end has been reported
 
@@ -122,6 +124,7 @@ class Master:
             if stop.now:
                 tracked.killing.set()
             if not tracked.stopping.is_set():
+                tracked.grace_s = stop.grace_s
                 tracked.stopping.set()
                 enforce = partial(self._enforce_stop, tracked)
                 self._start(supervise(f"stopping run {stop.run}", enforce))
@@ -396,7 +399,9 @@ class Master:
         try:
             executor = await asyncio.to_thread(named_actor, name)
             self._executors[stop.node] = (stop.ray_id, executor)
-            await _call_with_retry(executor.stop, [stop.run], stop.now)  # it may not know the run
+            await _call_with_retry(  # it may not know the run
+                executor.stop, [stop.run], stop.now, stop.grace_s
+            )
             return await _outcome(executor, stop.run, tracked)
         except RayTaskError:
             raise
@@ -435,7 +440,7 @@ async def _outcome(executor: Any, run: RunId, tracked: _TrackedRun) -> OutcomeRe
             await asyncio.wait((end, stop), return_when=asyncio.FIRST_COMPLETED)
             now = tracked.killing.is_set()
             if not end.done():
-                await _call_with_retry(executor.stop, [run], now)
+                await _call_with_retry(executor.stop, [run], now, tracked.grace_s)
             if now:
                 break
         outcome: OutcomeRecord = await end

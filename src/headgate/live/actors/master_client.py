@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -79,6 +80,7 @@ class _OutstandingRun:
     since_s: float  # time of `launch`, in seconds of the event loop
     stopping: bool = False
     now: bool = False  # without notice
+    grace_s: float = math.inf  # its grace period at most
     sent: bool = False
     stop_sent: bool = False
 
@@ -129,17 +131,18 @@ class MasterClient:
             )
         self._wake.set()
 
-    def stop(self, run: RunId, *, now: bool = False) -> None:
+    def stop(self, run: RunId, *, now: bool = False, grace_s: float = math.inf) -> None:
         """Stop a launched run, through any incarnation of the master; its end is posted as usual.
 
-        After its grace period, or `now`, also when it was stopped before. Without effect once its
-        end has been handled.
+        After its grace period, of at most `grace_s` seconds, or `now`, also when it was stopped
+        before. Without effect once its end has been handled.
         """
         entry = self._outstanding.get(run)
         if entry is not None:
             if now and not entry.now:
                 entry.now, entry.stop_sent = True, False
-            entry.stopping = True
+            if not entry.stopping:
+                entry.stopping, entry.grace_s = True, grace_s
             self._wake.set()
 
     def node_lost(self, node: str) -> None:
@@ -252,7 +255,13 @@ class MasterClient:
         member = self._reachable.members.get(launch.node)
         if member is None:
             return None
-        return StopRecord(run=launch.run, node=launch.node, ray_id=member.ray_id, now=entry.now)
+        return StopRecord(
+            run=launch.run,
+            node=launch.node,
+            ray_id=member.ray_id,
+            now=entry.now,
+            grace_s=entry.grace_s,
+        )
 
     def _launch_record(self, entry: _OutstandingRun) -> LaunchRecord | None:
         """Return the record of a launch; None while an address that it needs is missing."""

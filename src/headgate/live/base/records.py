@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -75,13 +76,14 @@ class StopRecord:
     """A request to stop a run, with the location of its executor.
 
     It is complete without the launch, which a restarted master may not have. `now`: without notice
-    and grace period.
+    and grace period, which is at most `grace_s` seconds.
     """
 
     run: RunId
     node: str
     ray_id: str
     now: bool = False
+    grace_s: float = math.inf
 
 
 class OutcomeKind(StrEnum):

@@ -205,7 +205,7 @@ class LiveWorld:
 
     def _stop(self, command: StopTask) -> None:
         for client, _ in self._clients.values():  # all but the one of the run do nothing
-            client.stop(command.run, now=command.now)
+            client.stop(command.run, now=command.now, grace_s=command.grace_s)
 
     def _order(self, command: AddNode | RemoveNode) -> None:
         if self.orders is None:

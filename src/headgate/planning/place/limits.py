@@ -38,8 +38,7 @@ def queue_limit(
     if found.kind is None:
         return QueueStopped(queue=spec.name)
     if found.keeps:
-        resource = "GPUs" if found.kind == GPUS else snapshot.names.resources[found.kind]
-        return NotLent(queue=spec.name, resource=resource)
+        return not_lent(snapshot, found.queue, found.kind)
     used = quotas.used(found.queue, found.kind)
     if found.kind == GPUS:
         return QueueLimit(
@@ -48,6 +47,12 @@ def queue_limit(
     limit = quotas.limit(found.queue, found.kind)
     resource = snapshot.names.resources[found.kind]
     return QueueQuota(queue=spec.name, resource=resource, used=used, limit=limit)
+
+
+def not_lent(snapshot: Snapshot, queue: int, kind: int) -> NotLent:
+    """Return that a queue (row) keeps what is free of a kind, which it is guaranteed."""
+    resource = "GPUs" if kind == GPUS else snapshot.names.resources[kind]
+    return NotLent(queue=snapshot.queue(queue).name, resource=resource)
 
 
 def queue_too_small(queue: str, needed_gpus: int, max_gpus: int) -> QueueTooSmall:

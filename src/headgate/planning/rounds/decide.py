@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.base.rng import Random, stream
-from headgate.planning.rounds.patience import with_patience, without_kept
+from headgate.planning.rounds.hidden import without_kept
+from headgate.planning.rounds.patience import with_patience
 from headgate.planning.rounds.reclaim import with_reclaimed
+from headgate.planning.rounds.take_back import with_guarantees
 from headgate.planning.scaling.scaler import with_scaling
 from headgate.planning.units.settled import next_settled_at
 from headgate.ports import Policy, capabilities
@@ -26,12 +28,15 @@ def decide(policy: Policy, seed: int, command: Decide, snapshot: Snapshot) -> Pl
 
 
 def decided(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
-    """Return the plan of a round of a policy, with the slots that are reclaimed after it.
+    """Return the plan of a round of a policy, with what queues take back of those that borrow."""
+    return with_guarantees(policy, snapshot, lambda seen: _with_slots(policy, seen, rng))
 
-    Neither uses places that are kept for a hardened unit.
 
-    Those on GPUs are not where the policy itself stops runs: in this round, or whenever its order
-    requires (`preempts_by_order`).
+def _with_slots(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
+    """Return the plan of a policy, with the slots that are reclaimed after it.
+
+    Neither uses places that are kept for a hardened unit. Slots on GPUs are not reclaimed where the
+    policy itself stops runs: in this round, or whenever its order requires (`preempts_by_order`).
     """
     plan = with_patience(policy, snapshot, rng)
     plan = replace(plan, again_at=next_settled_at(snapshot, plan))

@@ -35,6 +35,7 @@ from headgate.base.rng import Random
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.limits import places_kept
 from headgate.planning.place.placement import fit
+from headgate.planning.rounds.hidden import without_kept
 from headgate.planning.rounds.kept_places import SURE, KeptPlaces, delayed, units_of
 from headgate.planning.shares.announced import IMPATIENT_SINCE
 from headgate.planning.shares.owners import CPU_KIND, GPU_KIND, Owners
@@ -45,7 +46,6 @@ from headgate.ports.capabilities import Capabilities
 from headgate.protocol import NO_STEPS, Hardened, KeptPlace, Memo, OnDemand, Plan, Refusal
 from headgate.protocol.reserved_at import Cause
 from headgate.state import Scratch, Snapshot
-from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
 
 OVERTAKEN_SINCE = "overtaken_since"
 """Column of the memo by job: since when later jobs overtake its unit, -1 once it has started."""
@@ -82,39 +82,6 @@ def with_patience(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
 
 
 # --- the places ---------------------------------------------------------------------------------
-
-
-def without_kept(snapshot: Snapshot, hardened: Hardened) -> Snapshot:
-    """Return a snapshot in which what is kept for a unit, and is free, cannot be used."""
-    job = snapshot.names.job_rows[hardened.job]
-    holder, milli = snapshot.gpus.task.thaw(), snapshot.gpus.free_milli.thaw()
-    free_bytes, free_gpus = snapshot.gpus.free_bytes.thaw(), snapshot.nodes.free_gpus.thaw()
-    free = snapshot.nodes.free.thaw()
-    kept: dict[int, dict[int, int]] = {}
-    for ordinal, name, gpus in hardened.places:
-        node = snapshot.names.node_rows[name]
-        for row in (snapshot.nodes.first_gpu[node] + gpu for gpu in gpus):
-            if holder[row] in (GPU_FREE, GPU_IN_PART):
-                free_gpus[node] -= holder[row] == GPU_FREE
-                holder[row] = GPU_GONE if holder[row] == GPU_FREE else GPU_IN_PART
-                milli[row] = free_bytes[row] = 0
-        demand = snapshot.tasks.demand[snapshot.tasks_of(job)[ordinal]]
-        amounts = kept.setdefault(node, {})
-        for kind, amount in snapshot.names.needs[demand]:
-            amounts[kind] = amounts.get(kind, 0) + amount
-    for node, amounts in kept.items():
-        held = [(kind, min(amount, free.at(node, kind))) for kind, amount in amounts.items()]
-        free.add(node, held, -1)
-    return replace(
-        snapshot,
-        gpus=replace(
-            snapshot.gpus,
-            task=holder.freeze(),
-            free_milli=milli.freeze(),
-            free_bytes=free_bytes.freeze(),
-        ),
-        nodes=replace(snapshot.nodes, free_gpus=free_gpus.freeze(), free=free.freeze()),
-    )
 
 
 def _start(snapshot: Snapshot, hardened: Hardened, placer: Placer | None) -> Plan | None:

@@ -24,7 +24,7 @@ import numpy as np
 from headgate.base.arrays import Floats
 from headgate.base.errors import InvariantBroken
 from headgate.planning.shares.owners import GPU_KIND, Owners
-from headgate.planning.units.unit import Unit, waiting_gang, waiting_units
+from headgate.planning.units.unit import Unit, all_units
 from headgate.protocol import (
     Group,
     OnDemand,
@@ -176,18 +176,7 @@ class _Reclaim:
 
     def _units(self, job: int) -> Iterator[Unit]:
         """Yield the units of a job that the plan leaves waiting."""
-        snapshot = self._snapshot
-        if snapshot.jobs.gang[job]:
-            gang = waiting_gang(snapshot, job)
-            units = [] if gang is None else [gang]
-        else:
-            units = [unit for units in waiting_units(snapshot, job) for unit in units]
-            demand = snapshot.tasks.demand
-            units += [
-                Unit(job=job, tasks=(task,), demands=(demand[task],))
-                for task in snapshot.waiting_of(job).tolist()
-                if not snapshot.tasks.gpus[task]
-            ]
+        units = all_units(self._snapshot, job)
         return (unit for unit in units if not self._started & set(unit.tasks))
 
     def _need(self, unit: Unit) -> tuple[int, int]:

@@ -172,6 +172,20 @@ def one_task(snapshot: Snapshot, task: int) -> Unit:
     return Unit(job=snapshot.tasks.job[task], tasks=(task,), demands=(snapshot.tasks.demand[task],))
 
 
+def all_units(snapshot: Snapshot, job: int) -> Iterator[Unit]:
+    """Yield the units of a job (row) that wait, those on GPUs first."""
+    if snapshot.jobs.gang[job]:
+        gang = waiting_gang(snapshot, job)
+        if gang is not None:
+            yield gang
+        return
+    for units in waiting_units(snapshot, job):
+        yield from units
+    for task in snapshot.waiting_of(job).tolist():
+        if not snapshot.tasks.gpus[task]:
+            yield one_task(snapshot, task)
+
+
 def waiting_gang(snapshot: Snapshot, job: int) -> Unit | None:
     """Return a gang, with or without GPUs, as a unit if all its tasks wait; O(tasks)."""
     tasks = snapshot.waiting_of(job)

@@ -15,19 +15,20 @@ from functools import cached_property
 
 import numpy as np
 
-from headgate.base.arrays import Floats, Ints
+from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model import WHOLE
 from headgate.planning.place.cheapest import CheapestGpus
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
-from headgate.planning.place.timetable import SOONEST_S, GpuCosts, latest_holders
+from headgate.planning.place.timetable import SOONEST_S, EndAt, GpuCosts, latest_holders
 from headgate.planning.units.settled import may_stop
 from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.ordered.runs import Runs
 from headgate.protocol import Group, Steps, Stop
 from headgate.protocol.reasons import OutrankedBy
 from headgate.state import Scratch, TaskState
+from headgate.state.quotas import Quotas, amounts_of
 from headgate.state.tables import GPU_GONE
 
 _STOPPING, _OUTNUMBERED = 1.0, 1.5  # costs; those of other runs begin at 2
@@ -55,6 +56,7 @@ class Preempting:
         self._failed: set[object] = set()  # shapes
         self._protected = 0  # runs, from the first on
         self._served = 0  # jobs whose runs are protected, likewise
+        self._quotas = scratch.quotas.copy()  # less what is stopped
 
     def serve(self) -> None:
         """Start what fits, stop what gives way."""
@@ -111,6 +113,26 @@ class Preempting:
         in_part = [number for number, spec in enumerate(rows.names.demands) if spec.in_part]
         cost[np.isin(state.demand.take(tasks), in_part)] = math.inf
         return cost
+
+    def _cost_to(self, unit: Unit) -> tuple[Floats, EndAt]:
+        """Return what GPUs cost to a unit, and tasks that hold some.
+
+        Others keep what their queues are guaranteed: their runs are out of reach.
+        """
+        gives = self._gives_way_to(self._quotas, unit)
+        if gives.all():
+            return self._cost, self._cost_of
+
+        def may(tasks: Ints) -> Bools:
+            columns = self._snapshot.tasks
+            held_by = self._snapshot.jobs.queue.take(columns.job.take(tasks))
+            may_be: Bools = gives[held_by] | (columns.state.take(tasks) == TaskState.STOPPING)
+            return may_be
+
+        holder = self._snapshot.gpus.task.array().astype(np.int64)
+        held, cost = np.flatnonzero(holder >= 0), self._cost.copy()
+        cost[held[~may(holder[held])]] = math.inf
+        return cost, lambda rows: np.where(may(rows), self._cost_of(rows), math.inf)
 
     @cached_property
     def _outnumbered(self) -> list[int]:
@@ -184,6 +206,8 @@ class Preempting:
                     fewer = [each for each in also if each != run]
                     if self._holds(unit, gpus, runs + fewer, counts=False):
                         also = fewer
+                if not self._give_way(runs + also, unit):
+                    return False
                 self._holds(unit, gpus, runs + also)
                 self._stop(runs + also, unit)
                 self._keep(unit, gpus)
@@ -214,6 +238,27 @@ class Preempting:
     def _tasks_of(self, runs: Iterable[int]) -> list[int]:
         return [task for run in runs for task in self._runs.tasks_of(run)]
 
+    def _give_way(self, runs: Sequence[int], unit: Unit) -> bool:
+        """Return whether all of some runs give way to a unit; if so, count them as stopped."""
+        if not self._quotas.guaranteed:
+            return True
+        snapshot, quotas = self._snapshot, self._quotas.copy()
+        for run in runs:
+            tasks = self._runs.tasks_of(run)
+            theirs = snapshot.jobs.queue[snapshot.tasks.job[tasks[0]]]
+            if not self._gives_way_to(quotas, unit)[theirs]:
+                return False
+            for task in tasks:
+                amounts = amounts_of(snapshot.names, snapshot.tasks.demand[task])
+                quotas.add(theirs, amounts, -1)
+        self._quotas = quotas
+        return True
+
+    def _gives_way_to(self, quotas: Quotas, unit: Unit) -> Bools:
+        """Return the queues whose runs give way to a unit."""
+        queue = self._snapshot.jobs.queue[unit.job]
+        return quotas.gives_way(queue, unit.gpus_milli(self._snapshot))
+
     def _stop(self, runs: Sequence[int], unit: Unit) -> None:
         """Stop runs for a unit."""
         reason = OutrankedBy(job=self._snapshot.job(unit.job).id, order=self._order)
@@ -227,16 +272,16 @@ class Preempting:
 
         Runs that give way in any case cost no more than those that are being stopped.
         """
-        costs = GpuCosts(self._cost, self._cost_of)
+        gpu, of_tasks = self._cost_to(unit)
+        costs = GpuCosts(gpu, of_tasks)
         if beside:
-            gpu = self._cost.copy()
+            gpu, before = gpu.copy(), of_tasks
             gpu[np.concatenate([self._runs.gpus_of(run) for run in beside])] = _STOPPING
             tasks = self._tasks_of(beside)
 
-            def of_tasks(rows: Ints) -> Floats:
-                return np.where(np.isin(rows, tasks), _STOPPING, self._cost_of(rows))
-
-            costs = GpuCosts(gpu, of_tasks)
+            costs = GpuCosts(
+                gpu, lambda rows: np.where(np.isin(rows, tasks), _STOPPING, before(rows))
+            )
         if self._placer is not None:
             return self._serving.placing.cheapest(unit, costs)
         return self._cheapest_gpus.of_unit(unit, costs)
@@ -248,11 +293,12 @@ class Preempting:
         """
         snapshot, of_gpu = self._snapshot, self._runs.of_gpu
         node = snapshot.gpus.node.array()
-        near = np.flatnonzero(np.isin(node, node[gpus]) & np.isfinite(self._cost) & (of_gpu >= 0))
+        cost = self._cost_to(unit)[0]
+        near = np.flatnonzero(np.isin(node, node[gpus]) & np.isfinite(cost) & (of_gpu >= 0))
         near = near[~self._stopped[of_gpu[near]] & ~np.isin(of_gpu[near], runs)]
         needs = snapshot.names.needs
         kinds = {kind for demand in set(unit.demands) for kind, _ in needs[demand]}
-        for gpu in near[np.argsort(self._cost[near], kind="stable")].tolist():
+        for gpu in near[np.argsort(cost[near], kind="stable")].tolist():
             demand = snapshot.tasks.demand[int(snapshot.gpus.task[gpu])]
             if kinds & {kind for kind, _ in needs[demand]}:
                 return int(of_gpu[gpu])

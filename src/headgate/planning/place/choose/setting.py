@@ -55,6 +55,7 @@ class PlacingPolicy(Policy):
     """Whether runs move to make room for others."""
     patience_s: float = math.inf
     by_share: bool = True
+    has_guarantees: bool = False
     """Which units harden, and when; see `ports.Capabilities`."""
 
     def refuses(self, job: Job) -> Reason | None:

@@ -1,0 +1,68 @@
+"""What is free in a snapshot and kept for some units, hidden from those who plan for others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from headgate.protocol import Hardened
+from headgate.state import Snapshot
+from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+
+
+class HeldPlace(NamedTuple):
+    """What a run of a demand (row) holds: its amounts of a node (row), and GPUs there."""
+
+    demand: int
+    node: int
+    gpus: tuple[int, ...]
+
+
+def hide(snapshot: Snapshot, places: Iterable[HeldPlace]) -> Snapshot:
+    """Return a snapshot in which what is free of some places cannot be used.
+
+    GPUs as those that other programs use, the rest as what runs hold.
+    """
+    places = tuple(places)
+    if not places:
+        return snapshot
+    holder, milli = snapshot.gpus.task.thaw(), snapshot.gpus.free_milli.thaw()
+    free_bytes, free_gpus = snapshot.gpus.free_bytes.thaw(), snapshot.nodes.free_gpus.thaw()
+    free = snapshot.nodes.free.thaw()
+    kept: dict[int, dict[int, int]] = {}
+    for demand, node, gpus in places:
+        for row in (snapshot.nodes.first_gpu[node] + gpu for gpu in gpus):
+            if holder[row] in (GPU_FREE, GPU_IN_PART):
+                free_gpus[node] -= holder[row] == GPU_FREE
+                holder[row] = GPU_GONE if holder[row] == GPU_FREE else GPU_IN_PART
+                milli[row] = free_bytes[row] = 0
+        amounts = kept.setdefault(node, {})
+        for kind, amount in snapshot.names.needs[demand]:
+            amounts[kind] = amounts.get(kind, 0) + amount
+    for node, amounts in kept.items():
+        held = [(kind, min(amount, free.at(node, kind))) for kind, amount in amounts.items()]
+        free.add(node, held, -1)
+    return replace(
+        snapshot,
+        gpus=replace(
+            snapshot.gpus,
+            task=holder.freeze(),
+            free_milli=milli.freeze(),
+            free_bytes=free_bytes.freeze(),
+        ),
+        nodes=replace(snapshot.nodes, free_gpus=free_gpus.freeze(), free=free.freeze()),
+    )
+
+
+def without_kept(snapshot: Snapshot, hardened: Hardened) -> Snapshot:
+    """Return a snapshot in which what is kept for a hardened unit, and is free, cannot be used."""
+    tasks = snapshot.tasks_of(snapshot.names.job_rows[hardened.job])
+    demand, rows = snapshot.tasks.demand, snapshot.names.node_rows
+    return hide(
+        snapshot,
+        [
+            HeldPlace(demand[tasks[ordinal]], rows[node], gpus)
+            for ordinal, node, gpus in hardened.places
+        ],
+    )
