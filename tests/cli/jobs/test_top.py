@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headgate.model.topology import ClusterTree
 from headgate.protocol import TopologyChanged
 
@@ -55,7 +57,12 @@ def test_top_shows_slowed_jobs_and_busy_links(up: Any, controller: Any) -> None:
 
 def test_top_of_a_cluster_without_jobs_is_an_empty_table(up: Any) -> None:
     assert len(up("top", "--links").out.splitlines()) == 1
-    assert up("top", "-o", "json").json == {"jobs": [], "links": [], "undeclared": []}
+    found = up("top", "-o", "json").json
+    assert {key: len(value) for key, value in found.items()} == {
+        "jobs": 0, "links": 0, "undeclared": 0, "nodes": 2, "gpus": 4, "queues": 2, "running": 0,
+    }  # fmt: skip
+    used = {"node": "n0", "index": 1, "actual_memory_bytes": 1 << 30, "utilisation": 0.75}
+    assert found["gpus"][1].items() >= used.items()
 
 
 def test_simulation_reports_its_links(headgate: Any, tmp_path: Path) -> None:
@@ -78,3 +85,40 @@ def test_top_shows_nodes_and_running_jobs_where_none_communicates(up: Any, contr
     assert lines[1][:4] == ["n0", "UP", "1/2", "75%"]
     assert lines[2][:3] == ["n1", "UP", "0/2"]
     assert lines[-1][:3] == ["job-1", "ann", "RUNNING"]
+
+
+def test_page_is_printed_once_where_it_cannot_be_drawn(up: Any, controller: Any) -> None:
+    controller.submit("{run: train}", user="ann", key=None)
+    out = up("top").out
+    assert up("top", "--once").out == out
+    assert up("top", "-o", "wide").out.split() == out.split()
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("0", "must be from 0.1 s to 3600 s"),
+        ("0.01", "must be from"),
+        ("1e9", "must be from"),
+        ("2d", "must be from"),
+        ("-1", "'-1' is not a time"),
+        ("nan", "'nan' is not a time"),
+        ("inf", "'inf' is not a time"),
+        ("1e999", "'1e999' is not a time"),
+        ("fast", "'fast' is not a time"),
+        ("2", "needs a terminal"),
+        ("0.5s", "needs a terminal"),
+        ("2 --once", "with --once the page is printed once"),
+        ("2 -o wide", "with -o wide the page is printed once"),
+    ],
+)
+def test_interval_is_checked(up: Any, given: str, problem: str) -> None:
+    output = up("top", "--interval", *given.split())
+    assert (output.code, output.out) == (2, "")
+    assert f"--interval: {problem}" in output.err
+
+
+def test_interval_of_json_is_an_error(up: Any) -> None:
+    error = up("top", "--interval", "2", "-o", "json").error
+    assert error["problems"][0]["hint"] == "leave out -o json, or --interval"

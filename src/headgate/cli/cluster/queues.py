@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -133,15 +133,20 @@ def _show(settings: ProgramSettings) -> None:
     if settings.as_json:
         output.print_json({"queues": found})
         return
-    depth: dict[str, int] = {}
-    for queue in found:
-        depth[queue["name"]] = depth.get(queue["parent"], -1) + 1
-    rows = [("  " * depth[queue["name"]] + queue["name"], *_cells(queue)) for queue in found]
+    rows = [(name, *_cells(queue)) for name, queue in zip(names_in_tree(found), found, strict=True)]
     if settings.wide:
         wide = [(*row, *_more(queue)) for row, queue in zip(rows, found, strict=True)]
         output.print_table((*_HEADINGS, *_MORE), wide)
     else:
         output.print_table(_HEADINGS, rows)
+
+
+def names_in_tree(queues: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of queues, each indented by how many are above it."""
+    depth: dict[str, int] = {}
+    for queue in queues:
+        depth[queue["name"]] = depth.get(queue["parent"], -1) + 1
+    return ["  " * depth[queue["name"]] + queue["name"] for queue in queues]
 
 
 def _cells(queue: Mapping[str, Any]) -> tuple[object, ...]:
@@ -155,8 +160,8 @@ def _cells(queue: Mapping[str, Any]) -> tuple[object, ...]:
 def _more(queue: Mapping[str, Any]) -> tuple[object, ...]:
     guaranteed = {kind: each for kind, each in queue["guaranteed"].items() if kind != GPUS_KIND}
     return (
-        _named(queue["borrowed_gpus"], "from"),
-        _named(queue["lent_gpus"], "to"),
+        loan_text(queue["borrowed_gpus"], "from"),
+        loan_text(queue["lent_gpus"], "to"),
         queue["max_jobs_in_flight"],
         *(_amounts(each) for each in (guaranteed, queue["limit"], queue["borrow_limit"])),
         "yes" if queue["lend"] else "no",
@@ -164,7 +169,7 @@ def _more(queue: Mapping[str, Any]) -> tuple[object, ...]:
     )
 
 
-def _named(gpus: Mapping[str, float], word: str) -> str | None:
+def loan_text(gpus: Mapping[str, float], word: str) -> str | None:
     """Return the text of GPUs by the queues that they are from, or went to."""
     return ", ".join(f"{count:g} {word} {name}" for name, count in gpus.items()) or None
 

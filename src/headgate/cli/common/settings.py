@@ -108,8 +108,8 @@ def _size_bytes(text: str, parse: Callable[[str], int] = parse_size) -> int:
     return found
 
 
-def client_of(state: Path) -> Client:
-    """Return a client of the Headgate of a state directory."""
+def client_of(state: Path, *, timeout_s: float | None = None) -> Client:
+    """Return a client of the Headgate of a state directory; `timeout_s` is as of `Client`."""
     from headgate.api.client import Client
 
-    return Client(state=state)
+    return Client(state=state) if timeout_s is None else Client(state=state, timeout_s=timeout_s)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -146,10 +147,16 @@ def _lines(listed: Sequence[Job], settings: ProgramSettings) -> list[str]:
     return job_lines(listed, output.columns(), terminal=sys.stdout.isatty())
 
 
-def job_lines(listed: Sequence[Job], width: int, *, terminal: bool = True) -> list[str]:
+def job_lines(
+    listed: Sequence[Job],
+    width: int,
+    *,
+    terminal: bool = True,
+    more: Mapping[str, Callable[[Job], object]] = MappingProxyType({}),
+) -> list[str]:
     """Return the table of jobs; QUEUE is left out where all are in the queue `default`.
 
-    Names are cropped on a terminal only.
+    Names are cropped on a terminal only. `more` are further columns, after GPUS.
     """
     columns: dict[str, Callable[[Job], object]] = {
         "JOB": lambda job: job["id"],
@@ -158,6 +165,7 @@ def job_lines(listed: Sequence[Job], width: int, *, terminal: bool = True) -> li
         "STATE": _state,
         "TASKS": _done,
         "GPUS": lambda job: job["gpus"]["held"],
+        **more,
         "TIME": _time,
         "REASON": _short_reason,
     }

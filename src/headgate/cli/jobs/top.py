@@ -1,118 +1,108 @@
-"""`headgate top`: which running jobs slow each other down, and over which links."""
+"""`headgate top`: what is allocated and used, and which jobs slow each other down."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from headgate.base.states import node_word
-from headgate.base.units import format_ratio, format_seconds, format_size
+from headgate.base.errors import Problem, SpecError
+from headgate.base.units import BadQuantity, parse_duration
 from headgate.cli.common import output
-from headgate.cli.common.settings import FormatOption, StateOption, settle
-from headgate.cli.jobs.jobs import job_lines
-
-if TYPE_CHECKING:
-    from headgate.api.client import Client
+from headgate.cli.common.screen import ScreenLine, can_be_drawn_on
+from headgate.cli.common.settings import (
+    FormatOption,
+    ProgramSettings,
+    StateOption,
+    client_of,
+    parsed,
+    settle,
+)
+from headgate.cli.jobs.top_live import watch
+from headgate.cli.jobs.top_pages import LINKS, PAGES, link_lines, read, slowdown_lines
 
 _MOST = 50
-LINK_HEADINGS = ("LINK", "CAPACITY", "LOAD", "USE", "JOBS")
+_INTERVAL_S, _LEAST_S, _MOST_S = 2.0, 0.1, 3600.0
+_RESPONSE_S = 20.0  # after which a live view says that the controller does not respond
+_WIDE = 10_000  # columns: nothing is cropped
 
 
 def top(
-    links: Annotated[bool, typer.Option("--links", help="Show links instead of jobs.")] = False,
+    links: Annotated[bool, typer.Option("--links", help="Begin with the links.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the page once, as text.")] = False,
+    interval: Annotated[
+        str | None,
+        typer.Option(metavar="SECONDS", help="Read again after this time, 2 s by default."),
+    ] = None,
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """List running jobs that communicate, the most slowed first.
+    """Show nodes, GPUs, jobs, queues and links: what is allocated, and what is used.
 
-    Where none does, lists the nodes and the running jobs with what they use. With --links, lists
-    the busiest links. What links carry is computed from where jobs run, what they declare, and the
-    topology; it is not measured.
+    On a terminal the view is refreshed in place: keys 1 to 4 choose the page, q quits. Elsewhere,
+    with --once and -o wide the page is printed once: running jobs that communicate, the most slowed
+    first, the nodes and the running jobs; with --links the busiest links. What links carry is
+    computed from where jobs run, what they declare, and the topology; it is not measured.
     """
-    settings = settle(state, fmt)
-    with settings.client() as client:
-        found = client.links()
-        if not (settings.as_json or links or found["jobs"]):
-            _print_use(client)
-    if settings.as_json:
-        output.print_json(found)
+    settings, interval_s = settle(state, fmt), _INTERVAL_S
+    live = not (once or settings.as_json or settings.wide) and can_be_drawn_on()
+    if interval is not None:
+        interval_s = parsed("--interval", _seconds, interval)
+        _need_live(settings, once=once, live=live)
+    if live:
+        with client_of(settings.state, timeout_s=_RESPONSE_S) as client:
+            watch(client, interval_s, LINKS if links else 0)
         return
-    if links:
-        links_found = found["links"]
-        print_links([{**row, "jobs": [j["job"] for j in row["jobs"]]} for row in links_found])
-    elif found["jobs"]:
-        _print_jobs(found["jobs"])
-    if undeclared := found["undeclared"]:
-        output.print_wrapped(
-            f"Not included: {len(undeclared)} gangs on several nodes that declare no communication"
-        )
+    with settings.client() as client:
+        views = read(client, ("running", "links"))
+    if settings.as_json:
+        gpus = [{"node": node["id"], **gpu} for node in views["nodes"] for gpu in node["gpus"]]
+        keys = ("jobs", "links", "undeclared", "nodes", "queues", "running")
+        output.print_json({**{key: views[key] for key in keys}, "gpus": gpus})
+        return
+    width, terminal = _WIDE if settings.wide else output.columns(), sys.stdout.isatty()
+    if views["jobs"] and not links:
+        _print([*slowdown_lines(views, width, terminal), ScreenLine("")])
+    _print(PAGES[LINKS if links else 0].lines(views, width, terminal))
 
 
-def _print_use(client: Client) -> None:
-    """Print the nodes with what is allocated and used of them, then the running jobs."""
-    headings = ("NODE", "STATE", "GPUS", "GPU USE", "GPU MEM USED", "CPUS USED", "MEMORY USED")
-    output.print_table(headings, map(_use_cells, client.nodes()), names=("NODE",))
-    output.print_text("")
-    running = client.jobs(state="running", limit=_MOST)["jobs"]
-    for line in job_lines(running, output.columns(), terminal=sys.stdout.isatty()):
-        output.write(f"{line}\n")
+def _seconds(text: str) -> float:
+    """Return the seconds of an interval: a number, or a duration."""
+    try:
+        seconds = parse_duration(text if text[-1:].isalpha() else f"{text}s")
+    except BadQuantity:
+        hint = "write seconds, such as 2 or 0.5"
+        raise BadQuantity(f"'{text}' is not a time", hint) from None
+    if not _LEAST_S <= seconds <= _MOST_S:
+        raise BadQuantity(f"must be from {_LEAST_S:g} s to {_MOST_S:g} s, not '{text}'")
+    return seconds
 
 
-def _use_cells(node: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return the cells of a node: allocated/total GPUs, and use as last reported."""
-    gpus, actual, total = node["gpus"], node["actual"], node["total"]
-    held = sum(bool(gpu["granted_share"] or gpu["withheld"]) for gpu in gpus)
-    shares = [gpu["utilisation"] for gpu in gpus if gpu["utilisation"] is not None]
-    memory = [gpu for gpu in gpus if gpu["actual_memory_bytes"] is not None]
-    used_bytes = sum(gpu["actual_memory_bytes"] for gpu in memory)
-    word = node_word(node["state"], draining=bool(node["draining"]))
-    return (
-        *(node["id"], word, f"{held}/{len(gpus)}" if node["state"] == "up" else None),
-        f"{sum(shares) / len(shares):.0%}" if shares else None,
-        format_ratio(used_bytes, sum(gpu["memory_bytes"] for gpu in memory)) if memory else None,
-        f"{actual['cpus']:g}/{total.get('cpus', 0):g}" if actual else None,
-        format_size(actual["memory_bytes"]) if actual else None,
-    )
+def _need_live(settings: ProgramSettings, *, once: bool, live: bool) -> None:
+    """Raise SpecError `usage` for an interval where the page is printed once."""
+    if live:
+        return
+    other = "--once" if once else f"-o {settings.format.value}"
+    if once or settings.as_json or settings.wide:
+        text, hint = f"with {other} the page is printed once", f"leave out {other}, or --interval"
+    else:
+        text = "needs a terminal: elsewhere the page is printed once"
+        hint = "leave it out"
+    raise SpecError([Problem(path="--interval", problem=text, hint=hint)], code="usage")
+
+
+def _print(lines: Sequence[ScreenLine]) -> None:
+    for line in lines:
+        output.write(f"{line.text}\n")
 
 
 def print_links(links: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of links, the busiest of them: load, capacity, the jobs that share each."""
-    rows = [
-        (
-            link["link"],
-            _rate(link["capacity_bytes_per_s"]),
-            _rate(link["load_bytes_per_s"]),
-            f"{link['use']:.0%}",
-            ", ".join(link["jobs"]) or None,
-        )
-        for link in links[:_MOST]
-    ]
-    output.print_table(LINK_HEADINGS, rows, text="JOBS", names=("LINK",))
+    _print(link_lines(links[:_MOST], output.columns(), sys.stdout.isatty()))
     if len(links) > _MOST:
         output.print_note(f"and {len(links) - _MOST} more; -o json lists all")
-
-
-def _rate(bytes_per_s: float | None) -> str | None:
-    return None if bytes_per_s is None else f"{format_size(bytes_per_s)}/s"
-
-
-def _print_jobs(jobs: Sequence[Mapping[str, Any]]) -> None:
-    rows = (
-        (
-            job["job"],
-            f"{job['slowdown']:.2f}x",
-            format_seconds(job["step_s"]),
-            format_seconds(job["best_step_s"]),
-            job["diameter"],
-            ", ".join(job["shared_with"]) or None,
-        )
-        for job in jobs
-    )
-    headings = ("JOB", "SLOWDOWN", "STEP", "BEST STEP", "HOPS", "SHARES LINKS WITH")
-    output.print_table(headings, rows, text="SHARES LINKS WITH", names=("JOB",))
 
 
 def link_rows(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
