@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.live.test_system_parts import _engine, _report
@@ -20,7 +20,15 @@ from headgate.live.actors.master_client import ReachableNodes
 from headgate.live.cluster.ray_nodes import RayMember
 from headgate.live.membership import membership as membership_module
 from headgate.live.membership.membership import Membership
-from headgate.protocol import Event, NodeJoined, NodeLost, NodeReported, ReplicaAdded
+from headgate.protocol import (
+    Event,
+    GpusWithheld,
+    NodeJoined,
+    NodeLost,
+    NodeReported,
+    ReplicaAdded,
+)
+from headgate.state.tables import OTHERS
 
 
 def _member(name: str, ray_id: str) -> RayMember:
@@ -39,6 +47,23 @@ class _Agent:
         self.report = _Method(report)
 
 
+class _Holders:
+    """Holders of GPUs, some of which other programs use."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, tuple[int, ...]] = {}
+
+    async def hold(self, member: RayMember) -> None: ...
+
+    def withheld(self, member: RayMember) -> tuple[int, ...]:
+        return self.used.get(member.name, ())
+
+    def lent(self, member: RayMember) -> frozenset[int]:
+        return frozenset()
+
+    def drop(self, ray_id: str) -> None: ...
+
+
 class _Bed:
     """An engine with the node n0, and agents that respond as set by the test."""
 
@@ -49,12 +74,13 @@ class _Bed:
         self.full = False  # the journal's disk: what is posted waits
         self.there: list[RayMember] = []
         self.agents: dict[str, Any] = {}
+        self.holders = _Holders()
         monkeypatch.setattr(membership_module, "members", lambda: self.there)
         monkeypatch.setattr(membership_module, "start_agent", self._start)
         self.membership = Membership(
             root=Path("/nowhere"), reachable=ReachableNodes(), post=self._post, now=lambda: 9.0,
             snapshot=self.engine.snapshot, token="secret",
-            archive=Archive.open(files / "archive.db"),
+            archive=Archive.open(files / "archive.db"), holders=cast("Any", self.holders),
         )  # fmt: skip
 
     def _start(self, member: RayMember, root: Path, *, token: str) -> _Agent:
@@ -207,3 +233,76 @@ def test_journal_without_room_for_a_report_of_use_does_not_hold_up_the_watch(bed
         assert len(bed.events) == 2, "one that was refused is posted again"
 
     asyncio.run(scenario())
+
+
+def test_gpus_that_other_programs_use_are_withheld_from_the_next_look_on(bed: _Bed) -> None:
+    """Also while another node takes long to join."""
+    bed.there = [_member("n0", "first"), _member("n9", "only")]
+    bed.agents = {"n0": _Agent(_empty), "n9": _Agent(asyncio.Event().wait)}
+
+    def withheld() -> tuple[int, ...]:
+        view = bed.engine.snapshot()
+        return tuple(view.withheld_gpus_of(view.names.node_rows["n0"], OTHERS))
+
+    async def scenario() -> None:
+        look = asyncio.create_task(bed.membership._look())
+        while "n0" not in bed.membership.agents:  # noqa: ASYNC110  # a dict
+            await asyncio.sleep(0.01)
+        await look
+        for used in ((0,), (0,), ()):
+            bed.holders.used["n0"] = used
+            await bed.membership._look()
+            assert withheld() == used
+
+    asyncio.run(scenario())
+    found = [event.gpus for event in bed.events if isinstance(event, GpusWithheld)]
+    assert found == [(0,), ()], "an event each time that it changes"
+
+
+def test_loss_of_a_node_is_posted_while_another_one_is_joining(bed: _Bed) -> None:
+    bed.there = [_member("n0", "first"), _member("n9", "only")]
+    bed.agents = {"n0": _Agent(_empty), "n9": _Agent(asyncio.Event().wait)}
+
+    async def scenario() -> None:
+        await bed.membership._look()
+        assert not bed.membership.looked.is_set(), "n9 may still join"
+        assert len(bed.engine.snapshot().live_nodes()) == 1
+        bed.there = [_member("n9", "only")]
+        await bed.membership._look()
+        assert bed.engine.snapshot().live_nodes() == []
+
+    asyncio.run(scenario())
+    assert bed.events[-1] == NodeLost(at=9.0, node="n0")
+
+
+def test_an_agent_that_does_not_respond_delays_no_report_of_others(
+    bed: _Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership_module, "_REPORT_S", 0.01)
+    asked = {"n0": 0, "n9": 0}
+    enough = asyncio.Event()
+
+    async def prompt() -> AgentReport:
+        asked["n0"] += 1
+        if asked["n0"] == 5:
+            enough.set()
+        return _report()
+
+    async def silent() -> AgentReport:
+        asked["n9"] += 1
+        if asked["n9"] > 1:
+            await asyncio.Event().wait()
+        return replace(_report(), node="n9")
+
+    bed.there = [_member("n0", "first"), _member("n9", "only")]
+    bed.agents = {"n0": _Agent(prompt), "n9": _Agent(silent)}
+
+    async def scenario() -> None:
+        await bed.membership._look()
+        reading = asyncio.create_task(bed.membership._read_reports())
+        async with asyncio.timeout(15):  # an agent has 20 s to respond
+            await enough.wait()
+        reading.cancel()
+
+    asyncio.run(scenario())
+    assert asked["n9"] == 2, "one request at a time"

@@ -101,6 +101,8 @@ class Membership:
         # by node: the last request to the archive for its sweep, and the result
         self._archived: dict[str, tuple[tuple[tuple[str, ...], int], Mapping[str, bool]]] = {}
         self._sweeps: dict[str, asyncio.Task[None]] = {}
+        self._joins: dict[str, asyncio.Task[bool]] = {}  # by Ray's id: nodes that are joining
+        self._first: set[str] | None = None  # of the nodes of the first look, those still joining
         self._used: dict[str, Future[None]] = {}  # by node: the last report of its use
         self._bandwidth_probe = BandwidthProbe(
             agents=self.agents,
@@ -130,10 +132,25 @@ class Membership:
             await asyncio.sleep(_LOOK_S)
 
     async def _read_reports(self) -> None:
-        """Process new reports periodically; beside the looks, since an agent may not respond."""
-        while True:
-            await asyncio.sleep(_REPORT_S)
-            await self.refresh_nodes(self.agents)
+        """Process a new report of each node periodically.
+
+        An agent that does not respond is asked again when it has; it delays those of no other node.
+        """
+        asked: set[str] = set()
+
+        async def refresh(name: str, agent: Any, kept: dict[str, list[str]]) -> None:
+            asked.add(name)
+            try:
+                await self._refresh(name, agent, kept)
+            finally:
+                asked.discard(name)
+
+        async with asyncio.TaskGroup() as requests:
+            while True:
+                await asyncio.sleep(_REPORT_S)
+                kept = _replicas_by_node(self._snapshot())
+                for name in [name for name in self.agents if name not in asked]:
+                    requests.create_task(refresh(name, self.agents[name], kept))
 
     async def refresh_nodes(self, nodes: Iterable[str]) -> None:
         """Process new reports of these nodes, of those that are up."""
@@ -142,7 +159,10 @@ class Membership:
         await asyncio.gather(*(self._refresh(name, agent, kept) for name, agent in agents))
 
     async def _look(self) -> bool:
-        """Post joins and losses of nodes; return whether any node joined."""
+        """Post losses and joins of nodes, and other uses of GPUs; return whether any node joined.
+
+        A node that takes long to join joins during later looks.
+        """
         present = {member.name: member for member in await asyncio.to_thread(members)}
         self._left_out &= {member.ray_id for member in present.values()}
         incarnations = self._nodes_in_state()
@@ -152,15 +172,25 @@ class Membership:
                 await self._lose_node(name)
         for name in [n for n in self.agents if n not in present]:
             self._drop(name)
-        fresh = [
-            member
-            for name, member in present.items()
-            if self._reachable.members.get(name) != member or name not in self.agents
-        ]
-        joined = await asyncio.gather(*(self._add_member(member) for member in fresh))
         self._take_back()
         await self._post_withheld()
-        self.looked.set()
+        for name, member in present.items():
+            known = self._reachable.members.get(name) == member and name in self.agents
+            if not known and member.ray_id not in self._joins:
+                self._joins[member.ray_id] = asyncio.create_task(self._add_member(member))
+        return await self._end_joins()
+
+    async def _end_joins(self) -> bool:
+        """Wait for nodes that are joining, for a while; return whether any node has joined."""
+        if self._first is None:
+            self._first = {*self._joins}
+        if self._joins:
+            await asyncio.wait(self._joins.values(), timeout=_LOOK_S)
+        ended = [ray_id for ray_id, join in self._joins.items() if join.done()]
+        joined = [self._joins.pop(ray_id).result() for ray_id in ended]
+        self._first.difference_update(ended)
+        if not self._first:
+            self.looked.set()
         return any(joined)
 
     async def lend(self, launches: Sequence[LaunchTask]) -> None:
