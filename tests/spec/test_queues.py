@@ -20,7 +20,12 @@ queues:
   queues:
   - {name: training, types: [deep-learning], max_gpus: 8}
   - {name: interactive, state: closed, guaranteed: {gpus: 4}, borrow_limit: {gpus: 2}, lend: false}
-- {name: batch, types: [batch], max_jobs_in_flight: 20, estimate: declared}
+- name: batch
+  types: [batch]
+  max_jobs_in_flight: 20
+  estimate: declared
+  grace: 5s
+  min_run: 1min
 """
 
 
@@ -43,7 +48,14 @@ def test_a_file_gives_a_tree_each_queue_after_the_one_above_it() -> None:
             borrow_limit=(("gpus", 2000),),
             lend=False,
         ),
-        Queue(name="batch", types=("batch",), max_jobs_in_flight=20, estimate="declared"),
+        Queue(
+            name="batch",
+            types=("batch",),
+            max_jobs_in_flight=20,
+            estimate="declared",
+            grace_s=5.0,
+            min_run_s=60.0,
+        ),
     )
 
 
@@ -52,6 +64,10 @@ def test_a_file_gives_a_tree_each_queue_after_the_one_above_it() -> None:
     [
         ("[]", "queues (line 1): must be a list of queues"),
         ("[{name: a, weight: 0}]", "queues[0].weight (line 1): must be at least 1e-06, not 0"),
+        (
+            "[{name: a, grace: 1h}]",
+            "queues[0].grace (line 1): must be a duration of at most 10 min, not '1h'",
+        ),
         ("[{name: a, weight: -1}]", "queues[0].weight (line 1): must be at least 1e-06, not -1"),
         (
             "[{name: a, queues: [{name: a}]}]",

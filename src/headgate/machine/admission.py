@@ -354,9 +354,11 @@ class _Trial:
         name = self._view.queue(limit.queue).name
         if limit.kind is None:
             return f"queue {name} is stopped"
+        what = "GPUs" if limit.kind == GPUS else self._view.names.resources[limit.kind]
+        if limit.keeps:
+            return f"queue {name} lends no {what} now"
         held = amount_of(self._quotas.used(limit.queue, limit.kind) + more[limit.kind])
         most = amount_of(self._quotas.limit(limit.queue, limit.kind))
-        what = "GPUs" if limit.kind == GPUS else self._view.names.resources[limit.kind]
         return f"queue {name} would have {held} {what} allocated, more than {most}"
 
 

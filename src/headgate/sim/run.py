@@ -14,6 +14,7 @@ from headgate.base.errors import InvariantBroken, Problem, SpecError
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
 from headgate.metrics.fluid_sharing import fluid_ends
+from headgate.metrics.loans import LoanFigures
 from headgate.metrics.nodes import NodeFigures
 from headgate.metrics.promises import Promises
 from headgate.metrics.records import JobRecorder, JobRecords
@@ -211,9 +212,9 @@ def run(
         launch_delays_s=simulation.launch_delays_s,
         resume_s=simulation.resume_s,
     )
-    nodes, promises = NodeFigures(), Promises()
+    nodes, promises, lent = NodeFigures(), Promises(), LoanFigures(engine.state)
     observers: list[Observer] = [
-        _plan_checker(policy), busy, recorder, nodes, promises, *observe,
+        _plan_checker(policy), busy, recorder, nodes, promises, lent, *observe,
     ]  # fmt: skip
     if forecasts is not None:
         observers.append(partial(forecasts.observe, engine))
@@ -234,6 +235,7 @@ def run(
         "decisions": {"count": world.decisions, "mean_s": latency_s, "max_s": latency_s},
         **_trace_figures(simulation, records),
         "reservations": reservations(records) | promises.figures(),
+        **lent.figures(),
         **nodes.figures(world.now()),
     }
     figures |= world.communicating.figures(world.now(), figures["makespan_s"])

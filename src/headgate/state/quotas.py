@@ -96,18 +96,18 @@ class Quotas:
         self.guaranteed = self._guarantees(specs)
         """What each queue is guaranteed, by kind of which one is guaranteed any, and by row."""
         self._kept: dict[int, dict[int, int]] = {}  # kind -> queue that does not lend -> guaranteed
-        for row, spec in enumerate(specs):
-            if not spec.lend or held_back(view, row):
-                self._keep(row, specs)
+        for row in range(count):
+            if not lends(view, row):
+                self._keep(row)
         kinds = {GPUS: 0, **self._limits, **self.guaranteed}
         self._total = {kind: self._capacity(kind) for kind in self._kept}
         self.held = {kind: self._held(kind) for kind in kinds}
         """What each queue holds with those below it, by kind, and by row."""
 
-    def _keep(self, row: int, specs: Sequence[Queue]) -> None:
+    def _keep(self, row: int) -> None:
         """Note what a queue that does not lend is guaranteed, if all above it lend."""
         above = self._above[row][1:]
-        if any(not specs[each].lend or held_back(self._view, each) for each in above):
+        if any(not lends(self._view, each) for each in above):
             return
         for kind, amounts in self.guaranteed.items():
             if amounts[row]:
@@ -341,9 +341,10 @@ class Quotas:
         return other
 
 
-def held_back(view: View, queue: int) -> bool:
-    """Return whether a queue (row) lends nothing now, since it has taken something back."""
-    return bool(view.now < view.queues.taken_back_at[queue] + HELD_BACK_S)
+def lends(view: View, queue: int) -> bool:
+    """Return whether others may borrow of a queue (row) now: not after it has taken some back."""
+    held_back = view.now < view.queues.taken_back_at[queue] + HELD_BACK_S
+    return view.queue(queue).lend and not held_back
 
 
 def held_back_until(view: View) -> float | None:

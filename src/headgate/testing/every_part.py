@@ -21,7 +21,8 @@ from headgate.protocol import (
     SlotsWithdrawn,
     TopologyChanged,
 )
-from headgate.testing.random_worlds import GIB, LICENSES, linked, random_topology
+from headgate.testing.random_queues import GIB
+from headgate.testing.random_worlds import LICENSES, linked, random_topology
 from headgate.testing.storms import Storm
 
 _LASTS_S = 60.0

@@ -8,7 +8,7 @@ from dataclasses import replace
 from headgate.base.rng import stream
 from headgate.model import WHOLE, Gpu, Job, Node
 from headgate.protocol import Event, JobSubmitted, NodeJoined, QueueChanged
-from headgate.testing.random_worlds import GIB
+from headgate.testing.random_queues import GIB
 from headgate.testing.storms import Storm
 
 _WIDEST = 8  # GPUs

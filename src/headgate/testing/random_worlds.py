@@ -26,7 +26,6 @@ from headgate.model import (
     Job,
     Node,
     Pattern,
-    Queue,
     Shard,
     Task,
     result_id,
@@ -39,9 +38,8 @@ from headgate.protocol import TaskCancelled
 from headgate.state import JobState, Snapshot, State, TaskState, moves
 from headgate.state.life import RUNS
 from headgate.state.stops import is_cancelled
+from headgate.testing.random_queues import GIB, QUEUES, divided, random_queues
 
-GIB = 1 << 30
-QUEUES = ("default", "night", "batch")
 MODELS = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB")
 LABELS: tuple[tuple[str, ...], ...] = ((), ("ml",), ("ml", "zone=a"), ("spot", "zone=b"), ())
 SELECTORS = (("ml",), ("!spot",), ("zone=a",), ("zone", "!spot"), ("ml", "!zone=b"))
@@ -75,34 +73,6 @@ def random_node(rng: Random, number: int, *, every_kind: bool = False) -> Node:
 def kind_labels(rng: Random) -> tuple[str, ...]:
     """Return the labels of a node: of a third none."""
     return as_labels(rng.choice(LABELS))
-
-
-def random_queues(rng: Random) -> tuple[Queue, ...]:
-    """Return the queues of `QUEUES`; the first has no ceilings."""
-    first, *others = QUEUES
-    return (
-        Queue(name=first),
-        *(
-            Queue(
-                name=name,
-                weight=rng.choice((0.5, 1.0, 3.0)),
-                max_gpus=rng.choice((None, 4, 5)),
-                max_jobs_in_flight=rng.choice((None, 1, 2)),
-            )
-            for name in others
-        ),
-    )
-
-
-def divided(seed: int, queues: tuple[Queue, ...]) -> tuple[Queue, ...]:
-    """Return the queues, in a third of the cases all but the first below one with limits."""
-    rng = stream(seed, "tree of queues")
-    if rng.random() < 0.67:
-        return queues
-    limit = rng.choice(((), (("cpus", 6000),), (("license", 2000), ("memory", 8 * GIB))))
-    top = Queue(name="top", max_gpus=rng.choice((None, 6, 8)), limit=limit)
-    first, *others = queues
-    return first, top, *(replace(queue, parent=top.name) for queue in others)
 
 
 def random_job(

@@ -25,12 +25,11 @@ from headgate.protocol import (
     ReplicaLost,
     TaskCancelled,
 )
+from headgate.testing.random_queues import divided, random_queues
 from headgate.testing.random_worlds import (
-    divided,
     kind_labels,
     random_job,
     random_node,
-    random_queues,
     random_shards,
 )
 

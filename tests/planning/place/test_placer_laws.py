@@ -22,7 +22,8 @@ from headgate.ports import PLACES
 from headgate.protocol import Start, TopologyChanged
 from headgate.state import Scratch, Snapshot
 from headgate.testing.policy_laws import IndependentLedger
-from headgate.testing.random_worlds import QUEUES, linked, random_state, random_topology
+from headgate.testing.random_queues import QUEUES
+from headgate.testing.random_worlds import linked, random_state, random_topology
 
 Place = Callable[[Unit], bool]
 """Starts a unit on a scratch, or returns False."""

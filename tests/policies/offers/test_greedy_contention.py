@@ -31,7 +31,7 @@ from headgate.protocol import (
 )
 from headgate.protocol.reasons import PolicyBroke
 from headgate.state import JobState, check
-from headgate.testing.random_worlds import random_queues
+from headgate.testing.random_queues import random_queues
 from headgate.testing.storms import Storm
 
 MOST_BATCHES = 5000

@@ -402,6 +402,7 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "fairness", f"{mean:.3f} (deviation {deviation:.3f})"
     yield from _trace_rows(figures)
     yield from link_rows(figures)
+    yield from _loan_rows(figures)
     yield from _forecast_rows(figures.get("forecasts"))
     for locality, size in figures["bytes"].items():
         yield f"read {WHERE[locality]}", format_size(size)
@@ -436,6 +437,16 @@ def _trace_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if reserved["hardened"]:
         longest = format_seconds(reserved["longest_hardened_wait_s"])
         yield "hardened", f"{reserved['hardened']}, longest wait on kept places {longest}"
+
+
+def _loan_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the rows of what queues borrowed of each other, and took back."""
+    if figures["borrowed_gpu_s"]:
+        yield "borrowed by queues", f"{figures['borrowed_gpu_s'] / 3600:.1f} GPU hours"
+    back = figures["reclaimed"]
+    if back["count"]:
+        lost, wait = format_seconds(back["lost_gpu_s"]), format_seconds(back["longest_wait_s"])
+        yield "reclaimed", f"{back['count']} runs, {lost} of GPU time lost, longest wait {wait}"
 
 
 def _forecast_rows(forecasts: dict[str, Any] | None) -> Iterator[tuple[str, str]]:

@@ -112,7 +112,8 @@ class _TakeBack:
     """One round, after a plan of the policy."""
 
     def __init__(self, snapshot: Snapshot, plan: Plan, rules: ClaimRules) -> None:
-        self._snapshot, self._plan, self._rules = snapshot, _without_moves(plan), rules
+        self._snapshot, self._rules = snapshot, rules
+        self._before, self._plan = plan.steps, _without_moves(plan)
         self.failed: list[Unit] = []
         """Units with claims that nothing makes room for."""
         stops = self._plan.stops.task.tolist()
@@ -246,8 +247,8 @@ class _TakeBack:
         at = self._snapshot.now if self._again else self._least_end_at
         if at < (np.inf if plan.again_at is None else plan.again_at):
             plan = replace(plan, again_at=at)
-        if not (changed or self._dropped or self._stopped):
-            return plan
+        if not (changed or self._dropped or self._stopped or self._pending):
+            return replace(plan, steps=self._before)
         kept = np.ones(plan.steps.groups, bool)
         kept[sorted(self._dropped)] = False
         return replace(

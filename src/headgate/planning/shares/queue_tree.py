@@ -14,6 +14,7 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model import WHOLE, Queue
 from headgate.model.queue import GPUS_KIND, guaranteed_of
 from headgate.state import Snapshot
+from headgate.state.quotas import lends
 
 NO_CEILING = 1 << 40
 """A `max_gpus` above any number of GPUs: no limit."""
@@ -108,17 +109,18 @@ def queue_tree(snapshot: Snapshot, wanted: Ints, kind: str = GPUS_KIND) -> Queue
         guaranteed=guaranteed,
         most=np.array([_most(queue, kind) for queue in specs], np.int64),
     )
-    if all(queue.lend for queue in specs) or not guaranteed.any():
+    keeps = [row for row in range(len(specs)) if not lends(snapshot, row)]
+    if not keeps or not guaranteed.any():
         return tree
-    return replace(tree, idle=_idle(tree, specs, tree.total(wanted)))
+    return replace(tree, idle=_idle(tree, keeps, tree.total(wanted)))
 
 
-def _idle(tree: QueueTree, specs: Sequence[Queue], wanted: Ints) -> Ints:
+def _idle(tree: QueueTree, keeps: Sequence[int], wanted: Ints) -> Ints:
     """Return what each queue that does not lend keeps, beside what is `wanted` or kept below it."""
     idle = np.zeros_like(wanted)
     depth = tree.total(np.ones_like(wanted))  # of a queue more than of any below it
     for row in np.argsort(depth, kind="stable").tolist():
-        if not specs[row].lend:
+        if row in keeps:
             kept = wanted[row] + tree.total(idle)[row]
             idle[row] = max(int(tree.guaranteed[row] - kept), 0)
     return idle

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from headgate.model import WHOLE
-from headgate.state import Snapshot
+from headgate.state.view import View
 
 
-def lost_gpu_s(snapshot: Snapshot, task: int) -> float:
+def lost_gpu_s(view: View, task: int) -> float:
     """Return the GPU seconds that a run (of a task, row) loses if it is stopped now.
 
     Those since its last checkpoint, or its launch, as `State.lose_run` counts them; of a run
     without GPUs, seconds.
     """
-    ran_s = snapshot.now - snapshot.tasks.launched_at[task]
-    kept_s = snapshot.checkpoint_progress_s(task, snapshot.now) / snapshot.speed(task)
-    milli = snapshot.names.demands[snapshot.tasks.demand[task]].gpus_milli
+    ran_s = view.now - view.tasks.launched_at[task]
+    kept_s = view.checkpoint_progress_s(task, view.now) / view.speed(task)
+    milli = view.names.demands[view.tasks.demand[task]].gpus_milli
     return float(ran_s - kept_s) * ((milli or WHOLE) / WHOLE)

@@ -137,8 +137,16 @@ class TimelyFlow(FlowPolicy):
     def _slots(self, standing: Standing, waiting: Ints) -> Ints:
         """Return how many of the next slots of all GPUs each job gets, `[jobs]`.
 
-        `waiting` are the GPUs that its waiting tasks need, `[jobs, types]`.
+        `waiting` are the GPUs that its waiting tasks need, `[jobs, types]`. If a queue lends less
+        than it does not use, and others hold some of that already, only free ones are given.
         """
+        if standing.hierarchy.has_idle:
+            return standing.hierarchy.allocate_by_type(
+                held=standing.held,
+                tasks=waiting,
+                gpus=standing.free_of_kind,
+                accepts=standing.kinds.accepts,
+            )
         bound = standing.tree.limited(int(standing.gpus.sum()))[standing.queue]
         return standing.hierarchy.allocate_by_type(
             held=np.where(bound, standing.held, 0),
