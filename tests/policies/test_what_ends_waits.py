@@ -15,7 +15,7 @@ from headgate.state import State
 from headgate.testing.random_worlds import random_state
 
 SEEDS = cases(20)
-ROUNDS = 4  # those that follow preemptions
+ROUNDS = 8  # those that follow preemptions, and starts of units that come first
 
 
 def reasons(name: str, seed: int) -> tuple[State, list[Reason]]:
@@ -25,7 +25,7 @@ def reasons(name: str, seed: int) -> tuple[State, list[Reason]]:
     what_if = WhatIf(state.freeze(), policy, state.now)
     for _ in range(ROUNDS):
         what_if.round()
-        if not what_if.freed:
+        if not what_if.continues:
             break
     after = what_if.state
     explained = [explain(after, job, after.now).reason for job in range(len(after.jobs.state))]

@@ -86,7 +86,7 @@ class _Simulation:
                 RunAhead(run=run, ends_before=ends, lag_s=lag_s)
                 for run, ends in zip(runs, order, strict=True)
             )
-            if not what_if.freed and not self._next():
+            if not what_if.continues and not self._next():
                 break
         return Forecast(
             at=None, earliest=None, latest=None, task=None, node=None, after=None,

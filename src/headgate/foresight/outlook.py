@@ -155,7 +155,7 @@ def outlook(snapshot: Snapshot, policy: Policy, now: float, nodes: Sequence[Node
     while rounds < _ROUNDS_MOST and not settled:
         reservations = what_if.round().reservations
         rounds += 1
-        settled = not what_if.freed
+        settled = not what_if.continues
     state = what_if.state
     before = snapshot.tasks.attempts
     starts = [_start(state, t) for t in state.holding() if state.tasks.attempts[t] > before[t]]

@@ -48,6 +48,7 @@ class WhatIf:
         self.state.learns = learns
         self.state.now = max(self.state.now, at)
         self.stopped: list[int] = []
+        self._asked = False  # the last round, for another one immediately
         self.moved: list[int] = []
         warm_copy = capabilities(policy).warm_copy
         self.policy = policy if warm_copy is None else warm_copy()
@@ -56,9 +57,9 @@ class WhatIf:
         self._report_starts(np.flatnonzero(states == TaskState.STARTING).tolist())
 
     @property
-    def freed(self) -> bool:
-        """Whether runs were stopped in the last round, so that another one may start more."""
-        return bool(self.stopped)
+    def continues(self) -> bool:
+        """Whether another round may start more now: this one stopped runs, or asked for it."""
+        return bool(self.stopped) or self._asked
 
     def join(self, node: Node) -> None:
         """Add a node."""
@@ -109,6 +110,7 @@ class WhatIf:
         if isinstance(verdict, PlanRejected):
             raise InvariantBroken(f"policy {self.policy.name}: {verdict.message}")
         state.refusals = plan.refusals
+        self._asked = plan.again_at is not None and plan.again_at <= state.now
         apply(state, verdict)
         moving = moving_tasks(state)
         held = np.flatnonzero(state.tasks.state.array() == TaskState.STOPPING)

@@ -28,6 +28,7 @@ from headgate.state.stops import preemption
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
 _HOLDERS_MOST = 5
+_STARTS_MOST = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,9 +307,11 @@ class _Explainer:
         what_if = WhatIf(self._snapshot, policy, self._now)
         what_if.end_run(gpu.holder, self._now)
         freed = what_if.state.freeze()
-        plan = what_if.round()
-        on = {s.task: s.node for s in plan.starts}
-        takers = [s.task for s in plan.starts if s.node == option.node and gpu.index in s.gpus]
+        made = [*what_if.round().starts]
+        while what_if.continues and not what_if.stopped and len(made) < _STARTS_MOST:
+            made += what_if.round().starts
+        on = {start.task: start.node for start in made}
+        takers = [s.task for s in made if s.node == option.node and gpu.index in s.gpus]
         price_s = None
         if self._offers.prices is not None:
             price_s = self._offers.prices.slot_price_s(freed, option.node, gpu.index)
