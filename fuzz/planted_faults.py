@@ -118,8 +118,8 @@ FAULTS = (
     ),
     Fault(
         "state/ledger.py",
-        "free = gpus.free_milli[gpu] == WHOLE and gpus.free_bytes[gpu] == memory_bytes",
-        "free = gpus.free_milli[gpu] == WHOLE",
+        "return bool(gpus.free_milli[gpu] == WHOLE and gpus.free_bytes[gpu] == left)",
+        "return bool(gpus.free_milli[gpu] == WHOLE)",
         "a GPU of which runs hold memory alone counts as free",
     ),
     Fault(

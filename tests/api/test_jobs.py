@@ -135,7 +135,7 @@ def test_nodes_have_the_documented_vectors_and_fields_of_gpus(
         {
             "index": 0, "memory_bytes": 1 << 30, "model": "", "task": None, "withheld": False,
             "granted_share": 0.0, "granted_memory_bytes": 0, "actual_memory_bytes": None,
-            "utilisation": None,
+            "outside_memory_bytes": 0, "outside_pid": None, "utilisation": None,
         }
     ]  # fmt: skip
 

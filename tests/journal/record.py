@@ -74,6 +74,11 @@ def _cluster(view: View) -> dict[str, Any]:
             for row, held in enumerate(view.gpus.withheld)
             if held
         ],
+        "outside": {
+            view.node(row).id: list(used)
+            for row, used in enumerate(view.nodes.outside.array().tolist())
+            if any(used)
+        },
         "node_memos": {
             name: {view.node(node).id: number for node, number in values.items()}
             for name, values in view.node_memos.items()

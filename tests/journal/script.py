@@ -37,6 +37,7 @@ from headgate.model.scaling import Scaling, Shape
 from headgate.model.topology import ClusterFatTree, ClusterMesh, ClusterTree, GroupLevel, NodeShape
 from headgate.planning.times.reservations import RESERVED_AT
 from headgate.protocol import (
+    NO_OUTSIDE,
     Admitted,
     BandwidthMeasured,
     DatasetAdded,
@@ -44,6 +45,7 @@ from headgate.protocol import (
     Decide,
     Event,
     FailureKind,
+    GpuOutside,
     GpusWithheld,
     GpuUse,
     Group,
@@ -66,6 +68,7 @@ from headgate.protocol import (
     NodeReported,
     NodeResumed,
     OrderFailed,
+    Outside,
     Plan,
     PlanFailed,
     PlanReady,
@@ -273,7 +276,11 @@ def _cluster(t: _Script) -> None:
     t.give(NodeDraining(at=t.at, node="m2", by="root", reason="an old disk"))
     t.give(LabelsChanged(at=t.at, node="m3", labels=("fast", "zone=b"), by="root"))
     use = (GpuUse(1 << 20, 250), GpuUse(None, None))
+    outside = Outside(cpus_milli=500, memory_bytes=1 << 20, gpus=(GpuOutside(1, 3, 4711),))
     t.give(NodeReported(at=t.at, node="m0", cpus_milli=1500, memory_bytes=1 << 30, gpus=use))
+    for node, used in (("m0", outside), ("m0", NO_OUTSIDE), ("m1", outside), ("m1", NO_OUTSIDE)):
+        report = NodeReported(at=t.at, node=node, cpus_milli=0, memory_bytes=0, outside=used)
+        t.give(report)
 
 
 ENVIRONMENT = RunEnvironment(

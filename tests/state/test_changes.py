@@ -25,8 +25,10 @@ UNSEEN = {
         "migrations",
     },
     "queues": {"in_flight", "queued"},
-    "nodes": {"free_gpus", "free", "spec", "actual", "reported_at", "idle_since", "down_since"},
-    "gpus": {"actual_bytes", "utilisation_milli", "withheld"},
+    "nodes": {
+        "free_gpus", "free", "spec", "actual", "outside", "reported_at", "idle_since", "down_since",
+    },
+    "gpus": {"actual_bytes", "utilisation_milli", "withheld", "outside_bytes", "outside_pid"},
     "shards": {"away"},
     "runtime_classes": {"count", "log_mean", "log_var", "within_count", "within_var"},
 }  # fmt: skip
@@ -42,10 +44,12 @@ def rows_of(snapshot: Snapshot, table: str) -> list[str]:
     return [repr(row) for row in zip(*values, strict=True)]
 
 
-def capacity_of(snapshot: Snapshot, node: int) -> list[bool]:
-    """Return for each GPU of a node whether it is capacity."""
+def capacity_of(snapshot: Snapshot, node: int) -> list[tuple[bool, int]]:
+    """Return for each GPU of a node whether it is capacity, and what is used of it outside."""
     first, count = snapshot.nodes.first_gpu[node], snapshot.nodes.gpu_count[node]
-    return [task != GPU_GONE for task in snapshot.gpus.task.span(first, first + count).tolist()]
+    tasks = snapshot.gpus.task.span(first, first + count).tolist()
+    outside = snapshot.gpus.outside_bytes.span(first, first + count).tolist()
+    return [(task != GPU_GONE, used) for task, used in zip(tasks, outside, strict=True)]
 
 
 @settings(max_examples=60)

@@ -10,6 +10,7 @@ import pytest
 
 from headgate.base.errors import InvariantBroken
 from headgate.model import CPUS, MEMORY, Demand, Gpu, Job, Node, Queue, Shard, Task
+from headgate.protocol import NodeReported, Outside
 from headgate.state import JobState, State, TaskState, check, moves
 from headgate.state.actual_book import record_report
 from headgate.state.queued_jobs import QueuedJobs
@@ -108,12 +109,18 @@ def no_queued_job_is_listed(state: State) -> None:
 
 
 def node_uses_less_than_nothing(state: State) -> None:
-    record_report(state, 0, -1, 0, ())
+    record_report(state, 0, NodeReported(at=1, node="n0", cpus_milli=-1, memory_bytes=0))
 
 
 def gpu_uses_less_than_nothing(state: State) -> None:
-    record_report(state, 0, 0, 0, ())
+    record_report(state, 0, NodeReported(at=1, node="n0", cpus_milli=0, memory_bytes=0))
     state.gpus.utilisation_milli[0] = -2
+
+
+def others_use_less_than_nothing(state: State) -> None:
+    outside = Outside(cpus_milli=-1)
+    event = NodeReported(at=1, node="n0", cpus_milli=0, memory_bytes=0, outside=outside)
+    record_report(state, 0, event)
 
 
 def job_is(job: int, **fields: Any) -> Callable[[State], None]:
@@ -197,6 +204,10 @@ FAULTS = [
     (node_uses_less_than_nothing, "what is used is not negative"),
     (put("gpus", "actual_bytes", 0, 5), "GPUs of nodes without a report have none"),
     (gpu_uses_less_than_nothing, "what is used of a GPU is not negative"),
+    (put("nodes", "outside", 0, (1000,)), "free cpus is counted"),
+    (put("gpus", "outside_bytes", 3, 1), "free memory of GPUs is counted"),
+    (put("gpus", "outside_bytes", 0, 1), "GPUs of nodes without a report are not used outside"),
+    (others_use_less_than_nothing, "what is used outside is not negative"),
 ]
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from itertools import combinations
+from dataclasses import fields, replace
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.state.plain_ledger import Device, Host, needs
 
 from headgate.base.errors import InvariantBroken
 from headgate.model import UNLIMITED, Demand, Gpu, Node
+from headgate.protocol import GpuOutside, Outside
 from headgate.state import Snapshot, State
 from headgate.state.ledger import Ledger
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
@@ -95,136 +97,19 @@ STEPS = st.lists(
         st.tuples(st.just("close"), PICK),
         st.tuples(st.just("open"), PICK, NODE),
         st.tuples(
+            st.just("outside"),
+            PICK,
+            st.integers(0, 4000),
+            st.integers(0, 9),
+            st.lists(st.integers(0, 12), max_size=4),
+        ),
+        st.tuples(
             st.just("tentative"), st.lists(TAKE, max_size=4), st.lists(TAKE, max_size=4), PICK
         ),
     ),
     min_size=5,
     max_size=50,
 )
-
-
-# ----------------------------------------------------------------------------------------- oracle
-
-
-@dataclass
-class Device:
-    """One GPU: who holds it whole, and the (thousandths, bytes) of those who hold parts."""
-
-    size: int
-    whole: int | None = None
-    parts: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def idle(self) -> bool:
-        return self.whole is None and not self.parts
-
-    @property
-    def left(self) -> tuple[int, int]:
-        held = [sum(column) for column in zip(*self.parts, strict=True)] or [0, 0]
-        return 1000 - held[0], self.size - held[1]
-
-
-def part_of(demand: Demand, size: int) -> tuple[int, int]:
-    return demand.gpu_milli, demand.gpu_memory_bytes or size * demand.gpu_milli // 1000
-
-
-class Host:
-    """One node, in plain numbers."""
-
-    def __init__(self, node: Node) -> None:
-        memory = UNLIMITED if node.memory_bytes is None else node.memory_bytes
-        self.total = {"cpus": 1000 * node.cpus, "memory": memory, **dict(node.custom)}
-        self.held: list[tuple[Demand, tuple[int, ...]]] = []
-        self.gpus = [Device(gpu.memory_bytes) for gpu in node.gpus]
-        self.name = node.id
-
-    def free(self, kind: str) -> int:
-        return self.total.get(kind, 0) - sum(needs(d).get(kind, 0) for d, _ in self.held)
-
-    def lacking(self, demand: Demand) -> list[str]:
-        return [kind for kind, amount in needs(demand).items() if self.free(kind) < amount]
-
-    def complaints(self, demand: Demand, gpus: Sequence[int]) -> set[str]:
-        """Return everything that is wrong with a demand on these GPUs."""
-        found = {f"too little free {kind} on {self.name}" for kind in self.lacking(demand)}
-        if len(gpus) != demand.gpus:
-            found.add(f"needs {demand.gpus} GPUs, not {len(gpus)}")
-        if len(set(gpus)) < len(gpus):
-            found.add("a GPU is named twice")
-        for index in gpus:
-            gpu = self.gpus[index] if 0 <= index < len(self.gpus) else None
-            if demand.gpu_milli < 1000:
-                if gpu is None or not self.part_fits(demand, gpu):
-                    found.add(f"GPU {index} of {self.name} has too little left")
-            elif gpu is None or not gpu.idle:
-                found.add(f"GPU {index} of {self.name} is not free")
-            elif gpu.size < demand.gpu_memory_bytes:
-                found.add(f"GPU {index} of {self.name} is too small")
-        return found
-
-    def part_fits(self, demand: Demand, gpu: Device) -> bool:
-        milli, size = part_of(demand, gpu.size)
-        return gpu.whole is None and gpu.left[0] >= milli and gpu.left[1] >= size
-
-    def choices(self, demand: Demand) -> list[tuple[int, ...]]:
-        """Return every set of GPUs that a demand can hold."""
-        sets = combinations(range(len(self.gpus)), demand.gpus)
-        return [gpus for gpus in sets if not self.complaints(demand, gpus)]
-
-    def best(self, demand: Demand) -> tuple[int, ...]:
-        """Return the GPUs that keep the largest whole ones free, where there is a choice."""
-        fit = [i for i, gpu in enumerate(self.gpus) if self.suits(demand, gpu)]
-        if demand.gpu_milli < 1000:
-            fit.sort(key=lambda i: (self.gpus[i].idle, *self.gpus[i].left, i))
-        else:
-            fit.sort(key=lambda i: (self.gpus[i].size, i))
-        return tuple(fit[: demand.gpus])
-
-    def suits(self, demand: Demand, gpu: Device) -> bool:
-        if demand.gpu_milli < 1000:
-            return self.part_fits(demand, gpu)
-        return gpu.idle and gpu.size >= demand.gpu_memory_bytes
-
-    def room(self, demand: Demand) -> int:
-        """Return how many runs of a demand fit beside each other, GPUs aside."""
-        room = [self.free(kind) // amount for kind, amount in needs(demand).items()]
-        return min([UNLIMITED, *room])
-
-    def gpu_room(self, demand: Demand) -> list[int]:
-        """Return how many runs of a demand fit each GPU beside each other."""
-        if demand.gpu_milli == 1000:
-            return [int(self.suits(demand, gpu)) for gpu in self.gpus]
-        found = []
-        for gpu in copy.deepcopy(self.gpus):
-            while self.suits(demand, gpu):
-                gpu.parts += (part_of(demand, gpu.size),)
-            held = self.gpus[len(found)].parts
-            found.append(len(gpu.parts) - len(held))
-        return found
-
-    def take(self, task: int, demand: Demand, gpus: Sequence[int]) -> None:
-        self.held.append((demand, tuple(gpus)))
-        for gpu in (self.gpus[index] for index in gpus):
-            if demand.gpu_milli < 1000:
-                gpu.parts += (part_of(demand, gpu.size),)
-            else:
-                gpu.whole = task
-
-    def release(self, demand: Demand, gpus: Sequence[int]) -> None:
-        self.held.remove((demand, tuple(gpus)))
-        for gpu in (self.gpus[index] for index in gpus):
-            if demand.gpu_milli < 1000:
-                parts = [*gpu.parts]
-                parts.remove(part_of(demand, gpu.size))
-                gpu.parts = tuple(parts)
-            else:
-                gpu.whole = None
-
-
-def needs(demand: Demand) -> dict[str, int]:
-    """Return what a demand takes of a node's amounts, by kind."""
-    amounts = {"cpus": demand.cpus_milli, "memory": demand.memory_bytes, **dict(demand.custom)}
-    return {kind: amount for kind, amount in amounts.items() if amount}
 
 
 class Books:
@@ -326,10 +211,30 @@ class Books:
                 self.release(pick)
             case ("close", node):
                 self.close(node % nodes)
+            case ("outside", node, cpus, memory, gpus):
+                self.use_outside(node % nodes, cpus, memory, gpus)
             case ("open", node, spec):
                 self.open(node % nodes, spec)
             case ("tentative", first, second, keep):
                 self.take_tentatively(first, second, keep)
+
+    def use_outside(self, row: int, cpus: int, memory: int, used: Sequence[int]) -> None:
+        """Have others use so much of a node, as far as it has that."""
+        host = self.hosts[row]
+        if host is None:
+            return
+        before = dict(host.outside), [gpu.outside for gpu in host.gpus]
+        known = host.total["memory"] < UNLIMITED
+        host.outside = {
+            "cpus": min(cpus, host.total["cpus"]),
+            "memory": min(memory, host.total["memory"]) if known else 0,
+        }
+        for gpu, some in zip_longest(host.gpus, used[: len(host.gpus)], fillvalue=0):
+            assert isinstance(gpu, Device)
+            gpu.outside = min(some, gpu.size)
+        gpus = [GpuOutside(n, gpu.outside, 7) for n, gpu in enumerate(host.gpus) if gpu.outside]
+        changed = self.ledger.set_outside(row, Outside(*host.outside.values(), tuple(gpus)))
+        assert changed == (before != (host.outside, [gpu.outside for gpu in host.gpus]))
 
     def take_tentatively(self, first: list[Any], second: list[Any], keep: int) -> None:
         """Take in nested trials of a tentative ledger; keep some, roll the others back."""
@@ -366,6 +271,19 @@ class Books:
                 outer.keep()
         assert written(tentative) == (within if keep & 2 else before)
         assert written(self.ledger) == before
+        self.forget_outside(view)
+
+    def forget_outside(self, view: State | Snapshot) -> None:
+        """Assume in a tentative ledger that only runs use anything."""
+        hosts = copy.deepcopy(self.hosts)
+        for host in hosts:
+            if host is not None:
+                host.outside = {"cpus": 0, "memory": 0}
+                for gpu in host.gpus:
+                    gpu.outside = 0
+        tentative = Ledger.tentative(view)
+        tentative.forget_outside()
+        self.agree(tentative, hosts)
 
     # --- laws ------------------------------------------------------------------------------------
 
@@ -382,7 +300,8 @@ class Books:
                 rows.append((row, device.size, GPU_GONE, 0, 0))
                 continue
             gpu = host.gpus[where[1]]
-            holder = GPU_IN_PART if gpu.parts else GPU_FREE if gpu.whole is None else gpu.whole
+            in_part = gpu.parts or (gpu.outside and gpu.whole is None)
+            holder = GPU_IN_PART if in_part else GPU_FREE if gpu.whole is None else gpu.whole
             rows.append((row, gpu.size, holder, *gpu.left))
         columns = (gpus.node, gpus.memory_bytes, gpus.task, gpus.free_milli, gpus.free_bytes)
         assert list(zip(*(c.array().tolist() for c in columns), strict=True)) == rows
@@ -398,6 +317,7 @@ class Books:
             for row, host in enumerate(hosts):
                 if host is None:
                     continue
+                assert ledger.is_idle(row) == (not host.held)
                 lacking = ledger.lacks(number, row)
                 assert lacking in (host.lacking(demand) or [""])
                 small = any(host.total.get(k, 0) < n for k, n in needs(demand).items())

@@ -395,8 +395,8 @@ def node_view(
 ) -> View:
     """Return a node: its total, the amounts granted and actually used, runs, and last report.
 
-    `actual` is the state's actual book, null before the first report and for a lost node. What is
-    free of a draining node is 0: no run may start there.
+    `actual` is the state's actual book, null before the first report and for a lost node, and so is
+    `outside`, the part of it that no run may use. What is free of a draining node is 0.
     """
     node, nodes = snapshot.node(row), snapshot.nodes
     draining = drain_view(snapshot, node.id)
@@ -411,11 +411,12 @@ def node_view(
         "total": _vector(snapshot, total),
         "granted": _vector(snapshot, granted),
         "actual": _used(snapshot, row),
+        "outside": _used_outside(snapshot, row),
         "gpus": [_gpu_view(snapshot, row, index) for index in range(len(node.gpus))],
         "runs": list(runs),
         "free_gpus": nodes.free_gpus[row],
         "cpus": node.cpus,
-        "free_cpus": amount_of(nodes.free.at(row, CPUS)),
+        "free_cpus": amount_of(max(nodes.free.at(row, CPUS), 0)),
         "report": None if report is None else dict(report),
     }
 
@@ -425,7 +426,10 @@ def _booked(snapshot: Snapshot, row: int) -> tuple[Sequence[int], Sequence[int]]
     nodes = snapshot.nodes
     if not nodes.draining[row]:
         total, free = nodes.total[row], nodes.free[row]
-        return total, [has - left for has, left in zip(total, free, strict=True)]
+        outside = (nodes.outside.at(row, kind) for kind in range(len(total)))
+        return total, [
+            has - left - used for has, left, used in zip(total, free, outside, strict=True)
+        ]
     amounts = capacity(snapshot.names, snapshot.node(row))
     granted, grants = [0] * len(amounts), snapshot.grants
     here = (grants.node.array() == row) & (grants.task.array() >= 0)
@@ -464,6 +468,14 @@ def _used(snapshot: Snapshot, row: int) -> View | None:
     return {"cpus": actual.at(row, CPUS) / WHOLE, "memory_bytes": actual.at(row, MEMORY)}
 
 
+def _used_outside(snapshot: Snapshot, row: int) -> View | None:
+    """Return what processes outside Headgate use of a node, null before a report."""
+    outside = snapshot.nodes.outside
+    if math.isnan(snapshot.nodes.reported_at[row]):
+        return None
+    return {"cpus": outside.at(row, CPUS) / WHOLE, "memory_bytes": outside.at(row, MEMORY)}
+
+
 def _gpu_view(snapshot: Snapshot, row: int, index: int) -> View:
     """Return a GPU: shares and utilisation from 0 to 1, actual use null before a report."""
     gpus, gpu = snapshot.gpus, snapshot.nodes.first_gpu[row] + index
@@ -473,7 +485,7 @@ def _gpu_view(snapshot: Snapshot, row: int, index: int) -> View:
         share, held_bytes = 1.0, gpus.memory_bytes[gpu]
     elif holder == GPU_IN_PART:
         share = (WHOLE - gpus.free_milli[gpu]) / WHOLE
-        held_bytes = gpus.memory_bytes[gpu] - gpus.free_bytes[gpu]
+        held_bytes = gpus.memory_bytes[gpu] - gpus.free_bytes[gpu] - gpus.outside_bytes[gpu]
     used_bytes, utilisation_milli = gpus.actual_bytes[gpu], gpus.utilisation_milli[gpu]
     return {
         "index": index,
@@ -484,6 +496,8 @@ def _gpu_view(snapshot: Snapshot, row: int, index: int) -> View:
         "granted_share": share,
         "granted_memory_bytes": held_bytes,
         "actual_memory_bytes": None if used_bytes < 0 else used_bytes,
+        "outside_memory_bytes": gpus.outside_bytes[gpu],
+        "outside_pid": gpus.outside_pid[gpu] or None,
         "utilisation": None if utilisation_milli < 0 else utilisation_milli / WHOLE,
     }
 

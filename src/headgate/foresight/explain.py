@@ -11,11 +11,13 @@ import numpy as np
 
 from headgate.base.column import Array
 from headgate.foresight.nodes import node_reason
+from headgate.foresight.outside import BusyNodes, is_used_outside
 from headgate.foresight.renewed import at_time, renewed
 from headgate.model import Node
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.fit import infeasible_demand, infeasible_gang
 from headgate.protocol import Reason
+from headgate.protocol.node_reasons import NodeBusyOutside
 from headgate.protocol.order_reasons import MaxRunning, WaitsForJobs, WaitsForTasks
 from headgate.protocol.reasons import (
     UNDECIDED,
@@ -35,6 +37,9 @@ from headgate.state.view import View
 
 _OTHER = (Shortage, NoFittingNode)
 """Reasons about other resources than GPUs."""
+
+_NO_ROOM = (NothingFits, Short)
+"""Reasons that nodes have no room."""
 
 _NODES = (NothingFits, Short, Undecided)
 """Reasons of a job that may need other nodes than those that are up."""
@@ -73,6 +78,8 @@ class ExplanationContext:
         self._now: Snapshot | None = None
         self._ends: dict[int, float] = {}  # by job
         self._unavailable: dict[int, tuple[int, ...]] | None = None
+        self._is_used_outside = is_used_outside(view)
+        self._busy: BusyNodes | None = None
 
     def refusals(self, job: int) -> tuple[list[Reason], list[Reason]]:
         """Return the reasons of refusals for a job, and of those for all jobs."""
@@ -92,6 +99,16 @@ class ExplanationContext:
             found = {row: self._view.unavailable_gpus_of(row) for row in up}
             self._unavailable = {row: gpus for row, gpus in found.items() if gpus}
         return self._unavailable
+
+    def busy_outside(
+        self, job: int, task: int | None, chosen: Reason, now: float
+    ) -> NodeBusyOutside | None:
+        """Return that a job, or its task (row), would fit but for use outside Headgate, if so."""
+        if not self._is_used_outside or not isinstance(chosen, _NO_ROOM):
+            return None
+        if self._busy is None:
+            self._busy = BusyNodes(self.at_time(now))
+        return self._busy.reason(job, task, chosen)
 
     def expected_end(self, job: int, now: float) -> float:
         """Return when a job is expected to end if all that is left of it runs, else `inf`.
@@ -202,6 +219,7 @@ def _reason(
         chosen = node_reason(view, job, now, task) or chosen
     if chosen.holds_until() <= now:
         chosen = renewed(context.at_time(now), chosen)
+    chosen = context.busy_outside(job, task, chosen, now) or chosen
     return _used_elsewhere(view, job, context.unavailable()) or chosen
 
 

@@ -87,6 +87,8 @@ _OBJECTS = {("jobs", "message"): "messages", ("grants", "gpus"): "granted",
 
 _LATER = {
     "gpus.model": "gpus.node",
+    "gpus.outside_bytes": "gpus.node",
+    "gpus.outside_pid": "gpus.node",
     "gpus.withheld": "gpus.node",
     "tasks.target": "tasks.grant",
     "grants.purpose": "grants.task",
@@ -96,6 +98,7 @@ _LATER = {
     "nodes.draining": "nodes.rack",
     "nodes.idle_since": "nodes.rack",
     "nodes.label_set": "nodes.rack",
+    "nodes.outside": "nodes.rack",
     "nodes.speed": "nodes.alive",
     "tasks.run_gpus": "tasks.grant",
     "tasks.exit_status": "tasks.grant",
@@ -259,7 +262,9 @@ def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
     for each in fields(TABLES[name]):
         column: Column | Lists | Vectors = getattr(table, each.name)
         key = f"{name}.{each.name}"
-        if isinstance(column, Lists):
+        if key in _LATER and key not in arrays and (name, each.name) not in _OBJECTS:
+            column.grow(len(arrays[_LATER[key]]))
+        elif isinstance(column, Lists):
             offsets, numbers = arrays[f"{key}.offsets"], arrays[f"{key}.numbers"]
             ends = offsets.tolist()
             flat = numbers.tolist()
@@ -274,8 +279,6 @@ def _table(name: str, arrays: Mapping[str, Any], rest: _Rest) -> Any:
                 column.append(value)
             if key in _LATER and not values:
                 column.grow(len(arrays[_LATER[key]]))
-        elif key in _LATER and key not in arrays:
-            column.grow(len(arrays[_LATER[key]]))
         else:
             column.extend(arrays[key], len(arrays[key]))
     return freeze(table)

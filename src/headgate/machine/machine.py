@@ -24,6 +24,7 @@ from headgate.machine.job_order import activate, cancel_queued, never_starts, re
 from headgate.machine.moving import hold_targets
 from headgate.machine.network import set_network
 from headgate.machine.outstanding import gang_launch, hurry, launch_of, stop_of
+from headgate.machine.reports import reported
 from headgate.machine.run_ends import counts_as_finished, end_of_job, failed_for_good
 from headgate.machine.running_limit import release_held
 from headgate.machine.task_cancel import cancel_task
@@ -70,7 +71,6 @@ from headgate.protocol import (
 )
 from headgate.protocol.plan import policy_broke
 from headgate.state import JobState, State, TaskState, hardened, moves, node_memo
-from headgate.state.actual_book import record_report
 from headgate.state.life import ENDED, PENDING, RUNS
 from headgate.state.stops import is_cancelled
 from headgate.state.usage import record_usage
@@ -259,10 +259,9 @@ class _Transition:
             self.effects.decide = True
 
     def node_reported(self, event: NodeReported) -> None:
-        """Update the actual book; no policy reads it, so no decision is requested."""
-        row = self._live_node(event.node)
-        if row is not None:
-            record_report(self.state, row, event.cpus_milli, event.memory_bytes, event.gpus)
+        known, changed = reported(self.state, event)
+        self.effects.stale += not known
+        self.effects.decide |= changed
 
     def _live_node(self, name: str) -> int | None:
         """Return the row of a node that is up; count an event about any other as stale."""

@@ -13,11 +13,13 @@ from headgate.protocol.commands import (
     WakeAt,
 )
 from headgate.protocol.events import (
+    NO_OUTSIDE,
     Admitted,
     BandwidthMeasured,
     DatasetAdded,
     DatasetRemoved,
     Event,
+    GpuOutside,
     GpusWithheld,
     GpuUse,
     JobAssigned,
@@ -37,6 +39,7 @@ from headgate.protocol.events import (
     NodeResumed,
     Ordered,
     OrderFailed,
+    Outside,
     PlanAdmitted,
     PlanFailed,
     PlanReady,
@@ -79,6 +82,7 @@ from headgate.protocol.resize import Reclaimed, Resize
 from headgate.protocol.stops import RunStop, StopCause, StopKind
 
 __all__ = [
+    "NO_OUTSIDE",
     "NO_STEPS",
     "AddNode",
     "Admitted",
@@ -89,6 +93,7 @@ __all__ = [
     "Decide",
     "Event",
     "FailureKind",
+    "GpuOutside",
     "GpuUse",
     "GpusWithheld",
     "Group",
@@ -119,6 +124,7 @@ __all__ = [
     "OnDemand",
     "OrderFailed",
     "Ordered",
+    "Outside",
     "PlacesKept",
     "Plan",
     "PlanAdmitted",

@@ -189,17 +189,41 @@ class GpuUse(NamedTuple):
     utilisation_milli: int | None
 
 
+class GpuOutside(NamedTuple):
+    """The memory of a GPU, by its index, that processes outside Headgate use.
+
+    `pid` is the process that uses most of it.
+    """
+
+    gpu: int
+    memory_bytes: int
+    pid: int
+
+
+class Outside(NamedTuple):
+    """What processes use of a node that belong to no run; `cpus_milli` is a smoothed load."""
+
+    cpus_milli: int = 0
+    memory_bytes: int = 0
+    gpus: tuple[GpuOutside, ...] = ()
+
+
+NO_OUTSIDE = Outside()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReported(Event):
     """The measured use of a node that is up, by all processes; thresholded by its world.
 
-    `cpus_milli` are thousandths of processors; `gpus` are by index.
+    `cpus_milli` are thousandths of processors; `gpus` are by index. No run may use what is used
+    `outside`; a report that says that more than all of the node is changes nothing.
     """
 
     node: str
     cpus_milli: int
     memory_bytes: int
     gpus: tuple[GpuUse, ...] = ()
+    outside: Outside = NO_OUTSIDE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.base.text import enumerated
-from headgate.base.units import format_seconds
+from headgate.base.units import format_seconds, format_size
+from headgate.model import WHOLE
 from headgate.protocol.reasons import Reason
 
 
@@ -58,3 +59,35 @@ class NodesDraining(Reason):
 
     def way_out(self) -> str:
         return "starts when another such node joins, or after headgate resume"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBusyOutside(Reason):
+    """It would fit a node but for what processes outside Headgate use of it.
+
+    That is `used` of a `resource`: thousandths of `cpus`, or bytes of `memory`, or of that of a
+    `gpu` (index), of which the process `pid` uses most (0 if unknown). It is likewise on `others`
+    more nodes.
+    """
+
+    node: str
+    resource: str
+    used: int
+    gpu: int | None = None
+    pid: int = 0
+    others: int = 0
+
+    def cause(self) -> str:
+        more = "1 more node" if self.others == 1 else f"{self.others} more nodes"
+        return self.brief() + (f", likewise on {more}" if self.others else "")
+
+    def brief(self) -> str:
+        what = "CPUs" if self.resource == "cpus" else "memory"
+        what = what if self.gpu is None else f"GPU {self.gpu}"
+        used = f"{self.used / WHOLE:.3g}" if self.resource == "cpus" else format_size(self.used)
+        by = f" by pid {self.pid}" if self.pid else ""
+        of = " " if self.resource == "cpus" else " of "
+        return f"{self.node}: {used}{of}{what} in use{by} outside Headgate"
+
+    def way_out(self) -> str:
+        return "starts when that ends, or when enough is free elsewhere"

@@ -56,15 +56,16 @@ class Changes:
     def nodes(self) -> Ints:
         """Nodes that joined, were lost, or have another capacity or other labels.
 
-        Their capacity changes when they return, when GPUs are withheld, and while they drain.
+        Their capacity changes when they return, when GPUs are withheld, while they drain, and with
+        what processes outside Headgate use of GPUs.
         """
         columns = ("alive", "rack", "first_gpu", "gpu_count", "draining", "label_set")
         moved = self._rows("nodes", *columns)
         before, after = self.before.gpus, self._after.gpus
         known = self.gpus[: np.searchsorted(self.gpus, len(before.task))]
         was_gone, is_gone = (table.task.take(known) == GPU_GONE for table in (before, after))
-        known = known[was_gone != is_gone]
-        return np.union1d(moved, after.node.take(known)) if len(known) else moved
+        gpus = np.union1d(known[was_gone != is_gone], self._rows("gpus", "outside_bytes"))
+        return np.union1d(moved, after.node.take(gpus)) if len(gpus) else moved
 
     @cached_property
     def gpus(self) -> Ints:

@@ -68,7 +68,7 @@ def _check_gpus(state: State) -> None:
     expected = np.full(len(holder), GPU_GONE)
     for node in state.live_nodes():
         expected[first[node] : first[node] + state.nodes.gpu_count[node]] = GPU_FREE
-    milli = np.where(expected == GPU_FREE, WHOLE, 0)
+    milli, outside = np.where(expected == GPU_FREE, WHOLE, 0), state.gpus.outside_bytes.array()
     bytes_left = np.where(expected == GPU_FREE, state.gpus.memory_bytes.array(), 0)
     idle = ~_HOLDS[states]
     none = tasks.grant.array() < 0
@@ -105,6 +105,8 @@ def _check_gpus(state: State) -> None:
             _require("no GPU is held twice", min(milli[gpu], bytes_left[gpu]) >= 0, task=task)
     withdrawn = (expected == GPU_FREE) & (state.gpus.withheld.array() > 0)
     expected[withdrawn], milli[withdrawn], bytes_left[withdrawn] = GPU_GONE, 0, 0
+    expected[(expected == GPU_FREE) & (outside > 0)] = GPU_IN_PART
+    bytes_left = np.where(expected == GPU_IN_PART, bytes_left - outside, bytes_left)
     _require("GPUs know their holders", expected == holder, gpus=np.flatnonzero(expected != holder))
     for law, stored, counted in (
         ("free shares of GPUs are counted", state.gpus.free_milli, milli),
@@ -167,11 +169,11 @@ def _check_amounts(state: State, held: Array) -> None:
     nodes, up = range(len(state.nodes.alive)), state.nodes.draining.array() == 0
     for kind, name in enumerate(state.names.resources):
         total = np.array([_amount(state, node, name) for node in nodes], np.int64)
-        free = state.nodes.free.kind(kind)
+        free, outside = state.nodes.free.kind(kind), state.nodes.outside.kind(kind) * up
         _require(f"nodes have the {name} they joined with", total == state.nodes.total.kind(kind))
-        counted = total - held[:, kind] * up
+        counted = total - held[:, kind] * up - outside
         _require(f"free {name} is counted", counted == free, free=free)
-        _require(f"no {name} is held twice", free >= 0, free=free)
+        _require(f"no {name} is held twice", free + outside >= 0, free=free)
 
 
 def _amount(state: State, node: int, name: str) -> int:
@@ -330,6 +332,7 @@ def _check_data(state: State) -> None:
 def _check_reports(state: State) -> None:
     """Check that only nodes that are up have a report, of amounts that are not negative."""
     nodes, gpus, kinds = state.nodes, state.gpus, state.nodes.actual.array()
+    outside = nodes.outside.array()
     none = np.isnan(nodes.reported_at.array())
     down = nodes.alive.array() == 0
     _require("a node that is down has no report", none[down], nodes=np.flatnonzero(down & ~none))
@@ -337,6 +340,12 @@ def _check_reports(state: State) -> None:
     _require("what is used is not negative", kinds >= 0, used=kinds)
     lost = (gpus.task.array() == GPU_GONE) & (gpus.withheld.array() == 0)
     silent = none[gpus.node.array()] | lost
+    _require("nothing is used outside of a node without a report", outside[none] == 0, used=outside)
+    _require("what is used outside is not negative", outside >= 0, used=outside)
+    of_gpus = gpus.outside_bytes.array()
+    _require("GPUs of nodes without a report are not used outside", of_gpus[silent] == 0)
+    held = (of_gpus >= 0) & (of_gpus <= gpus.memory_bytes.array())
+    _require("a GPU has the memory that is used outside", held, used=of_gpus)
     for column in (gpus.actual_bytes.array(), gpus.utilisation_milli.array()):
         _require("GPUs of nodes without a report have none", column[silent] == -1, used=column)
         _require("what is used of a GPU is not negative", column >= -1, used=column)

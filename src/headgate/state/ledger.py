@@ -15,24 +15,26 @@ from typing import Any
 
 import numpy as np
 
-from headgate.base.column import Array, Column, FrozenColumn
+from headgate.base.column import Array, Column
 from headgate.base.errors import InvariantBroken
 from headgate.model import CPUS, MEMORY, UNLIMITED, WHOLE, Demand, Node
 from headgate.model.labels import selects
+from headgate.protocol import NO_OUTSIDE, GpuOutside, Outside
 from headgate.state.tables import (
     DRAINING,
     FOR_RUN,
     GPU_FREE,
     GPU_GONE,
     GPU_IN_PART,
-    NAMES,
     OTHERS,
     GpuTable,
     GrantTable,
     NodeTable,
-    freeze,
+    frozen,
     grow,
+    thawed,
 )
+from headgate.state.trial import Trial
 from headgate.state.view import Names, View
 
 NOTHING: Mapping[int, int] = MappingProxyType({})
@@ -86,27 +88,6 @@ def parts_in(spec: Demand, free_milli: Any, free_bytes: Array, memory_bytes: Arr
     return np.minimum(runs_in(free_milli, spec.gpu_milli), free_bytes // part_bytes)
 
 
-class Trial:
-    """A tentative attempt: `with` rolls it back at its end unless `keep()` was called."""
-
-    __slots__ = ("end", "kept")
-
-    def __init__(self, end: Callable[[bool], None]) -> None:
-        """`end` is called at the end, with whether the attempt was kept."""
-        self.end = end
-        self.kept = False
-
-    def __enter__(self) -> Trial:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.end(self.kept)
-
-    def keep(self) -> None:
-        """Keep what was taken in the attempt."""
-        self.kept = True
-
-
 class Ledger:
     """Free amounts by node, GPUs by holder, and grants; a grant is what a task holds on one node.
 
@@ -139,7 +120,7 @@ class Ledger:
 
         What is taken in it, or freed, can be rolled back; it has no row in `grants`.
         """
-        ledger = cls(view.names, _frozen(view.nodes), _frozen(view.gpus), view.grants)
+        ledger = cls(view.names, frozen(view.nodes), frozen(view.gpus), view.grants)
         ledger._shared, ledger._taken = True, []
         return ledger
 
@@ -214,11 +195,16 @@ class Ledger:
     def suits(self, demand: int, first: int = 0, end: int | None = None) -> Array:
         """Return which GPUs (rows) a run of a demand could hold: by memory, model and node.
 
-        Whether they are free, up, or held is another matter.
+        One that processes outside Headgate use suits no run that needs it whole. Whether they are
+        free, up, or held is another matter.
         """
         spec, gpus = self._names.demands[demand], self.gpus
         end = len(gpus.task) if end is None else end
-        fitting: Array = gpus.memory_bytes.span(first, end) >= spec.gpu_memory_bytes
+        outside = gpus.outside_bytes.span(first, end)
+        left = gpus.memory_bytes.span(first, end) - outside
+        fitting: Array = left >= spec.gpu_memory_bytes
+        if not spec.in_part:
+            fitting &= outside == 0
         if spec.gpu_models:
             models = np.array([spec.accepts_model(name) for name in self._names.models])
             fitting = fitting & models[gpus.model.span(first, end)]
@@ -240,7 +226,7 @@ class Ledger:
         parts = parts_in(
             spec,
             gpus.free_milli.span(first, end),
-            gpus.free_bytes.span(first, end),
+            np.maximum(gpus.free_bytes.span(first, end), 0),
             gpus.memory_bytes.span(first, end),
         )
         fitting: Array = np.where(self.open_gpus(first, end) & suits, parts, 0)
@@ -325,6 +311,8 @@ class Ledger:
                 return f"GPU {index} of {name} is of another model"
             if spec.in_part:
                 return f"GPU {index} of {name} has too little left"
+            if there and self.gpus.outside_bytes[first + index]:
+                return f"GPU {index} of {name} is in use outside Headgate"
             if not there or self.gpus.task[first + index] != GPU_FREE:
                 return f"GPU {index} of {name} is not free"
             return f"GPU {index} of {name} is too small"
@@ -372,9 +360,7 @@ class Ledger:
     def _book(self, task: int, demand: int, node: int, gpus: Gpus, sign: int) -> None:
         """Take what a demand holds from what is free (`sign` -1), or return it (1)."""
         if self._shared:
-            self._shared = False
-            self.nodes = _thawed(self.nodes, ("free", "free_gpus"))
-            self.gpus = _thawed(self.gpus, ("task", "free_milli", "free_bytes"))
+            self._own()
         needs = self._names.needs[demand]
         if needs and not self.nodes.draining[node]:
             self.nodes.free.add(node, needs, sign)
@@ -395,7 +381,13 @@ class Ledger:
             self.gpus.task[gpu] = holder
         self.nodes.free_gpus[node] += sign * len(gpus)
         if sign > 0:
-            self._withdraw_free(node, [first + index for index in gpus])
+            self._settle_free(node, [first + index for index in gpus])
+
+    def _own(self, *more: str) -> None:
+        """Replace the columns of a snapshot by others that can be written: those of bookings."""
+        self._shared = False
+        self.nodes = thawed(self.nodes, ("free", "free_gpus", *more))
+        self.gpus = thawed(self.gpus, ("task", "free_milli", "free_bytes", *more))
 
     def _book_part(self, spec: Demand, node: int, gpu: int, sign: int) -> None:
         gpus = self.gpus
@@ -403,18 +395,43 @@ class Ledger:
         memory_bytes = gpus.memory_bytes[gpu]
         gpus.free_milli[gpu] += sign * spec.gpu_milli
         gpus.free_bytes[gpu] += sign * spec.part_bytes(memory_bytes)
-        free = gpus.free_milli[gpu] == WHOLE and gpus.free_bytes[gpu] == memory_bytes
-        if free != was_free:
-            gpus.task[gpu] = GPU_FREE if free else GPU_IN_PART
-            self.nodes.free_gpus[node] += 1 if free else -1
-            self._withdraw_free(node, (gpu,))
+        unheld = self._is_unheld(gpu)
+        if unheld and not was_free:
+            self._free_gpu(node, gpu)
+            self._settle_free(node, (gpu,))
+        elif was_free and not unheld:
+            gpus.task[gpu] = GPU_IN_PART
+            self.nodes.free_gpus[node] -= 1
 
-    def _withdraw_free(self, node: int, gpus: Sequence[int]) -> None:
-        """Take those of these GPUs (rows) out of the capacity that are free and withheld."""
+    def _is_unheld(self, gpu: int) -> bool:
+        """Return whether no run holds any of a GPU (row) that is not gone, or held whole."""
+        gpus = self.gpus
+        left: int = gpus.memory_bytes[gpu] - gpus.outside_bytes[gpu]
+        return bool(gpus.free_milli[gpu] == WHOLE and gpus.free_bytes[gpu] == left)
+
+    def _free_gpu(self, node: int, gpu: int) -> None:
+        """Make a GPU (row) free that no run holds; `_settle_free` says whether it stays so."""
+        gpus = self.gpus
+        gpus.task[gpu], gpus.free_milli[gpu] = GPU_FREE, WHOLE
+        gpus.free_bytes[gpu] = gpus.memory_bytes[gpu]
+        self.nodes.free_gpus[node] += 1
+
+    def _settle_free(self, node: int, gpus: Sequence[int]) -> None:
+        """Take those of these GPUs (rows) out of the capacity that are free and withheld.
+
+        Of those that are free and used outside, runs may hold parts of the rest.
+        """
+        table = self.gpus
         for gpu in gpus:
-            if self.gpus.withheld[gpu] and self.gpus.task[gpu] == GPU_FREE:
-                self.gpus.task[gpu] = GPU_GONE
-                self.gpus.free_milli[gpu] = self.gpus.free_bytes[gpu] = 0
+            if table.task[gpu] != GPU_FREE:
+                continue
+            if table.withheld[gpu]:
+                table.task[gpu] = GPU_GONE
+                table.free_milli[gpu] = table.free_bytes[gpu] = 0
+                self.nodes.free_gpus[node] -= 1
+            elif table.outside_bytes[gpu]:
+                table.task[gpu] = GPU_IN_PART
+                table.free_bytes[gpu] = table.memory_bytes[gpu] - table.outside_bytes[gpu]
                 self.nodes.free_gpus[node] -= 1
 
     def withhold(self, row: int, gpus: Collection[int], why: int = OTHERS) -> bool:
@@ -428,12 +445,53 @@ class Ledger:
         changed = [index for index in range(count) if bool(held_back[index]) != (index in gpus)]
         for gpu in (first + index for index in changed):
             self.gpus.withheld[gpu] ^= why
-            if not self.gpus.withheld[gpu] and self.gpus.task[gpu] == GPU_GONE:
-                self.gpus.task[gpu], self.gpus.free_milli[gpu] = GPU_FREE, WHOLE
-                self.gpus.free_bytes[gpu] = self.gpus.memory_bytes[gpu]
-                self.nodes.free_gpus[row] += 1
-        self._withdraw_free(row, [first + index for index in changed])
+            holder = self.gpus.task[gpu]
+            if (not self.gpus.withheld[gpu] and holder == GPU_GONE) or (
+                holder == GPU_IN_PART and self._is_unheld(gpu)
+            ):
+                self._free_gpu(row, gpu)
+        self._settle_free(row, [first + index for index in changed])
         return bool(changed)
+
+    def set_outside(self, row: int, outside: Outside) -> bool:
+        """Record what processes outside Headgate use of a node; return whether that changed.
+
+        What runs hold of it stays theirs; the rest of it is not free.
+        """
+        nodes, first = self.nodes, self.nodes.first_gpu[row]
+        changed = False
+        for kind, amount in ((CPUS, outside.cpus_milli), (MEMORY, outside.memory_bytes)):
+            more = amount - nodes.outside.at(row, kind)
+            changed |= bool(more)
+            nodes.outside.add(row, ((kind, more),), 1)
+            if not nodes.draining[row]:
+                nodes.free.add(row, ((kind, more),), -1)
+        used = {each.gpu: each for each in outside.gpus}
+        for index in range(nodes.gpu_count[row]):
+            each = used.get(index, GpuOutside(index, 0, 0))
+            changed |= self._set_gpu_outside(row, first + index, each)
+        return changed
+
+    def _set_gpu_outside(self, node: int, gpu: int, outside: GpuOutside) -> bool:
+        gpus = self.gpus
+        more = outside.memory_bytes - gpus.outside_bytes[gpu]
+        gpus.outside_bytes[gpu], gpus.outside_pid[gpu] = outside.memory_bytes, outside.pid
+        if more and gpus.task[gpu] == GPU_IN_PART:
+            gpus.free_bytes[gpu] -= more
+            if self._is_unheld(gpu):
+                self._free_gpu(node, gpu)
+        self._settle_free(node, (gpu,))
+        return bool(more)
+
+    def forget_outside(self) -> None:
+        """Assume that no process outside Headgate uses anything."""
+        assert self._taken == [], "only a new tentative ledger assumes anything"
+        some = np.flatnonzero(self.nodes.outside.array().any(axis=1))
+        of_gpus = self.gpus.node.array()[self.gpus.outside_bytes.array() > 0]
+        if len(used := np.union1d(some, of_gpus)):
+            self._own("outside", "outside_bytes", "outside_pid")
+        for row in used.tolist():
+            self.set_outside(row, NO_OUTSIDE)
 
     def drain(self, row: int, *, draining: bool) -> None:
         """Take all that is free on a node, now and later, out of the capacity; or give it back."""
@@ -442,6 +500,7 @@ class Ledger:
         self.nodes.draining[row] = int(draining)
         self.nodes.total[row] = self.nodes.free[row] = () if draining else amounts
         if not draining:
+            self.nodes.free.add(row, enumerate(self.nodes.outside[row]), -1)
             for grant in self.grants_on(row):
                 self.nodes.free.add(row, self._names.needs[self.grants.demand[grant]], -1)
 
@@ -452,12 +511,17 @@ class Ledger:
 
     def is_idle(self, row: int) -> bool:
         """Return whether no grant holds anything of a node that is up."""
-        if self.nodes.draining[row]:
+        nodes, first = self.nodes, self.nodes.first_gpu[row]
+        if nodes.draining[row]:
             return not self.grants_on(row)
-        first, count = self.nodes.first_gpu[row], self.nodes.gpu_count[row]
-        holders = self.gpus.task.span(first, first + count)
-        free = ((holders == GPU_FREE) | (holders == GPU_GONE)).all()
-        return bool(free) and self.nodes.free[row] == self.nodes.total[row]
+        holders = self.gpus.task.span(first, first + nodes.gpu_count[row])
+        some = np.flatnonzero((holders != GPU_FREE) & (holders != GPU_GONE))
+        if (holders[some] >= 0).any() or not all(map(self._is_unheld, (first + some).tolist())):
+            return False
+        left = [*nodes.free[row]]
+        for kind, amount in enumerate(nodes.outside[row]):
+            left[kind] += amount
+        return bool(tuple(left) == nodes.total[row])
 
     def set_labels(self, row: int, labels: tuple[str, ...]) -> None:
         """Give a node these labels; what it holds stays."""
@@ -495,7 +559,8 @@ class Ledger:
             self.gpus.task[gpu], self.gpus.withheld[gpu] = GPU_GONE, 0
             self.gpus.free_milli[gpu] = self.gpus.free_bytes[gpu] = 0
             self.gpus.actual_bytes[gpu] = self.gpus.utilisation_milli[gpu] = -1
-        self.nodes.total[row] = self.nodes.free[row] = ()
+            self.gpus.outside_bytes[gpu] = self.gpus.outside_pid[gpu] = 0
+        self.nodes.total[row] = self.nodes.free[row] = self.nodes.outside[row] = ()
         self.nodes.free_gpus[row] = self.nodes.draining[row] = 0
 
     # --- tentative -----------------------------------------------------------------------------
@@ -522,16 +587,3 @@ class Ledger:
         while not kept and len(self._taken) > before:
             task, demand, node, gpus, sign = self._taken.pop()
             self._book(task, demand, node, gpus, -sign)
-
-
-def _frozen(table: Any) -> Any:
-    first = getattr(table, NAMES[type(table)][0])
-    return table if isinstance(first, FrozenColumn) else freeze(table)
-
-
-def _thawed(table: Any, written: tuple[str, ...]) -> Any:
-    """Return a frozen table with separate columns where they are written to."""
-    kind = type(table)
-    columns = [getattr(table, name) for name in NAMES[kind]]
-    named = zip(NAMES[kind], columns, strict=True)
-    return kind(*[column.thaw() if name in written else column for name, column in named])

@@ -7,9 +7,10 @@ import numpy as np
 from headgate.base.column import Array
 from headgate.protocol import NO_STEPS, NodeMemo, Start, Steps
 from headgate.protocol.plan import Starts
-from headgate.state.ledger import Ledger, Trial
+from headgate.state.ledger import Ledger
 from headgate.state.quotas import Amounts, Quotas, amounts_of
 from headgate.state.snapshot import Snapshot
+from headgate.state.trial import Trial
 
 
 class Scratch:

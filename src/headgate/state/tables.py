@@ -108,9 +108,10 @@ class NodeTable(Generic[C, V]):
     first_gpu: C  # row of its GPU 0; a node that returns gets new rows
     gpu_count: C
     total: V  # amounts by kind of resource; empty while the node is down or draining
-    free: V
+    free: V  # what no run holds, less what is used outside: below 0 where runs hold some of that
     free_gpus: C  # GPUs of which no run holds any part
     actual: V  # measured use, by kind, as last reported: CPUs and memory alone
+    outside: V  # what processes outside Headgate use, by kind, likewise
     reported_at: C  # time of the last report, NaN without one since it joined
     draining: C  # u1: 1 while no run may start there
     idle_since: C  # when the last grant on it was released, or it joined; NaN with one, or down
@@ -129,8 +130,10 @@ class GpuTable(Generic[C]):
     task: C  # row of the task that holds it whole, or one of GPU_FREE, GPU_GONE, GPU_IN_PART
     withheld: C  # u1: 0, or why no run may start on it: OTHERS, DRAINING, or the sum of both
     free_milli: C  # thousandths that no run holds in part; all where one holds it whole
-    free_bytes: C  # bytes of its memory that no run holds in part, likewise
+    free_bytes: C  # bytes of its memory that no run holds in part, likewise; as `free` of nodes
     actual_bytes: C  # of its memory, measured use as last reported; -1 if unknown
+    outside_bytes: C  # of its memory, what processes outside Headgate use; 0 if unknown
+    outside_pid: C  # of the process that uses most of that; 0 without
     utilisation_milli: C  # thousandths, as last reported; -1 if unknown
 
 
@@ -181,7 +184,9 @@ class RuntimeClassTable(Generic[C]):
 
 
 GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
-"""In place of a holder: no run holds any of it, it is no capacity, runs hold parts of it.
+"""In place of a holder: no run holds any of it, it is no capacity, runs may hold parts of it.
+
+Runs hold parts of the latter, or processes outside Headgate use some of its memory, or both.
 
 A GPU is no capacity while its node is lost, or while it is withheld and no run holds any of it.
 """
@@ -200,6 +205,7 @@ _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1", "withheld": "u1",
     "draining": "u1", "idle_since": "f8", "down_since": "f8",
     "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "actual_bytes": "i8",
+    "outside_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "estimated_s": "f8", "time_limit_s": "f8", "count": "f8", "log_mean": "f8", "log_var": "f8",
@@ -238,7 +244,7 @@ _BLANKS: dict[str, Any] = {
 """Values of new rows, where not 0."""
 
 _LISTS = ("replicas", "away", "shards")
-_VECTORS = ("total", "free", "actual")
+_VECTORS = ("total", "free", "actual", "outside")
 _OBJECTS = ((GrantTable, "gpus"), (TaskTable, "run_gpus"))
 
 
@@ -280,3 +286,17 @@ def thaw_table(table: Any) -> Any:
     """Return a writable copy of a frozen table, in O(pages)."""
     kind = type(table)
     return kind(*[getattr(table, name).thaw() for name in NAMES[kind]])
+
+
+def frozen(table: Any) -> Any:
+    """Return a table with frozen columns, itself if it has these."""
+    first = getattr(table, NAMES[type(table)][0])
+    return table if isinstance(first, FrozenColumn) else freeze(table)
+
+
+def thawed(table: Any, written: tuple[str, ...]) -> Any:
+    """Return a frozen table with separate columns where they are written to."""
+    kind = type(table)
+    columns = [getattr(table, name) for name in NAMES[kind]]
+    named = zip(NAMES[kind], columns, strict=True)
+    return kind(*[column.thaw() if name in written else column for name, column in named])

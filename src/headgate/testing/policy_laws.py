@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
+import numpy as np
+
 from headgate.base.rng import stream
 from headgate.machine.job_order import activate
 from headgate.model import WHOLE, Queue
@@ -41,6 +43,10 @@ class IndependentLedger:
                 if gpus.task[gpu] in (GPU_FREE, GPU_IN_PART) and not gpus.withheld[gpu]
             }
             for n in snapshot.live_nodes()
+        }
+        self.used_outside = {
+            (gpus.node[gpu], gpu - first[gpus.node[gpu]])
+            for gpu in np.flatnonzero(gpus.outside_bytes.array()).tolist()
         }
         self.amounts = {
             n: dict(zip(snapshot.names.resources, snapshot.nodes.free[n], strict=False))
@@ -98,6 +104,8 @@ class IndependentLedger:
         spec, there = self._snapshot.task(task).demand, self._snapshot.node(node).gpus
         words = there[gpu].model.lower().replace("-", " ").split() if 0 <= gpu < len(there) else []
         if spec.gpu_models and not any(model.lower() in words for model in spec.gpu_models):
+            return False
+        if not spec.in_part and (node, gpu) in self.used_outside:
             return False
         milli, memory_bytes = self.left[node].get(gpu, (0, 0))
         need_milli, need_bytes = self._part(task, node, gpu)

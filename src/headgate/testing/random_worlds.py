@@ -38,6 +38,7 @@ from headgate.protocol import TaskCancelled
 from headgate.state import JobState, Snapshot, State, TaskState, moves
 from headgate.state.life import RUNS
 from headgate.state.stops import is_cancelled
+from headgate.testing.others import use_outside
 from headgate.testing.random_queues import GIB, QUEUES, divided, random_queues
 
 MODELS = ("NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB")
@@ -297,6 +298,7 @@ def random_walk(
     state = random_state(seed, accepts, every_kind=every_kind)
     moves_rng = stream(seed, "moves of a walk")
     cancels_rng = stream(seed, "cancelled tasks of a walk")
+    outside_rng = stream(seed, "outside of a walk")
     for task in range(len(state.tasks.state)):
         state.tasks.checkpoint_s[task] = rng.choice((0.0, 0.5))
     for _ in range(steps):
@@ -315,6 +317,7 @@ def random_walk(
                 change(state, rng, accepts)
         if moves_rng.random() < 0.03:
             _drain_or_resume(state, moves_rng)
+        use_outside(state, outside_rng, chance=0.1)
         _begin_moves(state, moves_rng, chance=0.05)
         if every_kind:
             _cancel_task(state, cancels_rng, chance=0.1)

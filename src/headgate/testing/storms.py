@@ -9,6 +9,7 @@ from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Job, Node, Queue
 from headgate.planning.place.submission_check import exceeds_queue, fits_no_node
 from headgate.protocol import (
+    NO_OUTSIDE,
     BandwidthMeasured,
     Event,
     GpusWithheld,
@@ -19,12 +20,14 @@ from headgate.protocol import (
     NodeDraining,
     NodeJoined,
     NodeLost,
+    NodeReported,
     NodeResumed,
     QueueChanged,
     ReplicaAdded,
     ReplicaLost,
     TaskCancelled,
 )
+from headgate.testing.others import random_outside
 from headgate.testing.random_queues import divided, random_queues
 from headgate.testing.random_worlds import (
     kind_labels,
@@ -89,6 +92,7 @@ def storm(
     if not calm:
         facts += _faults(rng, nodes, jobs)
         facts += _other_programs(stream(seed, "other programs"), nodes)
+        facts += _outside(stream(seed, "outside"), nodes)
         facts += _drains(stream(seed, "drains"), nodes)
         facts += _labelled(stream(seed, "labels"), nodes)
         facts += _task_cancellations(stream(seed, "task cancellations"), jobs)
@@ -142,6 +146,22 @@ def _other_programs(rng: Random, nodes: list[Node]) -> Iterator[Event]:
             gpus = tuple(n for n in range(4) if rng.random() < 0.4)  # not all of them exist
             yield GpusWithheld(at=_when(rng), node=node.id, incarnation="", gpus=gpus)
         yield GpusWithheld(at=_LASTS_S, node=node.id, incarnation="")
+
+
+def _outside(rng: Random, nodes: list[Node]) -> Iterator[Event]:
+    """Yield of some nodes that processes outside Headgate use some of them; not to the end."""
+    for node in nodes:
+        if rng.random() < 0.6:
+            continue
+        for last in (False, False, True):
+            outside = NO_OUTSIDE if last else random_outside(rng, node)
+            yield NodeReported(
+                at=_LASTS_S if last else _when(rng),
+                node=node.id,
+                cpus_milli=0,
+                memory_bytes=0,
+                outside=outside,
+            )
 
 
 def _drains(rng: Random, nodes: list[Node]) -> Iterator[Event]:

@@ -24,7 +24,7 @@ from headgate.base.units import format_compact
 from headgate.cli.common import tables
 from headgate.cli.simulate import demo
 from headgate.protocol import Reason
-from headgate.protocol.node_reasons import Infeasible, NodesDraining
+from headgate.protocol.node_reasons import Infeasible, NodeBusyOutside, NodesDraining
 from headgate.protocol.order_reasons import WaitsForTasks
 from headgate.protocol.queue_reasons import NotLent, QueueQuota, QueueStopped
 from headgate.protocol.reasons import (
@@ -200,6 +200,7 @@ SAMPLES: list[Reason] = [
         scales=True,
     ),
     NodesDraining(nodes=("n1",), why="a new disk"),
+    NodeBusyOutside(node="n3", resource="gpu_memory", used=41 << 30, gpu=2, pid=4711, others=2),
     GangShort(placeable_tasks=3, tasks=4, free_gpus=16, needed_gpus=16, lacking="memory"),
     Fragmented(free_gpus=8, most_on_one_node=3, needed_gpus=4),
     BackfillTooLong(needs_s=7200.0, hole_s=2400.0, ahead="train-3"),

@@ -252,7 +252,7 @@ class _View:
             for task in left:
                 released = dict(names.needs[tasks.demand[task]]).get(kind, 0)
                 free[nodes == tasks.node[task]] += released
-            return free
+            return np.maximum(free, 0)
 
         places = room_in(names.needs[unit.demands[0]], free_then, runs_in(count, gpus))
         most = 1 if unit.distinct_nodes else len(unit.tasks)

@@ -141,7 +141,9 @@ class ClusterPacking:
 
     def _free(self, nodes: Ints) -> Floats:
         kinds = self._scratch.ledger.nodes.free
-        return np.stack([kinds.kind(CPUS)[nodes], kinds.kind(MEMORY)[nodes]], axis=1).astype(float)
+        free = np.stack([kinds.kind(CPUS)[nodes], kinds.kind(MEMORY)[nodes]], axis=1)
+        left: Floats = np.maximum(free, 0).astype(float)
+        return left
 
     def _gpus_of(self, nodes: Ints) -> tuple[Ints, Bools]:
         """Return the rows of GPUs by node, `[nodes, g]`, and which of them are there."""
@@ -161,7 +163,7 @@ class ClusterPacking:
         if len(parts[0]):
             rows = row[parts]
             memory = np.maximum(self._memory[rows], 1)
-            of_memory = gpus.free_bytes.array()[rows] * WHOLE // memory
+            of_memory = np.maximum(gpus.free_bytes.array()[rows], 0) * WHOLE // memory
             of_memory[self._memory[rows] == 0] = WHOLE
             free[parts] = np.minimum(gpus.free_milli.array()[rows], of_memory)
         return free

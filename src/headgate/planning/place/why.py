@@ -182,7 +182,8 @@ class WhyWaits:
         self._holder = gpus.task.array().astype(np.int64)
         self._memory = gpus.memory_bytes.array().astype(np.int64)
         self._node = gpus.node.array().astype(np.int64)
-        self._free_milli, self._free_bytes = gpus.free_milli.array(), gpus.free_bytes.array()
+        self._free_milli = gpus.free_milli.array()
+        self._free_bytes = np.maximum(gpus.free_bytes.array(), 0)
         self._nodes = np.array(self._snapshot.live_nodes(), np.int64)
         now, count = self._snapshot.now, len(self._holder)
         self._free_at = np.full(count, now) if timetable is None else timetable.free_at
@@ -480,7 +481,7 @@ class WhyWaits:
         gpus = runs_in(self._slots(demand)[self._nodes], spec.gpus)
         gpus = np.minimum(gpus, 1 if unit.distinct_nodes else _MANY)
         places = {
-            kind: np.minimum(gpus, runs_in(free.kind(kind)[self._nodes], amount))
+            kind: np.minimum(gpus, runs_in(np.maximum(free.kind(kind)[self._nodes], 0), amount))
             for kind, amount in names.needs[demand]
         }
         short = [kind for kind, room in places.items() if room.sum() < len(unit.tasks)]

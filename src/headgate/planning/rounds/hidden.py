@@ -41,7 +41,9 @@ def hide(snapshot: Snapshot, places: Iterable[HeldPlace]) -> Snapshot:
         for kind, amount in snapshot.names.needs[demand]:
             amounts[kind] = amounts.get(kind, 0) + amount
     for node, amounts in kept.items():
-        held = [(kind, min(amount, free.at(node, kind))) for kind, amount in amounts.items()]
+        held = [
+            (kind, min(amount, max(free.at(node, kind), 0))) for kind, amount in amounts.items()
+        ]
         free.add(node, held, -1)
     return replace(
         snapshot,

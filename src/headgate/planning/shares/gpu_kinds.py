@@ -92,6 +92,7 @@ def gpu_kinds(snapshot: Snapshot, is_up: Bools, tasks: Iterable[int]) -> GpuKind
     O(GPUs x demands for certain models, labels or nodes among these).
     """
     demands, up, ledger = snapshot.names.demands, np.flatnonzero(is_up), Ledger.tentative(snapshot)
+    ledger.forget_outside()  # kinds do not depend on use
     memories, memory = np.unique(snapshot.gpus.memory_bytes.take(up), return_inverse=True)
     rows = {_need(demands[n]): n for n in tasks if demands[n].gpus and demands[n].restricted}
     suits = [ledger.suits(row)[up].astype(np.int64) for row in rows.values()]

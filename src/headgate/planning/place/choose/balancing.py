@@ -40,7 +40,8 @@ class Balancing:
         ledger, name = self._scratch.ledger, self._balancer.name
         free_milli = np.where(ledger.open_gpus(), ledger.gpus.free_milli.array(), 0)
         free = ledger.nodes.free
-        available = self._amounts(free.kind(CPUS), free_milli, free.kind(MEMORY))
+        cpus, memory = (np.maximum(free.kind(kind), 0) for kind in (CPUS, MEMORY))
+        available = self._amounts(cpus, free_milli, memory)
         on_gpus = self._snapshot.demand(task).gpus > 0
         finish_s = self._finish_s(task, candidates) if name == "least-cost" else None
         scores = Scores.of(
