@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -306,3 +307,31 @@ def test_an_agent_that_does_not_respond_delays_no_report_of_others(
 
     asyncio.run(scenario())
     assert asked["n9"] == 2, "one request at a time"
+
+
+def test_report_of_the_impossible_is_rejected_and_the_last_good_one_stays(
+    bed: _Bed, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = replace(_report().machine, memory_bytes=100, memory_free_bytes=40)
+    wrong = replace(good, memory_free_bytes=-1, cpu_utilisation=math.nan)
+    said = [good, good, wrong, wrong, replace(good, memory_free_bytes=10)]
+    used = list[int]()
+
+    async def report() -> AgentReport:
+        return replace(_report(), machine=said.pop(0))
+
+    bed.there, bed.agents = [_member("n0", "first")], {"n0": _Agent(report)}
+    bed.engine.handle(NodeLost(at=1.0, node="n0"))
+
+    async def looks() -> None:
+        await bed.membership._look()
+        while said:
+            await bed.membership.refresh_nodes(["n0"])
+            used.append(bed.membership.reports["n0"]["memory_free_bytes"])
+
+    asyncio.run(looks())
+    assert used == [40, 40, 40, 10]
+    reported = [event.memory_bytes for event in bed.events if isinstance(event, NodeReported)]
+    assert reported == [60], "and what is reported later, after the period"
+    (message,) = [m for m in caplog.messages if "rejected" in m]
+    assert message.endswith("the last good one stays: nan of its CPUs is used, of at most 1")

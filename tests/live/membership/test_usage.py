@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate.engine import Engine
-from headgate.live.membership.usage import MOVED_MILLI, MOVED_SHARE, PERIOD_S, node_reported
+from headgate.live.membership.usage import (
+    LEAST_SHARE,
+    MOVED_MILLI,
+    MOVED_SHARE,
+    PERIOD_S,
+    node_reported,
+    report_fault,
+)
 from headgate.live.node.node_status import GpuReport, NodeReport
 from headgate.model import Gpu, Node
-from headgate.protocol import GpuUse, NodeJoined, NodeLost, NodeReported
+from headgate.protocol import (
+    NO_OUTSIDE,
+    GpuOutside,
+    GpuUse,
+    NodeJoined,
+    NodeLost,
+    NodeReported,
+    Outside,
+)
 
 GIB = 1 << 30
 GPU = GpuReport(
@@ -103,3 +121,112 @@ def test_returning_node_is_reported_without_waiting_for_the_period(engine: Engin
     event_of(engine, CALM, at=1.0)
     engine.handle(NodeLost(at=2, node="n0"), NodeJoined(at=3, node=NODE))
     assert event_of(engine, CALM, at=3.5) is not None
+
+
+# ------------------------------------------------------------------------- use outside Headgate
+
+LARGE = Node(
+    id="n0", rack="r0", gpus=(Gpu(memory_bytes=16 * GIB),) * 2, cpus=4, memory_bytes=100 * GIB
+)
+
+
+@pytest.fixture
+def large() -> Engine:
+    engine = Engine()
+    engine.handle(NodeJoined(at=0, node=LARGE))
+    return engine
+
+
+def used(cpus_milli: int = 0, memory: float = 0, gpu: float = 0, pid: int = 7) -> NodeReport:
+    """Return a report of what is used outside: CPUs, and GiB of memory and of GPU 1."""
+    gpus = (GpuOutside(1, int(gpu * GIB), pid),) if gpu else ()
+    outside = Outside(cpus_milli, int(memory * GIB), gpus)
+    seen = replace(GPU, memory_used_bytes=16 * GIB)
+    return replace(CALM, memory_free_bytes=0, gpus=(seen,), outside=outside)
+
+
+def outside_of(engine: Engine, report: NodeReport, at: float) -> Outside | None:
+    event = event_of(engine, report, at)
+    return None if event is None else event.outside
+
+
+def test_what_is_used_outside_counts_above_a_share(large: Engine) -> None:
+    assert outside_of(large, used(190, 4.9, 0.7), 0) == NO_OUTSIDE
+    expected = Outside(1000, 6 * GIB, (GpuOutside(1, GIB, 7),))
+    assert outside_of(large, used(1000, 6, 1), 100) == expected
+
+
+def test_what_counts_stays_until_it_has_moved_and_is_forgotten_below_half_the_share(
+    large: Engine,
+) -> None:
+    first = outside_of(large, used(2000, 20, 8), 0)
+    assert first == Outside(2000, 20 * GIB, (GpuOutside(1, 8 * GIB, 7),))
+    assert event_of(large, used(2390, 24.9, 8.7), 100) is None
+    assert event_of(large, used(1610, 15.1, 7.3), 200) is None
+    moved = outside_of(large, used(2390, 26, 8.7), 300)
+    assert moved == first._replace(memory_bytes=26 * GIB), "the rest is as it was"
+    left = outside_of(large, used(110, 2.6, 0.5), 400)
+    assert left == Outside(110, int(2.6 * GIB), (GpuOutside(1, GIB // 2, 7),))
+    assert outside_of(large, used(90, 2.4, 0.3), 500) == NO_OUTSIDE
+    assert event_of(large, used(190, 4.9, 0.7), 600) is None
+
+
+@given(seen=st.lists(st.tuples(*[st.integers(0, 100)] * 3), max_size=30))
+def test_events_follow_what_is_used_within_the_thresholds_and_never_repeat(
+    seen: list[tuple[int, int, int]],
+) -> None:
+    engine = Engine()
+    engine.handle(NodeJoined(at=0, node=LARGE))
+    for step, (cpus, memory, gpu) in enumerate(seen):
+        report = used(40 * cpus, memory, gpu * 0.16)
+        event_of(engine, report, 100.0 * step)
+        state = engine.state
+        found = state.nodes.outside.at(0, 0) / 4000, state.nodes.outside.at(0, 1) / (100 * GIB)
+        found = (*found, state.gpus.outside_bytes[1] / (16 * GIB))
+        for share, percent, most in zip(found, (cpus, memory, gpu), (0.1, 0.05, 0.05), strict=True):
+            assert abs(share - percent / 100) <= max(most, LEAST_SHARE) + 1e-9
+        before = len(engine.state.log)
+        assert event_of(engine, report, 100.0 * step + 50) is None
+        assert len(engine.state.log) == before
+
+
+def test_another_process_on_a_gpu_is_named(large: Engine) -> None:
+    outside_of(large, used(gpu=8), 0)
+    assert outside_of(large, used(gpu=8, pid=9), 100) == Outside(gpus=(GpuOutside(1, 8 * GIB, 9),))
+
+
+def test_what_the_machine_has_beyond_the_node_is_used_first() -> None:
+    engine = Engine()
+    small = (Gpu(memory_bytes=16 * GIB), Gpu(memory_bytes=10 * GIB))
+    engine.handle(NodeJoined(at=0, node=replace(LARGE, cpus=1, memory_bytes=70 * GIB, gpus=small)))
+    expected = Outside(500, 10 * GIB, (GpuOutside(1, 2 * GIB, 7),))
+    assert outside_of(engine, used(3500, 40, 8), 0) == expected
+    assert outside_of(engine, used(3000, 30, 6), 100) == NO_OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (replace(CALM, cpu_utilisation=math.nan), "nan of its CPUs is used, of at most 1"),
+        (replace(CALM, cpu_utilisation=1.5), "1.5 of its CPUs"),
+        (replace(CALM, memory_free_bytes=-1), "-1 bytes of memory are free"),
+        (replace(CALM, memory_free_bytes=101 * GIB), "bytes of memory are free"),
+        (with_gpu(memory_used_bytes=17 * GIB), "bytes of GPU 1 are used, of at most 1.7"),
+        (with_gpu(memory_used_bytes=-1), "-1 bytes of GPU 1 are used"),
+        (with_gpu(utilisation=math.inf), "inf of GPU 1 is in use"),
+        (used(-1), "-1 thousandths of CPUs are used outside Headgate"),
+        (used(4100), "4100 thousandths of CPUs are used outside Headgate, of at most 4040"),
+        (used(memory=-1), "bytes of memory are used outside Headgate"),
+        (used(memory=101), "bytes of memory are used outside Headgate"),
+        (used(gpu=17), "bytes of GPU 1 are used outside Headgate"),
+        (used(gpu=-1), "bytes of GPU 1 are used outside Headgate"),
+        (replace(used(gpu=1), gpus=()), "bytes of GPU 1 are used outside Headgate, of at most 0"),
+    ],
+)
+def test_report_of_the_impossible_has_a_fault(wrong: NodeReport, message: str) -> None:
+    assert message in report_fault(wrong)
+
+
+@pytest.mark.parametrize("good", [CALM, used(4000, 100, 16), with_gpu(utilisation=None)])
+def test_report_of_the_possible_has_none(good: NodeReport) -> None:
+    assert report_fault(good) == ""

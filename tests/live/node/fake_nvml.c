@@ -2,11 +2,13 @@
    FAKE_NVML_GPUS: how many GPUs. FAKE_NVML_LOST: the index of one that answers nothing.
    FAKE_NVML_SILENT: the index of one that reports no utilisation. FAKE_NVML_NVLINKS: how many join
    the GPUs of a pair; FAKE_NVML_SWITCHED: how many join each GPU but the last to a switch. Every GPU has 16 GiB, of which
-   (index + 1) GiB are used, and works at 10 * index per cent. */
+   (index + 1) GiB are used, and works at 10 * index per cent. FAKE_NVML_PID: the process that uses all of that
+   but 1 MiB, which the parent of the caller does. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
-enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, GPU_IS_LOST = 15 };
+enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, GPU_IS_LOST = 15 };
 
 typedef struct { unsigned long long total, free, used; } memory_t;
 typedef struct { unsigned gpu, memory; } utilisation_t;
@@ -84,6 +86,25 @@ int nvmlDeviceGetNvLinkRemoteDeviceType(void *device, unsigned link, unsigned *t
 int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *device, unsigned link, pci_t *pci) {
   (void)link;
   pci_of(is_switched(device) ? 1000 : index_of(device) ^ 1, pci);
+  return OK;
+}
+
+typedef struct { unsigned pid; unsigned long long used; unsigned instance, part; } process_t;
+
+int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, process_t *found) {
+  unsigned room = *count, pid = (unsigned)number("FAKE_NVML_PID", 0);
+  if (index_of(device) == number("FAKE_NVML_SILENT", -1)) return NOT_SUPPORTED;
+  *count = pid ? 2 : 0;
+  if (room < *count) return INSUFFICIENT_SIZE;
+  if (!pid) return OK;
+  found[0] = (process_t){(unsigned)getppid(), 1ULL << 20, 0, 0};
+  found[1] = (process_t){pid, ((unsigned long long)(index_of(device) + 1) << 30) - (1ULL << 20), 0, 0};
+  return OK;
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(void *device, unsigned *count, process_t *found) {
+  (void)device, (void)found;
+  *count = 0;
   return OK;
 }
 

@@ -16,15 +16,15 @@ import numpy as np
 import psutil
 import pytest
 
-from headgate.live.node.node_status import gpu_closeness, probe_node
+from headgate.live.node.node_status import gpu_closeness, gpu_processes, probe_node
 from headgate.model.topology.closeness import node_shape
 
 ASK = """
 import json
 from dataclasses import asdict
-from headgate.live.node.node_status import gpu_closeness, probe_node
+from headgate.live.node.node_status import gpu_closeness, gpu_processes, probe_node
 gpus = [asdict(gpu) for gpu in probe_node().gpus]
-print(json.dumps([gpus, gpu_closeness()]))
+print(json.dumps([gpus, gpu_closeness(), gpu_processes()]))
 """
 Ask = Callable[..., Any]
 
@@ -124,6 +124,12 @@ def test_nvlinks_between_gpus_and_through_switches_are_reported(reported: Ask) -
     assert found.gpu_bytes_per_s == 150e9
 
 
+def test_memory_of_gpus_is_reported_by_process(reported: Ask) -> None:
+    mib, me = 1 << 20, str(os.getpid())
+    assert reported(gpus=3, pid=7, silent=0, lost=1)[2] == {"2": {me: mib, "7": (3 << 30) - mib}}
+    assert reported(gpus=2)[2] == {}
+
+
 def test_no_driver_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     import pynvml
 
@@ -133,3 +139,4 @@ def test_no_driver_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pynvml, "nvmlInit", missing)
     assert probe_node().gpus == ()
     assert gpu_closeness() == ((), 0)
+    assert gpu_processes() == {}

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
@@ -25,7 +25,7 @@ from headgate.live.base.permissions import (
     write_private,
 )
 from headgate.live.cluster.names import end_actors, names_with
-from headgate.live.cluster.ray_nodes import NAMESPACE, RayMember
+from headgate.live.cluster.ray_nodes import NAMESPACE, NODE_MARK, RayMember
 from headgate.live.node.env_cache import sweep
 from headgate.live.node.flight import ShardServer, fetch, stat, time_transfer
 from headgate.live.node.marker import Marker, Seen, look, mounts_here
@@ -40,6 +40,7 @@ from headgate.live.node.run_files import (
 from headgate.live.node.run_logs import log_path, logs_directory
 from headgate.live.node.shared import keep_shared
 from headgate.live.node.store import ShardStore, StoredShard, time_disk
+from headgate.live.run.outside import OutsideMeter
 from headgate.live.run.run_env import env_directory
 from headgate.live.run.run_limits import remove_groups
 from headgate.model import RunId, task_of_result
@@ -117,6 +118,7 @@ class NodeAgent:
             self._store.put(_PROBE_SHARD, [bytes(_PROBE_BYTES)])
         self._closeness, self._nvlinks = gpu_closeness()
         self._mounts = mounts_here()
+        self._outside = None if NODE_MARK in os.environ else OutsideMeter()
         self._logs = logs_directory(self._root, node)
         self._scratch = scratch_directory(self._root, node)
         self._drafts = self._root / node / "copies"
@@ -146,11 +148,14 @@ class NodeAgent:
         at_ns = time.time_ns()
         shards = tuple(s for s in self._store.list() if s.id != _PROBE_SHARD)
         results = {of[0] for shard in shards if (of := task_of_result(shard.id)) is not None}
-        scratch = _jobs_in(self._scratch)
+        scratch, machine = _jobs_in(self._scratch), probe_node(self._root)
+        if self._outside is not None:
+            used_bytes = machine.memory_bytes - machine.memory_free_bytes
+            machine = replace(machine, outside=self._outside.measure(used_bytes))
         return AgentReport(
             node=self._node,
             uid=os.geteuid(),
-            machine=probe_node(self._root),
+            machine=machine,
             host=self._host,
             port=self._server.port,
             shards=shards,

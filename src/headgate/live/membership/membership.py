@@ -30,7 +30,7 @@ from headgate.live.cluster.holders import Holders
 from headgate.live.cluster.ray_nodes import RayMember, members
 from headgate.live.membership.bandwidth_probe import BandwidthProbe
 from headgate.live.membership.sweep import leftovers, unknown_jobs
-from headgate.live.membership.usage import node_reported
+from headgate.live.membership.usage import node_reported, report_fault
 from headgate.model import Gpu, Node, RayMode, RunId, Shard, task_of_result
 from headgate.model.topology.closeness import node_shape
 from headgate.protocol import (
@@ -104,6 +104,7 @@ class Membership:
         self._joins: dict[str, asyncio.Task[bool]] = {}  # by Ray's id: nodes that are joining
         self._first: set[str] | None = None  # of the nodes of the first look, those still joining
         self._used: dict[str, Future[None]] = {}  # by node: the last report of its use
+        self._faults: dict[str, str] = {}  # by node: what is wrong with its last report
         self._bandwidth_probe = BandwidthProbe(
             agents=self.agents,
             reachable=reachable,
@@ -258,6 +259,7 @@ class Membership:
         self.mounts.pop(name, None)
         self.reports.pop(name, None)
         self._used.pop(name, None)
+        self._faults.pop(name, None)
         self._archived.pop(name, None)
         self._bandwidth_probe.node_lost(name)
 
@@ -369,13 +371,22 @@ class Membership:
         report = await self._report(name, agent)
         if report is None or self.agents.get(name) is not agent:
             return  # Ray reports the loss of the node, if it is one
-        self.reports[name] = _report_facts(report)
         self._reachable.addresses[name] = (report.host, report.port)
-        self._post_used(report)
+        if self._believes(report):
+            self.reports[name] = _report_facts(report)
+            self._post_used(report)
         events = self._missing_replicas(report, kept.get(name, ()))
         if events:
             await asyncio.wrap_future(self._post(events))
         self._sweep(report)
+
+    def _believes(self, report: AgentReport) -> bool:
+        """Return whether a report can be true; one that cannot is logged once, and dropped."""
+        fault, name = report_fault(report.machine), report.node
+        if fault and self._faults.get(name) != fault:
+            log.error("the report of %s is rejected, the last good one stays: %s", name, fault)
+        self._faults[name] = fault
+        return not fault
 
     def _post_used(self, report: AgentReport) -> None:
         """Post what is used of a node, if that has moved, without waiting for it to be handled.
@@ -484,8 +495,10 @@ def dataset_shard(dataset: str, index: int, size_bytes: int) -> Shard:
 
 
 def _report_facts(report: AgentReport) -> dict[str, Any]:
+    machine = asdict(report.machine)
+    del machine["outside"]  # the state has what counts of it
     return {
-        **asdict(report.machine),
+        **machine,
         "shards": len(report.shards),
         "shard_bytes": sum(shard.size_bytes for shard in report.shards),
         "served_bytes": report.served_bytes,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from headgate.live.node.node_status import GpuReport, NodeReport
 from headgate.model import CPUS, MEMORY, WHOLE
-from headgate.protocol import GpuUse, NodeReported
+from headgate.protocol import GpuOutside, GpuUse, NodeReported, Outside
 from headgate.state import Snapshot
 
 MOVED_SHARE = 0.05
@@ -21,13 +21,56 @@ change it by some percent between reports, and no placement depends on it."""
 MOVED_MILLI = 100
 """Least move of a GPU's utilisation, in thousandths; larger, since its driver samples it."""
 
+LEAST_SHARE = 0.05
+"""What is used outside Headgate counts once it is more than this share of the node's or GPU's
+total, and until it is less than half of that: the system itself uses some."""
+
+MOVED_LOAD = 0.1
+"""Least move of the load by processes outside Headgate, as a share of the node's CPUs."""
+
+_ROUNDING = 1.01  # of times: a load may seem to be that much more than there is
+
 PERIOD_S = 10.0
 """Least seconds between two events of a node: at most 360 per hour (about 50 kB), fewer than the
 events of a node that runs tasks of some seconds."""
 
 
+def report_fault(machine: NodeReport) -> str:
+    """Return what a report says that cannot be, "" if it can: it is not to be believed then."""
+    outside, cpus = machine.outside, WHOLE * machine.cpus
+    figures: list[tuple[str, float, float]] = [
+        ("of its CPUs is used", machine.cpu_utilisation, 1),
+        ("bytes of memory are free", machine.memory_free_bytes, machine.memory_bytes),
+        ("thousandths of CPUs are used outside Headgate", outside.cpus_milli, cpus * _ROUNDING),
+        (
+            "bytes of memory are used outside Headgate",
+            outside.memory_bytes,
+            machine.memory_bytes - machine.memory_free_bytes,
+        ),
+    ]
+    sizes = {gpu.index: gpu.memory_bytes for gpu in machine.gpus}
+    figures += [
+        (f"bytes of GPU {gpu.index} are used", gpu.memory_used_bytes, gpu.memory_bytes)
+        for gpu in machine.gpus
+    ]
+    figures += [
+        (f"of GPU {gpu.index} is in use", gpu.utilisation, 1)
+        for gpu in machine.gpus
+        if gpu.utilisation is not None
+    ]
+    figures += [
+        (f"bytes of GPU {gpu} are used outside Headgate", used, sizes.get(gpu, 0))
+        for gpu, used, _ in outside.gpus
+    ]
+    wrong = next((each for each in figures if not 0 <= each[1] <= each[2]), None)  # nor NaN
+    return "" if wrong is None else f"{wrong[1]} {wrong[0]}, of at most {wrong[2]:g}"
+
+
 def node_reported(view: Snapshot, name: str, machine: NodeReport, at: float) -> NodeReported | None:
-    """Return the event of a report; None while the node is down, or if no figure has moved."""
+    """Return the event of a report, which has no fault; None if no figure has moved.
+
+    And while the node is down.
+    """
     row = view.names.node_rows.get(name)
     if row is None or row >= len(view.nodes.alive) or not view.nodes.alive[row]:
         return None
@@ -37,12 +80,56 @@ def node_reported(view: Snapshot, name: str, machine: NodeReport, at: float) -> 
         cpus_milli=round(WHOLE * machine.cpu_utilisation * machine.cpus),
         memory_bytes=machine.memory_bytes - machine.memory_free_bytes,
         gpus=_gpus(machine.gpus, view.nodes.gpu_count[row]),
+        outside=_outside(view, row, machine),
     )
     reported_at = view.nodes.reported_at[row]
     if math.isnan(reported_at):
         return event
     early = at - reported_at < PERIOD_S
     return None if early or not any(_moved(view, row, machine, event)) else event
+
+
+def _outside(view: Snapshot, row: int, machine: NodeReport) -> Outside:
+    """Return what counts as used outside Headgate: what has moved, the rest as it was.
+
+    Where the machine has more than the node, that is used first.
+    """
+    spec, said, nodes = view.node(row), machine.outside, view.nodes
+    cpus, memory_bytes = WHOLE * machine.cpus, machine.memory_bytes
+    found = Outside(
+        cpus_milli=_counted(
+            min(said.cpus_milli, cpus),
+            nodes.outside.at(row, CPUS),
+            total=cpus,
+            beyond=cpus - WHOLE * spec.cpus,
+            moved=MOVED_LOAD,
+        ),
+        memory_bytes=_counted(
+            said.memory_bytes,
+            nodes.outside.at(row, MEMORY),
+            total=memory_bytes,
+            beyond=memory_bytes - (spec.memory_bytes or 0),
+        ),
+    )
+    sizes = {gpu.index: gpu.memory_bytes for gpu in machine.gpus}
+    used = {gpu.gpu: gpu for gpu in said.gpus}
+    gpus = []
+    for index, gpu in enumerate(spec.gpus):
+        each, size = used.get(index, GpuOutside(index, 0, 0)), sizes.get(index, 0)
+        before = view.gpus.outside_bytes[nodes.first_gpu[row] + index]
+        counted = _counted(each.memory_bytes, before, total=size, beyond=size - gpu.memory_bytes)
+        if counted:
+            pid = each.pid or view.gpus.outside_pid[nodes.first_gpu[row] + index]
+            gpus.append(GpuOutside(index, counted, pid))
+    return found._replace(gpus=tuple(gpus))
+
+
+def _counted(used: int, before: int, *, total: int, beyond: int, moved: float = MOVED_SHARE) -> int:
+    """Return how much of a figure counts, which counted as `before`; `beyond` is not the node's."""
+    least = LEAST_SHARE * total / (2 if before else 1)
+    now = max(used - max(beyond, 0), 0) if used > least else 0
+    stays = bool(now) == bool(before) and abs(now - before) <= moved * total
+    return before if stays else now
 
 
 def _gpus(reports: tuple[GpuReport, ...], count: int) -> tuple[GpuUse, ...]:
@@ -65,11 +152,26 @@ def _moved(view: Snapshot, row: int, machine: NodeReport, event: NodeReported) -
     yield abs(event.cpus_milli - actual.at(row, CPUS)) > MOVED_SHARE * WHOLE * machine.cpus
     moved_bytes = abs(event.memory_bytes - actual.at(row, MEMORY))
     yield moved_bytes > MOVED_SHARE * machine.memory_bytes
+    yield event.outside != _outside_before(view, row)
     sizes = {gpu.index: gpu.memory_bytes for gpu in machine.gpus}
     for index, used in enumerate(used_of):
         gpu, least = first + index, MOVED_SHARE * sizes.get(index, 0)
         yield _differs(used.memory_bytes, gpus.actual_bytes[gpu], least)
         yield _differs(used.utilisation_milli, gpus.utilisation_milli[gpu], MOVED_MILLI)
+
+
+def _outside_before(view: Snapshot, row: int) -> Outside:
+    """Return what counts as used outside Headgate in the state."""
+    nodes, gpus, first = view.nodes, view.gpus, view.nodes.first_gpu[row]
+    return Outside(
+        cpus_milli=nodes.outside.at(row, CPUS),
+        memory_bytes=nodes.outside.at(row, MEMORY),
+        gpus=tuple(
+            GpuOutside(index, gpus.outside_bytes[first + index], gpus.outside_pid[first + index])
+            for index in range(nodes.gpu_count[row])
+            if gpus.outside_bytes[first + index]
+        ),
+    )
 
 
 def _differs(now: int | None, before: int, least: float) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -13,6 +14,7 @@ import psutil
 import pynvml
 
 from headgate.model.topology.closeness import Closeness
+from headgate.protocol import NO_OUTSIDE, Outside
 
 _ANCESTORS = {
     pynvml.NVML_TOPOLOGY_INTERNAL: Closeness.SWITCH,
@@ -41,6 +43,7 @@ class NodeReport:
     """One node at one moment; `dataclasses.asdict` gives its JSON form.
 
     `cpu_utilisation` is in [0, 1], the mean since the process' last report (0 in the first).
+    `outside` is what processes use of it that belong to no run, if that is measured.
     """
 
     cpus: int
@@ -50,6 +53,7 @@ class NodeReport:
     disk_bytes: int
     disk_free_bytes: int
     gpus: tuple[GpuReport, ...]
+    outside: Outside = NO_OUTSIDE
 
 
 def gpu_closeness() -> tuple[tuple[tuple[int, ...], ...], int]:
@@ -162,3 +166,32 @@ def _probe_gpu(index: int) -> GpuReport | None:
         memory_used_bytes=int(memory.used),
         utilisation=utilisation,
     )
+
+
+def gpu_processes() -> dict[int, dict[int, int]]:
+    """Return the bytes that processes use of GPUs, by index and process id; as far as is known."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return {}
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        return {index: used for index in range(count) if (used := _used_by_process(index))}
+    except pynvml.NVMLError:
+        return {}
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _used_by_process(index: int) -> dict[int, int]:
+    """Return the bytes of one GPU by process, whether it computes or draws."""
+    used: dict[int, int] = {}
+    for ask in (
+        pynvml.nvmlDeviceGetComputeRunningProcesses,
+        pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+    ):
+        with suppress(pynvml.NVMLError):  # it is lost, or divided, or its driver is too old
+            for process in ask(pynvml.nvmlDeviceGetHandleByIndex(index)):
+                used_bytes = int(process.usedGpuMemory or 0)
+                used[process.pid] = max(used_bytes, used.get(process.pid, 0))
+    return used
