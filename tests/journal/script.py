@@ -360,7 +360,15 @@ def _ends(t: _Script) -> None:
     kept = KeptFiles(
         files=2, size_bytes=30, left=1, left_bytes=90, skipped=3, directory="/var/hg/n1/files"
     )
-    usage = Usage(read_bytes=(1, 2, 3), read_s=0.5, exit_status=-9, kept=kept)
+    usage = Usage(
+        read_bytes=(1, 2, 3),
+        read_s=0.5,
+        exit_status=-9,
+        kept=kept,
+        peak_memory_bytes=1 << 20,
+        peak_gpu_bytes=4,
+        cpus_milli=700,
+    )
     for kind in FailureKind:
         t.job(f"fails-{kind}", Task(), retries=0)
         t.starts(f"fails-{kind}", ("m0", (0,)))

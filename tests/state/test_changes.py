@@ -30,7 +30,10 @@ UNSEEN = {
     },
     "gpus": {"actual_bytes", "utilisation_milli", "withheld", "outside_bytes", "outside_pid"},
     "shards": {"away"},
-    "runtime_classes": {"count", "log_mean", "log_var", "within_count", "within_var"},
+    "runtime_classes": {
+        "count", "log_mean", "log_var", "within_count", "within_var",
+        "used_runs", "used_memory_bytes", "used_gpu_bytes", "used_cpus_milli",
+    },
 }  # fmt: skip
 
 

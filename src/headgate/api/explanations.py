@@ -108,6 +108,7 @@ def _why_view(found: Why) -> Body:
         "cheapest": None if found.cheapest is None else _read_view(found.cheapest),
         "if_freed": None if found.if_freed is None else asdict(found.if_freed),
         "room_by_moves": None if found.room_by_moves is None else asdict(found.room_by_moves),
+        "sizing": None if found.sizing is None else asdict(found.sizing),
         "start": None if found.start is None else _forecast_view(found.start),
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from headgate.model import CPUS, MEMORY
+from headgate.planning.place.first_fit import first_fit
 from headgate.protocol import Reason
 from headgate.protocol.node_reasons import NodeBusyOutside
 from headgate.protocol.reasons import GPU_MEMORY, NothingFits
@@ -58,20 +59,9 @@ class BusyNodes:
 
     def _fit(self, ledger: Ledger, tasks: Sequence[int], *, apart: bool) -> bool:
         """Return whether first fit places all tasks in a ledger, `apart` on a node each."""
-        first: dict[int, int] = {}  # demand -> node: those before are too full for it, or used
-        nodes = self._snapshot.live_nodes()
+        demands = [self._snapshot.tasks.demand[task] for task in tasks]
         with ledger.trial():
-            for task in tasks:
-                demand = self._snapshot.tasks.demand[task]
-                for index in range(first.get(demand, 0), len(nodes)):
-                    gpus = ledger.best_gpus(demand, nodes[index])
-                    if gpus is not None:
-                        ledger.take(task, demand, nodes[index], gpus)
-                        first[demand] = index + apart
-                        break
-                else:
-                    return False
-        return True
+            return first_fit(ledger, tasks, demands, self._snapshot.live_nodes(), apart=apart)
 
     def _is_freed(self, demand: int, node: int) -> bool:
         """Return whether a run of a demand fits a node without that use, and not with it."""

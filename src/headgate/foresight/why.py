@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from headgate.foresight.explain import Explanation, explain
 from headgate.foresight.forecast import Forecast, forecast
 from headgate.foresight.outlook import ReadBytes, read_bytes
+from headgate.foresight.sizing import Sizing, sizing_of
 from headgate.foresight.whatif import WhatIf
 from headgate.planning.moves.migration import room_by_moves
 from headgate.planning.units.unit import waiting_units
@@ -94,7 +95,8 @@ class Why:
     """The explanation of a job and one of its tasks.
 
     `task` is the ordinal of the explained task: the requested one, else the job's first task that
-    waits for a GPU. `holders` are other jobs that hold GPUs, the furthest above their share first.
+    waits for a GPU. `sizing` is what tasks like it have used, where that is another amount than it
+    asks for. `holders` are other jobs that hold GPUs, the furthest above their share first.
     Values that do not apply are None or empty.
     """
 
@@ -111,6 +113,7 @@ class Why:
     cheapest: CandidateNode | None
     if_freed: IfFreed | None
     room_by_moves: AfterMoves | None
+    sizing: Sizing | None
     start: Forecast | None
 
 
@@ -160,6 +163,7 @@ class _Explainer:
             cheapest=None if cheapest is None else self._place(cheapest),
             if_freed=None if cheapest is None else self._if_freed(cheapest),
             room_by_moves=room,
+            sizing=None if task is None else sizing_of(snapshot, self._job, task),
             start=self._start(),
         )
 

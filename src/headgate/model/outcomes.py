@@ -37,13 +37,18 @@ class Usage:
     """Usage of a run: bytes read by locality (node, rack, cluster), seconds spent reading.
 
     `exit_status` is that of its program, negative for a signal; None if none is known.
-    `kept` are the files that it leaves on its node, None without any.
+    `kept` are the files that it leaves on its node, None without any. `peak_memory_bytes`, and
+    `peak_gpu_bytes` of one GPU, are the most that it was seen to use, `cpus_milli` its mean load in
+    thousandths of CPUs; 0 where that is not known.
     """
 
     read_bytes: tuple[int, int, int] = (0, 0, 0)
     read_s: float = 0.0
     exit_status: int | None = None
     kept: KeptFiles | None = None
+    peak_memory_bytes: int = 0
+    peak_gpu_bytes: int = 0
+    cpus_milli: int = 0
 
 
 NO_USAGE = Usage()

@@ -181,6 +181,10 @@ class RuntimeClassTable(Generic[C]):
     log_var: C  # their variance about it
     within_count: C  # weight of those whose class below this one had a sample already
     within_var: C  # variance of these about the means of their classes below this one
+    used_runs: C  # runs of which it is known what they used; see `headgate.state.usage`
+    used_memory_bytes: C  # most that one of them used,
+    used_gpu_bytes: C  # of a GPU,
+    used_cpus_milli: C  # and in the mean over its time
 
 
 GPU_FREE, GPU_GONE, GPU_IN_PART = -1, -2, -3
@@ -205,7 +209,7 @@ _DTYPES: dict[str, str] = {
     "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1", "withheld": "u1",
     "draining": "u1", "idle_since": "f8", "down_since": "f8",
     "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "actual_bytes": "i8",
-    "outside_bytes": "i8",
+    "outside_bytes": "i8", "used_memory_bytes": "i8", "used_gpu_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "estimated_s": "f8", "time_limit_s": "f8", "count": "f8", "log_mean": "f8", "log_var": "f8",

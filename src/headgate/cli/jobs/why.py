@@ -15,6 +15,7 @@ from headgate.cli.common import output
 from headgate.cli.common.settings import FormatOption, StateOption, settle
 from headgate.cli.common.stops import stop_text
 from headgate.cli.common.times import in_local_time
+from headgate.cli.jobs.sizing import sizing_facts
 
 View = dict[str, Any]
 _MOST_DIGITS = 12
@@ -39,7 +40,7 @@ def why(
         return
     for line in (*_head(explanation, target, task), *stand_in_lines(explanation)):
         output.print_wrapped(line)
-    output.print_facts(_facts(explanation, whole=task is None))
+    output.print_facts((*_facts(explanation, whole=task is None), *sizing_facts(explanation)))
     if explanation["holders"]:
         output.print_text("")
         output.print_table(

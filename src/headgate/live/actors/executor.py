@@ -45,6 +45,7 @@ from headgate.live.run.ray_run import ray_place
 from headgate.live.run.rendezvous import RendezvousMaker
 from headgate.live.run.run_env import RunEnv, RunEnvs
 from headgate.live.run.run_limits import limits_of
+from headgate.live.run.run_meter import Peaks
 from headgate.live.run.worker import WORK, RunRequest
 from headgate.model import (
     FILE_PREFIX,
@@ -104,6 +105,10 @@ class _Run:
     def has_exited(self, status: int | None) -> None:
         """Record the exit status of the program; None where that is not known."""
         self.usage = replace(self.usage, exit_status=status)
+
+    def has_used(self, peaks: Peaks) -> None:
+        """Record what the program was seen to use."""
+        self.usage = peaks.added_to(self.usage)
 
 
 class _RunError(Exception):
@@ -484,7 +489,8 @@ class TaskExecutor:
         try:
             worker = run.worker = await starting
             try:
-                error = await worker.run(request, log)
+                async with worker.measured(run.has_used):
+                    error = await worker.run(request, log)
                 if run.notice and not _stands_by(launch):
                     await worker.emptied()
             except BaseException:  # it is stopped, or its response is invalid

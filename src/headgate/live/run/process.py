@@ -9,8 +9,8 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -25,6 +25,7 @@ from headgate.live.run import guard
 from headgate.live.run.ray_program import GIVEN_OUT
 from headgate.live.run.ray_run import remove_remains
 from headgate.live.run.run_limits import RunLimits, account_processes
+from headgate.live.run.run_meter import Peaks, measured
 from headgate.live.run.worker import NOT_SHARED, RunRequest
 from headgate.model import FailureKind, ProgramType
 
@@ -99,6 +100,15 @@ class WorkerProcess:
     def alive(self) -> bool:
         """Whether the process has not ended yet."""
         return self._process.returncode is None
+
+    def measured(self, report: Callable[[Peaks], None]) -> AbstractAsyncContextManager[None]:
+        """Measure in a block what its processes use, and report it at the end.
+
+        Nothing is reported of a Ray program, whose processes belong to several runs.
+        """
+        if self._directory:
+            return nullcontext()
+        return measured(self._process.pid, on_gpus=bool(self.gpus), report=report)
 
     async def run(self, task: RunRequest, log: int) -> str:
         """Run one task, whose output goes to the descriptor `log`; return the error, or ''.
