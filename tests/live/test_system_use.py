@@ -257,6 +257,24 @@ def test_why_names_shares_and_full_clusters(headgate: Headgate, gates: Gates) ->
         headgate.ends(job)
 
 
+def test_what_runs_have_used_is_learnt_and_compared_with_what_they_asked_for(
+    headgate: Headgate,
+) -> None:
+    code = "x = bytearray(200 << 20); import time; time.sleep(4)"
+    tasks = {
+        "count": 3,
+        "run": f"python3 -c '{code}'",
+        "resources": {"gpus": 0, "cpus": 1, "memory": "2GiB"},
+    }
+    job = headgate.submit(json.dumps({"name": "sized", "tasks": tasks}))
+    headgate.ends(job)
+    sizing = headgate.client.why(job, 0)["sizing"]
+    (memory,) = [each for each in sizing["amounts"] if each["resource"] == "memory"]
+    assert (sizing["runs"], memory["asked"]) == (3, 2 << 30)
+    assert 200 << 20 <= memory["used"] < memory["enough"] < 1 << 30
+    assert "asked 2 GiB of memory, used at most" in headgate.run("why", f"{job}/0").stdout
+
+
 def test_infeasible_jobs_are_rejected(headgate: Headgate) -> None:
     for resources in ("{gpu_memory: 9GiB}", "{gpus: 99}"):
         with pytest.raises(SpecError) as caught:
