@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from headgate.base.states import node_word
-from headgate.base.text import used_elsewhere
+from headgate.base.text import enumerated, used_elsewhere
 from headgate.base.units import format_ratio, format_size
 from headgate.cli.common import output
 from headgate.cli.common.settings import FormatOption, StateOption, settle
@@ -49,7 +49,7 @@ def nodes(
         has = "has" if unlisted == 1 else "have"
         counted = output.counted(unlisted, "node")
         output.print_note(f"{counted} {has} been down for over an hour; see --all")
-    for line in (*stand_in_lines(stand_in), *in_use_elsewhere(found)):
+    for line in (*stand_in_lines(stand_in), *in_use_elsewhere(found), *in_use_outside(found)):
         output.print_wrapped(line)
     output.print_wrapped(
         f"Bandwidth: {format_size(bandwidth['disk_bytes_per_s'])}/s disk,"
@@ -72,6 +72,23 @@ def in_use_elsewhere(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
         node["id"]: [gpu["index"] for gpu in node["gpus"] if gpu.get("withheld")] for node in nodes
     }
     return [used_elsewhere(node, gpus) for node, gpus in withheld.items() if gpus]
+
+
+def in_use_outside(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each node of which processes outside Headgate use some."""
+    lines = []
+    for node in nodes:
+        outside, used = node["outside"] or {"cpus": 0, "memory_bytes": 0}, []
+        if outside["memory_bytes"]:
+            used.append(f"{format_size(outside['memory_bytes'])} of memory")
+        if outside["cpus"]:
+            used.append(f"{outside['cpus']:.3g} CPUs")
+        for gpu in (gpu for gpu in node["gpus"] if gpu["outside_memory_bytes"]):
+            size = format_size(gpu["outside_memory_bytes"])
+            used.append(f"{size} of GPU {gpu['index']} (pid {gpu['outside_pid']})")
+        if used:
+            lines.append(f"{node['id']}: {enumerated(used)} in use outside Headgate")
+    return lines
 
 
 def _node_cells(node: dict[str, Any]) -> tuple[object, ...]:
