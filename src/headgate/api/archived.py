@@ -117,7 +117,7 @@ def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
         "task": named,
         "holders": [],
         **dict.fromkeys(("run", "share", "cheapest_now", "cheapest", "if_freed")),
-        **dict.fromkeys(("room_by_moves", "start")),
+        **dict.fromkeys(("room_by_moves", "sizing", "start")),
     }
 
 

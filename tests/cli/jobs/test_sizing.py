@@ -37,6 +37,5 @@ def test_use_of_more_says_what_to_ask_for() -> None:
     )
 
 
-def test_nothing_is_shown_without_a_difference_or_of_archived_jobs() -> None:
+def test_nothing_is_shown_without_a_difference() -> None:
     assert text(None) == ""
-    assert list(sizing_facts({})) == []

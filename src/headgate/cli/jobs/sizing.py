@@ -14,7 +14,7 @@ View = dict[str, Any]
 
 def sizing_facts(explanation: View) -> Iterator[tuple[str, str]]:
     """Yield what tasks like the one explained have used, and what would be enough, if known."""
-    sizing = explanation.get("sizing")
+    sizing = explanation["sizing"]
     if sizing is None:
         return
     runs = output.counted(sizing["runs"], "run")
