@@ -118,7 +118,7 @@ def main() -> None:
 
     def snapshot(*_: object) -> None:
         nonlocal saved
-        if seq - saved >= 50:
+        if seq - saved >= 40:
             journal.save_snapshot(seq, encode_snapshot(engine.snapshot()))
             saved = seq
 

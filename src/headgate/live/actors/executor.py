@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from urllib.parse import quote
 
 from headgate.base.errors import WorldError
 from headgate.base.units import format_seconds
+from headgate.live.actors.executor_run import ExecutorRun
 from headgate.live.base.account import Account, account_for
 from headgate.live.base.exit_status import status_of
 from headgate.live.base.log_limit import kept_within, open_log, tail_of
@@ -45,7 +46,6 @@ from headgate.live.run.ray_run import ray_place
 from headgate.live.run.rendezvous import RendezvousMaker
 from headgate.live.run.run_env import RunEnv, RunEnvs
 from headgate.live.run.run_limits import limits_of
-from headgate.live.run.run_meter import Peaks
 from headgate.live.run.worker import WORK, RunRequest
 from headgate.model import (
     FILE_PREFIX,
@@ -78,39 +78,6 @@ def scratch_directory(root: Path, node: str) -> Path:
     return root / node / "runs"
 
 
-@dataclass(slots=True, kw_only=True)
-class _Run:
-    """One run until its end is acknowledged; `end` is its future outcome.
-
-    `stopping` is set when it is to end after notice and at most `grace_s` seconds, `killing` when
-    immediately, `expired` when another member of its gang has reached the time limit. `worker` has
-    its program while that runs, `computed` is set once that has ended without notice. `notice` says
-    how it ended after its notice, which was for its time limit if `timed_out` is set. `served` is
-    the worker that it has left idle, `keeping` the work on the files that it has written.
-    """
-
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    killing: asyncio.Event = field(default_factory=asyncio.Event)
-    grace_s: float = math.inf
-    expired: asyncio.Event = field(default_factory=asyncio.Event)
-    usage: Usage = field(default_factory=Usage)
-    worker: WorkerProcess | None = None
-    computed: bool = False
-    notice: str = ""
-    timed_out: bool = False
-    served: WorkerProcess | None = None
-    keeping: asyncio.Task[None] | None = None
-    end: asyncio.Task[OutcomeRecord]
-
-    def has_exited(self, status: int | None) -> None:
-        """Record the exit status of the program; None where that is not known."""
-        self.usage = replace(self.usage, exit_status=status)
-
-    def has_used(self, peaks: Peaks) -> None:
-        """Record what the program was seen to use."""
-        self.usage = peaks.added_to(self.usage)
-
-
 class _RunError(Exception):
     """A run has failed; the message is for the user."""
 
@@ -132,7 +99,7 @@ class TaskExecutor:
         make_traversable(self._root, node, scratch_directory(self._root, node).name)
         self._store = ShardStore(shards_directory(self._root, node))
         self._threads = ThreadPoolExecutor(32, thread_name_prefix="read")
-        self._runs: dict[RunId, _Run] = {}
+        self._runs: dict[RunId, ExecutorRun] = {}
         self._idle: list[WorkerProcess] = []
         self._ending: dict[WorkerProcess, asyncio.Task[None]] = {}  # until they have ended
         self._rendezvous = RendezvousMaker()
@@ -143,7 +110,9 @@ class TaskExecutor:
         """Start these runs, except those that were started or stopped already."""
         for launch in launches:
             if launch.run not in self._runs:
-                self._runs[launch.run] = _Run(end=asyncio.create_task(self._carry_out(launch)))
+                self._runs[launch.run] = ExecutorRun(
+                    end=asyncio.create_task(self._carry_out(launch))
+                )
 
     async def rendezvous(self, job: str, attempt: int) -> Rendezvous:
         """Return where the members of a gang meet whose first one runs here; repeatable.
@@ -180,7 +149,7 @@ class TaskExecutor:
         """
         for run in runs:
             if run not in self._runs:
-                self._runs[run] = _Run(end=asyncio.create_task(_stopped_early(run)))
+                self._runs[run] = ExecutorRun(end=asyncio.create_task(_stopped_early(run)))
             self._runs[run].grace_s = min(most_s, self._runs[run].grace_s)
             self._runs[run].stopping.set()
             if now:
@@ -233,7 +202,7 @@ class TaskExecutor:
             await self._in_thread(lambda: remove_checkpoint(launch.program.user, checkpoint))
         return outcome
 
-    async def _wait(self, launch: LaunchRecord, run: _Run, work: asyncio.Task[Any]) -> None:
+    async def _wait(self, launch: LaunchRecord, run: ExecutorRun, work: asyncio.Task[Any]) -> None:
         """Wait until a run has ended, or must be killed: to be stopped, or at its time limit."""
         requests = (run.stopping, run.killing, run.expired)
         stop, kill, expired = (asyncio.create_task(request.wait()) for request in requests)
@@ -251,7 +220,7 @@ class TaskExecutor:
             task.cancel()
 
     async def _notify(
-        self, launch: LaunchRecord, run: _Run, wait: Callable[..., Awaitable[Any]]
+        self, launch: LaunchRecord, run: ExecutorRun, wait: Callable[..., Awaitable[Any]]
     ) -> None:
         """Give a run with a program notice, and its grace period until its end, as `wait` says.
 
@@ -278,7 +247,7 @@ class TaskExecutor:
                 run.notice += f"; {shortage}"
 
     async def _read_and_run(
-        self, launch: LaunchRecord, run: _Run, directory: Path
+        self, launch: LaunchRecord, run: ExecutorRun, directory: Path
     ) -> tuple[int, ...]:
         """Read the shards, run the program, store its result; return the bytes of its parts."""
         account = await self._in_thread(lambda: self._account(launch.program.user))
@@ -299,7 +268,7 @@ class TaskExecutor:
 
     @asynccontextmanager
     async def _run_env(
-        self, launch: LaunchRecord, run: _Run, account: Account, log: Path
+        self, launch: LaunchRecord, run: ExecutorRun, account: Account, log: Path
     ) -> AsyncIterator[RunEnv]:
         """Yield what the node has prepared for a run; building it counts as reading."""
         opened, started = open_log(log, account), time.monotonic()
@@ -323,7 +292,7 @@ class TaskExecutor:
     async def _run_program(
         self,
         launch: LaunchRecord,
-        run: _Run,
+        run: ExecutorRun,
         account: Account,
         directory: Path,
         shards: Sequence[Path],
@@ -361,7 +330,7 @@ class TaskExecutor:
         return outputs
 
     async def _keep_files(
-        self, launch: LaunchRecord, run: _Run, account: Account, work: Path, run_env: RunEnv
+        self, launch: LaunchRecord, run: ExecutorRun, account: Account, work: Path, run_env: RunEnv
     ) -> None:
         """Keep the files that a run has written into its working directory, if there are any."""
         keep = launch.program.keep_files
@@ -376,7 +345,7 @@ class TaskExecutor:
             kept = await self._in_thread(partial(files.keep, place))
             run.usage = replace(run.usage, kept=kept)
 
-    async def _end_remains(self, run: _Run) -> bool:
+    async def _end_remains(self, run: ExecutorRun) -> bool:
         """End the worker that a run has left idle if it has left other processes, too."""
         worker = run.served
         if worker not in self._idle or worker is None or not await worker.has_left_processes():
@@ -413,7 +382,7 @@ class TaskExecutor:
         return tuple(sizes)
 
     async def _read_shards(
-        self, launch: LaunchRecord, run: _Run, account: Account, directory: Path
+        self, launch: LaunchRecord, run: ExecutorRun, account: Account, directory: Path
     ) -> list[Path]:
         """Read the shards in order, counting bytes and time, and return their files."""
         paths = []
@@ -451,7 +420,7 @@ class TaskExecutor:
     async def _run_in_worker(
         self,
         launch: LaunchRecord,
-        run: _Run,
+        run: ExecutorRun,
         account: Account,
         request: RunRequest,
         run_env: RunEnv,
@@ -480,7 +449,7 @@ class TaskExecutor:
     async def _run_logged(
         self,
         launch: LaunchRecord,
-        run: _Run,
+        run: ExecutorRun,
         starting: Awaitable[WorkerProcess],
         request: RunRequest,
         log: int,
@@ -549,7 +518,7 @@ class TaskExecutor:
 
 
 def _outcome(
-    launch: LaunchRecord, run: _Run, work: asyncio.Task[tuple[int, ...]] | None
+    launch: LaunchRecord, run: ExecutorRun, work: asyncio.Task[tuple[int, ...]] | None
 ) -> OutcomeRecord:
     """Return the outcome of a run; `work` is None if it did not end by itself."""
     outcome = OutcomeRecord(
