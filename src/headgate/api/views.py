@@ -317,6 +317,7 @@ def stop_view(stop: RunStop) -> View:
         "kind": stop.cause.kind.value,
         "reason": stop.cause.text,
         "for_job": stop.cause.job or None,
+        "lender": stop.cause.lender or None,
         "by_user": stop.cause.by or None,
         "end": stop.end or None,
     }
