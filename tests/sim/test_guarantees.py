@@ -26,6 +26,7 @@ from headgate.protocol import (
 from headgate.sim.world import SimulatedWorld
 from headgate.state import State, TaskState
 from headgate.state.moves import unit_of
+from headgate.state.quotas import HELD_BACK_S
 
 WHOLE = 1000
 NO_LIMITS = dict.fromkeys(
@@ -184,7 +185,6 @@ class Watch:
         self._at, self._last = -1.0, list[tuple[float, str]]()
         self.counts: Counter[str] = Counter()
         self.short: list[tuple[float, str]] = []
-        self.stopped: dict[str, list[float]] = {}
 
     def __call__(self, batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
         del commands
@@ -209,3 +209,37 @@ def test_no_claim_waits_for_what_others_borrow(policy: str) -> None:
         assert not watch.short, f"seed {seed}"
         counts += watch.counts
     assert counts["stopped True"] >= 5
+
+
+def comes_and_goes() -> Iterator[Event]:
+    """Yield a borrower of two GPUs, and a lender of one, whose jobs of 2 s come every 10 s."""
+    gpu = Gpu(memory_bytes=1 << 30)
+    yield NodeJoined(at=0.0, node=Node(id="n", rack="r", gpus=(gpu,) * 2, cpus=32))
+    yield QueueChanged(at=0.0, queue=Queue(name="lends", guaranteed=gpus(1)))
+    yield QueueChanged(at=0.0, queue=Queue(name="borrows"))
+    tasks = (Task(demand=Demand(gpus=1), compute_s=100.0),) * 20
+    yield JobSubmitted(at=0.0, job=Job(id="b", name="b", user="u", queue="borrows", tasks=tasks))
+    short = (Task(demand=Demand(gpus=1), compute_s=2.0),)
+    for number in range(1, 61):
+        job = Job(id=f"l{number}", name="l", user="v", queue="lends", tasks=short)
+        yield JobSubmitted(at=10.0 * number, job=job)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_demand_that_comes_and_goes_takes_back_at_most_once_a_minute(policy: str) -> None:
+    engine, made = Engine(), make_policy(POLICIES, policy)
+    network = FluidNetwork({}, **NO_LIMITS)
+    simulated = SimulatedWorld([*comes_and_goes()], network=network, policy=made, seed=0)
+    taken_at: list[float] = []
+
+    def see(batch: tuple[Event, ...], commands: Sequence[Command]) -> None:
+        del commands
+        for event in batch:
+            if isinstance(event, PlanAdmitted):
+                taken_at.extend(event.at for stop in event.stops if stop.lender)
+
+    drive(engine, simulated, observe=(see,))
+    assert taken_at
+    assert (np.diff(taken_at) >= HELD_BACK_S).all()
+    waits = engine.state.jobs.started_at.array() - engine.state.jobs.submitted_at.array()
+    assert (waits[1:] == 0).all()

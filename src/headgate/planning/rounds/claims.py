@@ -19,6 +19,9 @@ from headgate.state.quotas import Quotas, amounts_of
 TAKEN_BACK_FOR = "units_taken_back_for"
 """Column of the memo by job: waiting units for which something was taken back."""
 
+UnitOfQueue = tuple[object, int]
+"""The shape of a unit, and its queue (row)."""
+
 
 class ClaimRules(NamedTuple):
     """How claims stand to a policy."""
@@ -81,12 +84,18 @@ def held_place(snapshot: Snapshot, task: int) -> HeldPlace | None:
 
 
 def claiming(
-    snapshot: Snapshot, quotas: Quotas, done: set[int], *, in_order: bool
+    snapshot: Snapshot,
+    quotas: Quotas,
+    done: set[int],
+    failed: set[UnitOfQueue],
+    *,
+    in_order: bool,
 ) -> Iterator[Unit]:
     """Yield the units that claim, as what `quotas` says is held grows, none of tasks in `done`.
 
     First those within what their own queue is guaranteed, then others; by priority and arrival.
-    With `in_order`, none that comes after one of its queue that waits for more.
+    None like one that has `failed`. With `in_order`, none that comes after one of its queue that
+    waits for more.
     """
     columns = snapshot.jobs
     waiting = columns.waiting.array() + columns.waiting_cpu.array()
@@ -98,17 +107,16 @@ def claiming(
             queue = columns.queue[job]
             above = quotas.above(queue)
             is_any = any(each[row] for each in quotas.guaranteed.values() for row in above)
-            if not is_any or queue in behind:
-                continue
-            for unit in all_units(snapshot, job):
-                if unit.tasks[0] in done:
-                    continue
-                claims = quotas.claims(queue, unit.amounts(snapshot))
-                if not claims:
-                    if in_order:
-                        behind.add(queue)
-                    break
-                if claims[0] == queue or not own:
+            for units in all_units(snapshot, job) if is_any and queue not in behind else ():
+                for unit in units:
+                    if unit.tasks[0] in done:
+                        continue
+                    claims = quotas.claims(queue, unit.amounts(snapshot))
+                    if (own and claims[:1] != (queue,)) or not claims:
+                        behind |= {queue} if in_order and not claims else set()
+                        break  # as all units of this shape
+                    if (unit.shape, queue) in failed:
+                        break
                     yield unit
 
 
@@ -170,12 +178,12 @@ class FirstClaims:
         snapshot, ending = self._snapshot, Books.of(self._snapshot)
         placed, first = fit(self.scratch, placer), FirstFit(self.scratch)
         done: set[int] = set()
-        failed: set[object] = set()
-        for unit in claiming(snapshot, ending.quotas, done, in_order=rules.in_order):
+        failed: set[UnitOfQueue] = set()
+        for unit in claiming(snapshot, ending.quotas, done, failed, in_order=rules.in_order):
             left = self._changed.get(unit.job, self._pending[unit.job])
             shape = unit.shape, snapshot.jobs.queue[unit.job]
             done.update(unit.tasks)
-            if shape in failed or not (rules.every or left > 0):
+            if not (rules.every or left > 0):
                 continue
             before = len(self.scratch.starts)
             fits = self.scratch.has_room(shape[1], unit.amounts(snapshot))

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -176,7 +177,7 @@ class _Reclaim:
 
     def _units(self, job: int) -> Iterator[Unit]:
         """Yield the units of a job that the plan leaves waiting."""
-        units = all_units(self._snapshot, job)
+        units = chain.from_iterable(all_units(self._snapshot, job))
         return (unit for unit in units if not self._started & set(unit.tasks))
 
     def _need(self, unit: Unit) -> tuple[int, int]:

@@ -38,6 +38,7 @@ from headgate.planning.rounds.claims import (
     Books,
     ClaimRules,
     FirstClaims,
+    UnitOfQueue,
     claiming,
     has_room,
     is_claim,
@@ -131,20 +132,17 @@ class _TakeBack:
         self._again = False  # whether units start in the next round, before others
         self._stopped: list[Group] = []
         self._pending: dict[int, int] = {}  # by job
-        self._waits: dict[int, ComesBack] = {}  # by job
         self._least_end_at = np.inf
 
     def plan(self) -> Plan:
         """Return the plan with what is taken back."""
         snapshot, done = self._snapshot, set(self._plan.starts.task.tolist())
         memo = np.nan_to_num(snapshot.memo(TAKEN_BACK_FOR))
-        failed: set[object] = set()
-        claims = claiming(snapshot, self._soon.quotas, done, in_order=self._rules.in_order)
+        failed: set[UnitOfQueue] = set()
+        claims = claiming(snapshot, self._soon.quotas, done, failed, in_order=self._rules.in_order)
         for unit in claims:
             done.update(unit.tasks)
             shape = unit.shape, snapshot.jobs.queue[unit.job]
-            if shape in failed:
-                continue
             promised = memo[unit.job] > self._pending.get(unit.job, 0)
             if not self._serve(unit, promised=promised):
                 failed.add(shape)

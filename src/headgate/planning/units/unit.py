@@ -7,7 +7,7 @@ own kind: see `planning.place.cpu_tasks`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -172,18 +172,19 @@ def one_task(snapshot: Snapshot, task: int) -> Unit:
     return Unit(job=snapshot.tasks.job[task], tasks=(task,), demands=(snapshot.tasks.demand[task],))
 
 
-def all_units(snapshot: Snapshot, job: int) -> Iterator[Unit]:
-    """Yield the units of a job (row) that wait, those on GPUs first."""
+def all_units(snapshot: Snapshot, job: int) -> Iterator[Iterable[Unit]]:
+    """Yield the units of a job (row) that wait, together those of one shape; on GPUs first."""
     if snapshot.jobs.gang[job]:
         gang = waiting_gang(snapshot, job)
         if gang is not None:
-            yield gang
+            yield (gang,)
         return
-    for units in waiting_units(snapshot, job):
-        yield from units
-    for task in snapshot.waiting_of(job).tolist():
-        if not snapshot.tasks.gpus[task]:
-            yield one_task(snapshot, task)
+    yield from waiting_units(snapshot, job)
+    tasks = snapshot.waiting_of(job).astype(np.int64)
+    tasks = tasks[snapshot.tasks.gpus.take(tasks) == 0]
+    demands = snapshot.tasks.demand.take(tasks)
+    for demand in dict.fromkeys(demands.tolist()):
+        yield (one_task(snapshot, task) for task in tasks[demands == demand].tolist())
 
 
 def waiting_gang(snapshot: Snapshot, job: int) -> Unit | None:
