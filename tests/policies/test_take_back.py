@@ -92,7 +92,12 @@ def test_a_queue_takes_back_what_it_is_guaranteed_and_no_more(policy: str) -> No
         assert held(state) == {"lends": 5, "borrows": 3}
         causes = why(state, "b")
         assert all(cause.job in ("l", "") for cause in causes)
+        lost = [state.stops[task][-1].lost_gpu_s for task in state.stops]
+        assert lost == [10.0] * 5
         if policy not in ("fsp", "gsp"):  # else shares preempt some already
+            row = state.names.queue_rows["lends"]
+            assert state.queues.taken_back_runs[row] == 5
+            assert state.queues.taken_back_gpu_s[row] == 50.0
             assert {cause.kind for cause in causes} == {StopKind.RECLAIMED}
             assert {cause.lender for cause in causes} == {"lends"}
 

@@ -28,7 +28,7 @@ UNSEEN = {
     "nodes": {
         "free_gpus", "free", "spec", "actual", "outside", "reported_at", "idle_since", "down_since",
     },
-    "gpus": {"actual_bytes", "utilisation_milli", "withheld", "outside_bytes", "outside_pid"},
+    "gpus": {"actual_bytes", "utilisation_milli", "withheld", "outside_pid"},
     "shards": {"away"},
     "runtime_classes": {
         "count", "log_mean", "log_var", "within_count", "within_var",

@@ -318,6 +318,7 @@ def stop_view(stop: RunStop) -> View:
         "reason": stop.cause.text,
         "for_job": stop.cause.job or None,
         "lender": stop.cause.lender or None,
+        "lost_gpu_s": stop.lost_gpu_s,
         "by_user": stop.cause.by or None,
         "end": stop.end or None,
     }
@@ -534,6 +535,10 @@ def _queue_view(snapshot: Snapshot, row: int, quotas: Quotas, lent: Sequence[Loa
             snapshot.queue(each.borrower).name: amount_of(each.gpus_milli)
             for each in lent
             if each.lender == row
+        },
+        "reclaimed": {
+            "count": queues.taken_back_runs[row],
+            "lost_gpu_s": queues.taken_back_gpu_s[row],
         },
         "in_flight": queues.in_flight[row],
         "queued": queues.queued[row],

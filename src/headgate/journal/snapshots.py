@@ -95,6 +95,8 @@ _LATER = {
     "jobs.migrations": "jobs.number",
     "nodes.down_since": "nodes.rack",
     "queues.taken_back_at": "queues.queued",
+    "queues.taken_back_gpu_s": "queues.queued",
+    "queues.taken_back_runs": "queues.queued",
     "nodes.draining": "nodes.rack",
     "nodes.idle_since": "nodes.rack",
     "nodes.label_set": "nodes.rack",

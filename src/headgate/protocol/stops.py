@@ -36,7 +36,7 @@ class RunStop(NamedTuple):
     """The stop of a run of a task, at a time in the world's clock.
 
     `attempt` is the run. `now`: it was requested without a grace period. `end` is how the run ended
-    after its notice, "" where that is not known.
+    after its notice, "" where that is not known; `lost_gpu_s` what it had computed in vain then.
     """
 
     attempt: int
@@ -44,3 +44,4 @@ class RunStop(NamedTuple):
     cause: StopCause
     now: bool = False
     end: str = ""
+    lost_gpu_s: float = 0.0

@@ -69,8 +69,8 @@ class Changes:
 
     @cached_property
     def gpus(self) -> Ints:
-        """GPUs that were added or removed, or whose holder changed."""
-        return self._rows("gpus", "task")
+        """GPUs that were added or removed, whose holder changed, or what is used of them outside."""
+        return self._rows("gpus", "task", "outside_bytes")
 
     @cached_property
     def shards(self) -> Ints:

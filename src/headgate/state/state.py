@@ -526,8 +526,15 @@ class State(View):
         gained_s = self.checkpoint_progress_s(task, self.now)
         self.tasks.progress_s[task] += gained_s
         lost_s = self.now - self.tasks.launched_at[task] - gained_s / self.speed(task)
-        gpus = self.demand(task).gpus_milli / WHOLE
-        self.jobs.lost_gpu_s[self.tasks.job[task]] += lost_s * gpus
+        lost_gpu_s = lost_s * (self.demand(task).gpus_milli / WHOLE)
+        self.jobs.lost_gpu_s[self.tasks.job[task]] += lost_gpu_s
+        stop = self.stops.of_run(task, self.tasks.attempts[task])
+        if stop is not None:
+            self.stops.record(task, stop._replace(lost_gpu_s=lost_gpu_s))
+            if stop.cause.lender:
+                lender = self.names.queue_rows[stop.cause.lender]
+                self.queues.taken_back_runs[lender] += 1
+                self.queues.taken_back_gpu_s[lender] += lost_gpu_s
 
     def record_stop(self, task: int, cause: StopCause, *, now: bool = False, end: str = "") -> None:
         """Record why the last run of a task is, or was, stopped; see `RunStop`."""

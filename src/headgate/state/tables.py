@@ -96,6 +96,8 @@ class QueueTable(Generic[C]):
     in_flight: C  # jobs ACTIVE or STOPPING
     queued: C  # jobs QUEUED
     taken_back_at: C  # when runs of others were last stopped for what it had lent; NaN for never
+    taken_back_runs: C  # how many of these have ended, in all
+    taken_back_gpu_s: C  # GPU seconds that they lost
 
 
 @dataclass(slots=True)
@@ -215,7 +217,8 @@ _DTYPES: dict[str, str] = {
     "estimated_s": "f8", "time_limit_s": "f8", "count": "f8", "log_mean": "f8", "log_var": "f8",
     "within_count": "f8", "within_var": "f8",
     "lost_gpu_s": "f8", "compute_s": "f8", "held_s": "f8", "checkpoint_s": "f8", "progress_s": "f8",
-    "taken_back_at": "f8", "expired_at": "f8", "reported_at": "f8", "number": "i8", "speed": "f8",
+    "taken_back_at": "f8", "taken_back_gpu_s": "f8",
+    "expired_at": "f8", "reported_at": "f8", "number": "i8", "speed": "f8",
     "message": "O", "spec": "O", "kept": "O",
 }  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from headgate.base.errors import Problem, SpecError, nearest
-from headgate.base.units import format_size
+from headgate.base.units import format_seconds, format_size
 from headgate.cli.common import output
 from headgate.cli.common.settings import (
     DryRunOption,
@@ -35,6 +35,7 @@ _HEADINGS = (
 _MORE = (
     "BORROWED",
     "LENT",
+    "RECLAIMED",
     "MAX JOBS",
     "GUARANTEED BESIDE",
     "LIMIT",
@@ -162,10 +163,20 @@ def _more(queue: Mapping[str, Any]) -> tuple[object, ...]:
     return (
         loan_text(queue["borrowed_gpus"], "from"),
         loan_text(queue["lent_gpus"], "to"),
+        _reclaimed(queue["reclaimed"]),
         queue["max_jobs_in_flight"],
         *(_amounts(each) for each in (guaranteed, queue["limit"], queue["borrow_limit"])),
         "yes" if queue["lend"] else "no",
         *(", ".join(queue[key]) or None for key in ("labels", "types")),
+    )
+
+
+def _reclaimed(back: Mapping[str, Any]) -> str | None:
+    """Return how many runs of borrowers it had stopped, and the GPU time that these lost."""
+    if not back["count"]:
+        return None
+    return (
+        f"{output.counted(back['count'], 'run')}, {format_seconds(back['lost_gpu_s'])} of GPUs lost"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from headgate.base.units import format_seconds
 from headgate.cli.common import output
 from headgate.cli.common.times import local_time
 
@@ -25,4 +26,6 @@ def stop_lines(tasks: Sequence[dict[str, Any]], *, every: bool) -> Iterator[str]
 def stop_text(stop: dict[str, Any]) -> str:
     """Return why and when a run was stopped, and how it ended."""
     end = "" if stop["end"] is None else f"; {stop['end']}"
+    if stop["lost_gpu_s"]:
+        end += f"; it lost {format_seconds(stop['lost_gpu_s'])} of GPU time"
     return f"{output.sentence(stop['reason'])}, on {local_time(stop['at'])}{end}"
