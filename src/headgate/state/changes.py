@@ -69,7 +69,7 @@ class Changes:
 
     @cached_property
     def gpus(self) -> Ints:
-        """GPUs that were added or removed, whose holder changed, or what is used of them outside."""
+        """GPUs that were added or removed, or with another holder, or other use outside."""
         return self._rows("gpus", "task", "outside_bytes")
 
     @cached_property
