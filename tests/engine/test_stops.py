@@ -52,7 +52,9 @@ def test_preemption_is_recorded_with_its_time_and_the_job_that_gets_the_gpus(ben
     assert stop.cause.text == "preempted for k, below its fair share"
     event = TaskStopped(at=bench.at, run=launch.run, message="it was killed 30 s after the notice")
     bench.give(event)
-    assert stops(bench, "j") == (stop._replace(end=event.message),)
+    lost_gpu_s = bench.engine.state.jobs.lost_gpu_s[0]
+    assert lost_gpu_s > 0
+    assert stops(bench, "j") == (stop._replace(end=event.message, lost_gpu_s=lost_gpu_s),)
     assert decode(encode(event)) == event
 
 
@@ -132,7 +134,8 @@ def test_cancelled_runs_name_the_user(bench: Bench) -> None:
     assert view["stops"] == [
         {
             "attempt": 1, "at": stops(bench, "j")[0].at, "kind": "cancelled",
-            "reason": "cancelled by grace", "for_job": None, "by_user": "grace", "end": None,
+            "reason": "cancelled by grace", "for_job": None, "lender": None,
+            "by_user": "grace", "end": None, "lost_gpu_s": 0.0,
         }
     ]  # fmt: skip
     json.dumps(view)

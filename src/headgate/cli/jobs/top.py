@@ -39,7 +39,7 @@ def top(
     state: StateOption = None,
     fmt: FormatOption = None,
 ) -> None:
-    """Show nodes, GPUs, jobs, queues and links: what is allocated, and what is used.
+    """Show nodes, GPUs, jobs, queues, links: allocated and used.
 
     On a terminal the view is refreshed in place: keys 1 to 4 choose the page, q quits. Elsewhere,
     with --once and -o wide the page is printed once: running jobs that communicate, the most slowed
