@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import subprocess
 import sys
 import threading
@@ -50,7 +51,8 @@ def test_command_that_fails_on_the_event_loop_is_repeated(
     attempts: list[RunId] = []
     done = threading.Event()
 
-    def stop(self: MasterClient, run: RunId, *, now: bool) -> None:
+    def stop(self: MasterClient, run: RunId, *, now: bool, grace_s: float) -> None:
+        assert grace_s == math.inf
         assert not now
         attempts.append(run)
         if len(attempts) < 3:
