@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import pickle
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
@@ -37,7 +36,6 @@ class _Executor:
         self.ends: dict[int, asyncio.Future[OutcomeRecord]] = {}
         self.stops: list[list[int]] = []
         self.without_notice: list[bool] = []  # of each stop, whether it was without notice
-        self.most_s = math.inf  # the longest grace period of the last stop
         self.failures: dict[str, list[BaseException]] = {}  # by method: raised before it works
         self.expired = asyncio.Event()  # its runs were given notice
         self.over = False
@@ -59,9 +57,9 @@ class _Executor:
     async def _outcome(self, run: RunId) -> OutcomeRecord:
         return await asyncio.shield(self.ends[run.ordinal])
 
-    async def _stop(self, runs: list[RunId], now: bool = False, most_s: float = math.inf) -> None:
+    async def _stop(self, runs: list[RunId], now: bool = False, most_s: float = 9.0) -> None:
+        assert most_s == 9.0 or now
         self.stops.append([run.ordinal for run in runs])
-        self.most_s = most_s
         self.without_notice.append(now)
         for run in runs:
             self.finish(run.ordinal, OutcomeKind.STOPPED)
@@ -113,7 +111,7 @@ class _Bed:
             [launch_of(number, (0,), ray_id=ray_id) for number in numbers]
         )
 
-    async def stop(self, number: int, *, now: bool = False, grace_s: float = math.inf) -> None:
+    async def stop(self, number: int, *, now: bool = False, grace_s: float = 9.0) -> None:
         stop = StopRecord(run=_run_id(number), node="n0", ray_id="r0", now=now, grace_s=grace_s)
         await self.master.stop([stop])
 
@@ -281,26 +279,6 @@ def test_responding_executor_is_not_killed_while_a_stopped_run_takes_long_to_end
         return await bed.end(1)
 
     assert _run(scenario()).kind is OutcomeKind.STOPPED
-
-
-@pytest.mark.parametrize("known", [True, False], ids=["launched", "by another incarnation"])
-def test_an_executor_hears_how_long_the_grace_period_is_at_most(
-    bed: _Bed, monkeypatch: pytest.MonkeyPatch, known: bool
-) -> None:
-    import ray
-
-    monkeypatch.setattr(ray, "get_actor", lambda *_, **__: bed.executors[0])
-
-    async def scenario() -> OutcomeRecord:
-        if known:
-            await bed.launch(1)
-        else:
-            bed.executors[0].ends[1] = asyncio.get_running_loop().create_future()
-        await bed.stop(1, grace_s=2.0)
-        return await bed.end(1)
-
-    assert _run(scenario()).kind is OutcomeKind.STOPPED
-    assert bed.executors[0].most_s == 2.0
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["launched", "by another incarnation"])

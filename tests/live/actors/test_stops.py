@@ -102,6 +102,17 @@ def test_program_that_ignores_the_notice_is_killed_after_the_grace_period(
     assert seen(tmp_path) == ["begun", "notice"]
 
 
+def test_the_shorter_grace_period_of_a_stop_counts(run: Run, tmp_path: Path) -> None:
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
+        record = launch(tmp_path, IGNORES, grace_s=600.0)
+        await begun(tmp_path, executor, record)
+        await executor.stop([record.run], most_s=0.5)
+        await executor.stop([record.run], most_s=600.0)  # as a later one may say
+        return await executor.outcome(record.run)
+
+    assert run(steps).message == "it was killed 0.5 s after the notice"
+
+
 def test_stop_without_notice_ends_the_grace_period(run: Run, tmp_path: Path) -> None:
     async def steps(executor: TaskExecutor) -> OutcomeRecord:
         record = launch(tmp_path, IGNORES, grace_s=600.0)
