@@ -50,7 +50,7 @@ class History:
             "name": "j", "user": "ada", "queue": "q", "runtime_class": ("train",), **more,
         }  # fmt: skip
         tasks = (Task(demand=demand),)
-        job = Job(id=f"j{self.jobs}", tasks=tasks, **fields)  # type: ignore[arg-type]
+        job = Job(id=f"j{self.jobs}", tasks=tasks, **fields)  # type: ignore[arg-type]  # any fields of a job
         self.jobs, self.at = self.jobs + 1, self.at + 1
         self.give(JobSubmitted(at=self.at, job=job))
         return self.jobs - 1

@@ -1,4 +1,4 @@
-"""What tasks like one have used, where that is another amount than it asks for."""
+"""What tasks like one have used, where that is another amount than it requests."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ RUNS_LEAST = 3
 """From fewer runs nothing is concluded about what is enough."""
 
 _MARGIN = 1.2  # of what is enough over what was used at most
-_NOISE = 1.05  # that much more than it asked for is none
+_NOISE = 1.05  # that much more than it requested is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsedAmount:
-    """What a task asks for of a resource, what tasks like it used at most, what is `enough`.
+    """What a task requests of a resource, what tasks like it used at most, what is `enough`.
 
     Bytes of `memory`, and of `gpu_memory`; thousandths of `cpus`, in the mean over a run.
     """
@@ -33,7 +33,7 @@ class UsedAmount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """The amounts of which tasks used less, by far, or more than is asked for; of so many runs.
+    """The amounts of which tasks used less, by far, or more than is requested; of so many runs.
 
     `fits_now`: a task that waits has room now if it asks only for what is enough, and else none.
     """
@@ -44,7 +44,7 @@ class Sizing:
 
 
 def sizing_of(snapshot: Snapshot, job: int, task: int) -> Sizing | None:
-    """Return what tasks like one (row) have used, None if it asks for about that.
+    """Return what tasks like one (row) have used, None if it requests about that.
 
     O(1) where it does; else O(its job's tasks + nodes + rows).
     """
@@ -88,7 +88,7 @@ def _round_size(used_bytes: int) -> int:
 
 
 def _fits_with(snapshot: Snapshot, job: int, task: int, amounts: tuple[UsedAmount, ...]) -> bool:
-    """Return whether a task, or its gang, has room only if it asks for no more than is enough."""
+    """Return whether a task, or its gang, has room only if it requests no more than is enough."""
     spec = snapshot.job(job)
     tasks = snapshot.waiting_of(job).tolist() if spec.gang else [task]
     apart = spec.gang and spec.distinct_nodes
@@ -102,7 +102,7 @@ def _fits_with(snapshot: Snapshot, job: int, task: int, amounts: tuple[UsedAmoun
 
 
 def _smaller(demand: Demand, amounts: tuple[UsedAmount, ...]) -> Demand:
-    """Return a demand that asks for no more than is enough of the amounts."""
+    """Return a demand that requests no more than is enough of the amounts."""
     fields = {"memory": "memory_bytes", GPU_MEMORY: "gpu_memory_bytes", "cpus": "cpus_milli"}
     least = {fields[e.resource]: e.enough for e in amounts if e.enough < e.asked}
     return replace(demand, **{f: min(n, getattr(demand, f)) for f, n in least.items()})

@@ -48,7 +48,7 @@ class WhatIf:
         self.state.learns = learns
         self.state.now = max(self.state.now, at)
         self.stopped: list[int] = []
-        self._asked = False  # the last round, for another one immediately
+        self._requested = False  # the last round, for another one immediately
         self.moved: list[int] = []
         warm_copy = capabilities(policy).warm_copy
         self.policy = policy if warm_copy is None else warm_copy()
@@ -58,8 +58,8 @@ class WhatIf:
 
     @property
     def continues(self) -> bool:
-        """Whether another round may start more now: this one stopped runs, or asked for it."""
-        return bool(self.stopped) or self._asked
+        """Whether another round may start more now: this one stopped runs, or requested it."""
+        return bool(self.stopped) or self._requested
 
     def join(self, node: Node) -> None:
         """Add a node."""
@@ -110,7 +110,7 @@ class WhatIf:
         if isinstance(verdict, PlanRejected):
             raise InvariantBroken(f"policy {self.policy.name}: {verdict.message}")
         state.refusals = plan.refusals
-        self._asked = plan.again_at is not None and plan.again_at <= state.now
+        self._requested = plan.again_at is not None and plan.again_at <= state.now
         apply(state, verdict)
         moving = moving_tasks(state)
         held = np.flatnonzero(state.tasks.state.array() == TaskState.STOPPING)

@@ -10,6 +10,7 @@ from headgate.planning.units.price import lost_gpu_s
 from headgate.protocol import Command, Event, PlanAdmitted
 from headgate.state import State
 from headgate.state.lending import loans
+from headgate.state.queues import any_guaranteed
 
 
 class LoanFigures:
@@ -27,7 +28,7 @@ class LoanFigures:
         state, at = self._state, batch[-1].at
         self._borrowed_gpu_s += self._borrowed_gpus * (at - self._at)
         self._at = at
-        if not any(state.queue(row).guaranteed for row in range(len(state.queues.spec))):
+        if not any_guaranteed(state):
             return
         self._borrowed_gpus = sum(loan.gpus_milli for loan in loans(state)) / WHOLE
         for event in batch:

@@ -91,8 +91,15 @@ def _chain(view: View, name: str) -> Iterator[Queue]:
 def least_runs_s(view: View) -> Floats:
     """Return how long the runs of each queue last before others may stop them, `[queues]`."""
     rows = range(len(view.queues.spec))
+    if not any(view.queue(row).min_run_s for row in rows):
+        return np.zeros(len(rows))
     least = [max(q.min_run_s for q in _chain(view, view.queue(row).name)) for row in rows]
     return np.array(least, np.float64)
+
+
+def any_guaranteed(view: View) -> bool:
+    """Return whether some queue is guaranteed anything; O(queues)."""
+    return any(view.queue(row).guaranteed for row in range(len(view.queues.spec)))
 
 
 def admins_of(view: View, name: str) -> list[str]:

@@ -96,7 +96,7 @@ class Quotas:
         self.guaranteed = self._guarantees(specs)
         """What each queue is guaranteed, by kind of which one is guaranteed any, and by row."""
         self._kept: dict[int, dict[int, int]] = {}  # kind -> queue that does not lend -> guaranteed
-        for row in range(count):
+        for row in range(count) if self.guaranteed else ():
             if not lends(view, row):
                 self._keep(row)
         kinds = {GPUS: 0, **self._limits, **self.guaranteed}

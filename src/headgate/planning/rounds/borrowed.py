@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from headgate.base.arrays import Ints
-from headgate.planning.rounds.claims import held_place, queue_of_task
+from headgate.planning.rounds.claims import held_place
 from headgate.planning.rounds.hidden import HeldPlace
 from headgate.planning.units.price import lost_gpu_s
 from headgate.planning.units.settled import settled_at
+from headgate.planning.units.unit import Unit
 from headgate.protocol import Plan, Start
 from headgate.state import Snapshot
 from headgate.state.ledger import Ledger
@@ -47,7 +48,7 @@ class PlaceSearch:
         ledger: Ledger,
         claims: Sequence[int],
         demand: int,
-        closed: set[int],
+        closed: Set[int],
     ) -> None:
         self._snapshot, self._ledger, self._claims = snapshot, ledger, claims
         self._demand, self._closed = demand, closed
@@ -143,12 +144,10 @@ def _holding(
     cost: tuple[float, ...],
     group: int = -1,
 ) -> Borrowed:
-    sums: dict[int, int] = {}
-    for place in places:
-        for kind, amount in amounts_of(snapshot.names, place.demand):
-            sums[kind] = sums.get(kind, 0) + amount
-    queue = queue_of_task(snapshot, tasks[0])
-    return Borrowed((*tasks,), (*places,), queue, (*sums.items(),), cost, group)
+    demands = tuple(place.demand for place in places)
+    unit = Unit(job=snapshot.tasks.job[tasks[0]], tasks=(*tasks,), demands=demands)
+    queue, amounts = snapshot.jobs.queue[unit.job], unit.amounts(snapshot)
+    return Borrowed(unit.tasks, (*places,), queue, amounts, cost, group)
 
 
 def borrowable_runs(snapshot: Snapshot, rows: Ints) -> Iterator[Borrowed]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -145,7 +145,7 @@ def open_places(snapshot: Snapshot, ledger: Ledger, unit: Unit) -> list[Start] |
 
 
 def open_place(
-    snapshot: Snapshot, ledger: Ledger, demand: int, used: set[int]
+    snapshot: Snapshot, ledger: Ledger, demand: int, used: Set[int]
 ) -> tuple[int, tuple[int, ...]] | None:
     """Return the first node where a run of a demand fits, not one of `used`, and its GPUs there."""
     spec, room = snapshot.names.demands[demand], ledger.nodes_with_room(demand)

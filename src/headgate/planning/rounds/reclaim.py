@@ -24,6 +24,7 @@ import numpy as np
 
 from headgate.base.arrays import Floats
 from headgate.base.errors import InvariantBroken
+from headgate.planning.rounds.claims import held_place
 from headgate.planning.shares.owners import GPU_KIND, Owners
 from headgate.planning.units.unit import Unit, all_units
 from headgate.protocol import (
@@ -143,11 +144,8 @@ class _Reclaim:
 
     def _held(self, task: int) -> _Held | None:
         """Return what a run holds; None if some of it stays withheld from all others."""
-        tasks, gpus = self._snapshot.tasks, self._snapshot.held_gpus(task)
-        node = tasks.node[task]
-        if gpus and set(gpus) & set(self._snapshot.withheld_gpus_of(node)):
-            return None
-        return _Held(task, tasks.job[task], tasks.demand[task], node, gpus, -1)
+        place = held_place(self._snapshot, task)
+        return None if place is None else _Held(task, self._snapshot.tasks.job[task], *place, -1)
 
     # --- units -------------------------------------------------------------------------------
 

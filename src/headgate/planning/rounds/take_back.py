@@ -17,7 +17,7 @@ does not stop the same runs again and again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 
@@ -54,6 +54,7 @@ from headgate.protocol.queue_reasons import ComesBack, TakenBack
 from headgate.state import Snapshot, TaskState
 from headgate.state.ledger import Ledger
 from headgate.state.moves import unit_of
+from headgate.state.queues import any_guaranteed
 from headgate.state.quotas import GPUS, Quotas, held_back_until
 
 _RUNS = (TaskState.STARTING, TaskState.RUNNING)
@@ -65,8 +66,7 @@ def with_guarantees(policy: Policy, snapshot: Snapshot, decide: Callable[[Snapsh
     A plan of its own starts units first that come before all others. O(queues) if none is
     guaranteed anything, or nothing waits.
     """
-    queues = range(len(snapshot.queues.spec))
-    if not snapshot.waiting_tasks or not any(snapshot.queue(row).guaranteed for row in queues):
+    if not snapshot.waiting_tasks or not any_guaranteed(snapshot):
         return decide(snapshot)
     able = capabilities(policy)
     rules = ClaimRules(
@@ -201,7 +201,7 @@ class _TakeBack:
         books: Books,
         unit: Unit,
         options: Sequence[Borrowed],
-        closed: set[int] = frozenset(),  # type: ignore[assignment]
+        closed: Set[int] = frozenset(),
     ) -> RoomMade | None:
         """Return where a unit fits once some of the options, which cost least, hold nothing."""
         snapshot, found, quotas = self._snapshot, RoomMade(), books.quotas.copy()

@@ -109,8 +109,10 @@ def queue_tree(snapshot: Snapshot, wanted: Ints, kind: str = GPUS_KIND) -> Queue
         guaranteed=guaranteed,
         most=np.array([_most(queue, kind) for queue in specs], np.int64),
     )
+    if not guaranteed.any():
+        return tree
     keeps = [row for row in range(len(specs)) if not lends(snapshot, row)]
-    if not keeps or not guaranteed.any():
+    if not keeps:
         return tree
     return replace(tree, idle=_idle(tree, keeps, tree.total(wanted)))
 
