@@ -57,8 +57,8 @@ FAULTS = (
     # --- machine
     Fault(
         "machine/admission.py",
-        "if len(nodes) != len(job.tasks):",
-        "if len(nodes) > len(job.tasks):",
+        "if len(nodes) != job.unit_tasks:",
+        "if len(nodes) > job.unit_tasks:",
         "a part of a gang starts",
     ),
     Fault(

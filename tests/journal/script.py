@@ -15,6 +15,7 @@ from headgate.model import (
     Communication,
     Dataset,
     Demand,
+    Elastic,
     Gpu,
     Items,
     Job,
@@ -94,6 +95,7 @@ from headgate.protocol import (
     Usage,
 )
 from headgate.protocol.commands import Timer
+from headgate.protocol.order_reasons import GivesWay
 from headgate.protocol.queue_reasons import TakenBack
 from headgate.protocol.reasons import MovedFor, PreemptedFor
 from headgate.protocol.resize import Reclaimed
@@ -246,7 +248,7 @@ def play(
 ) -> None:
     """Play all of it, such as after a storm; record each batch, then call `observe`."""
     script = _Script(engine, record, observe)
-    for chapter in (_cluster, _programs, _ends, _moves, _slots, _scaling, _data, _faults):
+    for chapter in (_cluster, _programs, _ends, _moves, _slots, _elastic, _scaling, _data, _faults):
         chapter(script)
 
 
@@ -425,6 +427,20 @@ def _slots(t: _Script) -> None:
     reason = Reclaimed(job="others", queue="scripted", user="bob")
     t.plan(resizes=(Resize(t.job_row("slots"), t.row("m3"), 1, reason),))
     t.give(TaskStopped(at=t.at, run=t.run("slots", 1)))
+
+
+def _elastic(t: _Script) -> None:
+    """An elastic job of which surplus runs, is stopped, and runs again; and one that ends."""
+    one = Task(demand=Demand(gpus=0, cpus_milli=1000))
+    t.job("grows", one, one, one, elastic=Elastic(minimum=1, work_s=60.0))
+    t.starts("grows", ("m3", ()))
+    t.plan(Group((Start(t.task("grows", 2), t.row("m3"), ()),)))
+    t.plan(Group((Stop(t.task("grows", 2)),), GivesWay()))
+    t.give(TaskStopped(at=t.at, run=t.run("grows", 2)))
+    t.plan(Group((Start(t.task("grows", 1), t.row("m3"), ()),)))
+    t.job("shrinks", one, one, one, elastic=Elastic(minimum=2, work_s=60.0))
+    t.starts("shrinks", ("m3", ()), ("m3", ()))
+    t.give(TaskFinished(at=t.at, run=t.run("shrinks")))
 
 
 def _scaling(t: _Script) -> None:

@@ -18,7 +18,7 @@ from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.fit import infeasible_demand, infeasible_gang
 from headgate.protocol import Reason
 from headgate.protocol.node_reasons import NodeBusyOutside
-from headgate.protocol.order_reasons import MaxRunning, WaitsForJobs, WaitsForTasks
+from headgate.protocol.order_reasons import MaxRunning, SurplusHeld, WaitsForJobs, WaitsForTasks
 from headgate.protocol.reasons import (
     UNDECIDED,
     JobsInFlightLimit,
@@ -204,7 +204,7 @@ def _reason(
     if task is not None and task_state == TaskState.BLOCKED:
         return WaitsForTasks(unfinished=view.tasks.blockers[task])
     if task_state == TaskState.HELD or (
-        TaskState.WAITING not in states and TaskState.HELD in states
+        TaskState.WAITING not in states and TaskState.HELD in states  # also surplus
     ):
         return held_by_limit(view, job)
     if TaskState.WAITING not in states:
@@ -236,7 +236,9 @@ def _used_elsewhere(
     demands = {task.demand for task in tasks if task.demand.gpus}
     if not any(infeasible_demand(demand, available) for demand in demands):
         distinct = spec.distinct_nodes
-        if not spec.gang or not infeasible_gang(tasks, available, distinct_nodes=distinct):
+        if not view.jobs.gang[job] or not infeasible_gang(
+            tasks, available, distinct_nodes=distinct
+        ):
             return None
     return UsedElsewhere(gpus=sum(used.values()), nodes=tuple(used))
 
@@ -245,9 +247,11 @@ def _without(node: Node, gpus: Collection[int]) -> Node:
     return replace(node, gpus=tuple(gpu for n, gpu in enumerate(node.gpus) if n not in gpus))
 
 
-def held_by_limit(view: View, job: int) -> MaxRunning:
+def held_by_limit(view: View, job: int) -> MaxRunning | SurplusHeld:
     """Return the reason why HELD tasks of a job in flight wait."""
     running = view.jobs.running[job] + view.jobs.running_cpu[job]
+    if view.jobs.surplus[job]:
+        return SurplusHeld(running=running, most=view.jobs.task_count[job])
     return MaxRunning(running=running, max_running=view.job(job).max_running or 0)
 
 

@@ -35,10 +35,10 @@ def node_reason(view: View, job: int, now: float, task: int | None = None) -> Re
     """
     spec = as_needed(view, job)
     up = view.live_nodes()
-    rows = view.waiting_of(job).tolist() if task is None or spec.gang else [task]
+    gang, apart = bool(view.jobs.gang[job]), spec.distinct_nodes
+    rows = view.waiting_of(job).tolist() if task is None or gang else [task]
     tasks = [spec.tasks[view.ordinal(row)] for row in rows]
     nodes = [view.node(row) for row in up if not view.nodes.draining[row]]
-    gang, apart = spec.gang and len(spec.tasks) > 1, spec.distinct_nodes
     lacking = _lacking(tasks, nodes, gang=gang, apart=apart)
     if lacking is None:
         return None

@@ -43,8 +43,8 @@ class BusyNodes:
         waiting = self._snapshot.waiting_of(job).tolist()
         if not waiting:
             return None
-        spec = self._snapshot.job(job)
-        tasks = waiting if spec.gang else [waiting[0] if task is None else task]
+        spec, gang = self._snapshot.job(job), self._snapshot.jobs.gang[job]
+        tasks = waiting if gang else [waiting[0] if task is None else task]
         apart = spec.gang and spec.distinct_nodes
         demand = self._snapshot.tasks.demand[tasks[0]]
         if self._fit(self._now, tasks, apart=apart):

@@ -90,7 +90,7 @@ def _round_size(used_bytes: int) -> int:
 def _fits_with(snapshot: Snapshot, job: int, task: int, amounts: tuple[UsedAmount, ...]) -> bool:
     """Return whether a task, or its gang, has room only if it requests no more than is enough."""
     spec = snapshot.job(job)
-    tasks = snapshot.waiting_of(job).tolist() if spec.gang else [task]
+    tasks = snapshot.waiting_of(job).tolist() if snapshot.jobs.gang[job] else [task]
     apart = spec.gang and spec.distinct_nodes
     state = thaw(snapshot)
     as_is = [state.tasks.demand[each] for each in tasks]

@@ -39,6 +39,7 @@ from headgate.protocol.plan import Starts
 from headgate.protocol.queue_reasons import TakenBack
 from headgate.protocol.reasons import MovedFor, OutrankedBy, PreemptedFor
 from headgate.state import JobState, Snapshot, State, TaskState
+from headgate.state.elastic import may_all_start, may_start
 from headgate.state.grants import ManyGrants
 from headgate.state.hardened import kept
 from headgate.state.ledger import Ledger
@@ -323,7 +324,7 @@ class _Trial:
             return f"there is no task {task}"
         if task in named:
             return f"task {task} is named twice"
-        if view.tasks.state[task] != TaskState.WAITING or task in self._tasks:
+        if not may_start(view, task) or task in self._tasks:
             return f"task {task} does not wait"
         if not 0 <= node < len(view.nodes.alive) or not view.nodes.alive[node]:
             return f"task {task}: node {node} is not up"
@@ -332,7 +333,7 @@ class _Trial:
     def _gang_fault(self, gangs: dict[int, list[int]]) -> str | None:
         for row, nodes in gangs.items():
             job = self._view.job(row)
-            if len(nodes) != len(job.tasks):
+            if len(nodes) != job.unit_tasks:
                 return f"gang {job.id} is not whole in its group"
             if job.distinct_nodes and len(set(nodes)) < len(nodes):
                 return f"gang {job.id} has two members on one node"
@@ -398,7 +399,7 @@ def _starts_together(snapshot: Snapshot, starts: Starts, possible: Bools) -> Boo
     )
     if grants.need_ledger:
         return None
-    can = (tasks.state.take(task) == TaskState.WAITING) & grants.fit_alone()
+    can = may_all_start(snapshot, task) & grants.fit_alone()
     can &= snapshot.nodes.alive.take(starts.node) > snapshot.nodes.draining.take(starts.node)
     possible[group[~can]] = False
     job = tasks.job.take(task).astype(np.int64)
@@ -417,7 +418,8 @@ def _broken_gangs(snapshot: Snapshot, job: Ints, group: Ints) -> Ints:
         return member
     pairs = np.stack([group[member], job[member]])
     (groups, gangs), count = np.unique(pairs, axis=1, return_counts=True)
-    broken: Ints = groups[count != snapshot.jobs.task_count.take(gangs)]
+    size = snapshot.jobs.task_count.take(gangs) - snapshot.jobs.surplus.take(gangs)
+    broken: Ints = groups[count != size]
     return broken
 
 

@@ -62,6 +62,7 @@ def _lost(state: State, task: int) -> bool:
     return (
         state.tasks.state[task] == TaskState.FINISHED
         and state.jobs.state[state.tasks.job[task]] == JobState.ACTIVE
+        and state.job(state.tasks.job[task]).elastic is None  # that job only ends
         and not all(state.is_kept(shard) for shard in state.results[task])
     )
 

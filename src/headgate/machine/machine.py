@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any
 
 from headgate.base.units import format_seconds
-from headgate.machine import archiving, fleet, lineage, queues, slots
+from headgate.machine import archiving, fleet, lineage, needed, queues
 from headgate.machine.admission import move_fault
 from headgate.machine.copies import add_copy, is_current_result, remove_dataset
 from headgate.machine.job_order import activate, cancel_queued, never_starts, release_followers
@@ -166,7 +166,7 @@ class _Transition:
         self._settle(self.state.names.job_rows[event.job])
 
     def slots_withdrawn(self, event: SlotsWithdrawn) -> None:
-        row = slots.withdraw(self.state, event.job)
+        row = needed.withdraw(self.state, event.job)
         if row is None:
             self._stale()
         else:
@@ -355,9 +355,7 @@ class _Transition:
         if ending or is_cancelled(state, task):
             state.release(task, TaskState.CANCELLED)
         else:
-            blocked = state.unfinished_before(task)
-            state.tasks.blockers[task] = blocked
-            state.release(task, TaskState.BLOCKED if blocked else TaskState.WAITING)
+            needed.wait_again(state, task)
 
     def _arrive(self, task: int) -> None:
         """Start the next runs of a unit that moves, once the run of its last member has ended."""
@@ -423,6 +421,7 @@ class _Transition:
             state.release(task, TaskState.FINISHED)
             state.record_runtime(task)
             lineage.finished(state, task, event.output_bytes, event.part_bytes)
+            needed.finish_others(state, state.tasks.job[task])
         self._settle(state.tasks.job[task])
 
     def task_failed(self, event: TaskFailed) -> None:
@@ -506,6 +505,7 @@ class _Transition:
         tasks = []
         for run, node, gpus in starts:
             task = state.jobs.first_task[job] + run.ordinal
+            needed.grant(state, task)
             state.launch(task, state.names.node_rows[node], gpus, run.attempt)
             tasks.append(task)
         self._launch(job, tasks)

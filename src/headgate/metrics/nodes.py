@@ -79,7 +79,7 @@ class NodeFigures:
 
     def _fits(self, job: Job) -> bool:
         demands = tuple(dict.fromkeys(task.demand for task in job.tasks))
-        key = (demands, job.distinct_nodes, len(job.tasks) if job.gang else 1)
+        key = (demands, job.distinct_nodes, job.unit_tasks)
         if key not in self._known:
             self._known[key] = fits_no_node(job, [*self._up.values()]) is None
         return self._known[key]

@@ -5,6 +5,7 @@ from headgate.model.communication import Communication, Pattern
 from headgate.model.data import FILE_PREFIX, SHARED, Dataset, LogPiece, Read, Shard
 from headgate.model.job import (
     GRACE_S,
+    Elastic,
     Items,
     Job,
     RunId,
@@ -50,6 +51,7 @@ __all__ = [
     "Communication",
     "Dataset",
     "Demand",
+    "Elastic",
     "FailureKind",
     "Gpu",
     "Items",

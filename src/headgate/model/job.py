@@ -146,6 +146,23 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elastic:
+    """How many of a job's equal tasks, its *units*, run at a time: as many as there is room for.
+
+    The first `minimum` start together, by the policy. The others are *surplus*: they run on what no
+    other job needs, start once the first ones run, and are stopped whenever others need what they
+    hold. A unit that is stopped or lost loses no work, and the others continue; the first that
+    finishes ends the job: those that run end by themselves, and the others are needed no more.
+
+    In a simulation the units take `work_s` seconds of one unit at a speed of 1 from a common pool:
+    with n units the job takes `work_s / n`.
+    """
+
+    minimum: int
+    work_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What a user submits: tasks, the shards they read, and the user.
 
@@ -171,6 +188,8 @@ class Job:
 
     With `items`, its tasks are slots that execute these. A run of a slot can be stopped at any time
     without loss: it ends the item that it executes. The slots of a job on one node are a *lease*.
+
+    With `elastic`, its tasks are equal, and come after no others; it is no gang.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
@@ -204,6 +223,14 @@ class Job:
     communication: Communication | None = None
     wait_for_node: bool = False
     items: Items | None = None
+    elastic: Elastic | None = None
+
+    @property
+    def unit_tasks(self) -> int:
+        """How many of its first tasks start together: 1 if each starts alone."""
+        if self.elastic is not None:
+            return self.elastic.minimum
+        return len(self.tasks) if self.gang else 1
 
     def is_limited(self, ordinal: int) -> bool:
         """Return whether `max_running` applies to one of its tasks."""

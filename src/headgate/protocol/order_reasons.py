@@ -37,6 +37,42 @@ class MaxRunning(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SurplusHeld(Reason):
+    """`running` units of an elastic job run, at least its minimum: this one is surplus."""
+
+    running: int
+    most: int
+
+    def cause(self) -> str:
+        return f"surplus: {self.running} of at most {self.most} units run"
+
+    def way_out(self) -> str:
+        return "starts where no other job needs the room"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivesWay(Reason):
+    """A unit beyond the minimum of its elastic job is stopped: others need what it holds."""
+
+    def cause(self) -> str:
+        return "surplus of an elastic job gives way to others"
+
+    def way_out(self) -> str:
+        return "starts again where no other job needs the room"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurplusEnds(Reason):
+    """Its place is chosen, and surplus of elastic jobs there is being stopped."""
+
+    def cause(self) -> str:
+        return "surplus of elastic jobs gives way to it"
+
+    def way_out(self) -> str:
+        return "starts when that has ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitsForJobs(Reason):
     """Jobs that it comes after have not finished: `job`, and `others` more.
 

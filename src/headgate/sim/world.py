@@ -53,6 +53,7 @@ from headgate.protocol import (
     WakeAt,
 )
 from headgate.sim.communicating import Communicating
+from headgate.sim.work_pools import WorkPools
 from headgate.state import Snapshot
 
 # Order within an instant: ends, time limits, changes of the cluster, submissions, starts, plans,
@@ -85,7 +86,7 @@ class _Run:
     read_bytes: list[int] = field(default_factory=lambda: [0, 0, 0])
     reading_since: float = 0.0
     read_s: float = 0.0
-    end: TaskFinished | TaskFailed | None = None  # of computing, while it communicates ...
+    end: TaskFinished | TaskFailed | None = None  # of computing, where that depends on others ...
     end_order: int = 0  # ... and where that is on the heap
 
     @property
@@ -123,6 +124,7 @@ class SimulatedWorld:
         self.decisions = 0
         self.finished = 0  # runs
         self.communicating = Communicating()
+        self._pools = WorkPools()
         self._policy = policy
         self._seed = seed
         self._decision_latency_s = decision_latency_s
@@ -195,6 +197,7 @@ class SimulatedWorld:
     def archive(self, jobs: tuple[str, ...]) -> None:
         """Drop jobs that have ended, and report them to the engine as archived, at this instant."""
         self.communicating.archive(jobs)
+        self._pools.archive(jobs)
         for name in jobs:
             for ordinal, task in enumerate(self._jobs.pop(name).tasks):
                 if task.output_bytes:
@@ -233,8 +236,8 @@ class SimulatedWorld:
             heapq.heappop(heap)
 
     def _revise_ends(self) -> None:
-        """Compute the ends of runs that communicate, as of the changes of this instant."""
-        for name, at in self.communicating.revised(self._now):
+        """Compute the ends of runs that depend on others, as of the changes of this instant."""
+        for name, at in (*self.communicating.revised(self._now), *self._pools.revised(self._now)):
             run = self._runs[name]
             assert run.end is not None, "it computes"
             if run.end_order:
@@ -461,7 +464,8 @@ class SimulatedWorld:
 
     def _compute(self, run: _Run) -> None:
         launch, communicates = run.launch, run.launch.run in self.communicating
-        task = self._jobs[launch.run.job].tasks[launch.run.ordinal]
+        job = self._jobs[launch.run.job]
+        task = job.tasks[launch.run.ordinal]
         left_s = max(0.0, task.compute_s - launch.progress_s)
         if communicates:
             left_s = self.communicating.left_s(launch, task.compute_s)
@@ -482,6 +486,9 @@ class SimulatedWorld:
         if communicates:
             run.end = end  # at a time that its neighbours decide
             self.communicating.computes(launch.run, left_s, self._now, speed)
+        elif job.elastic is not None and isinstance(end, TaskFinished):
+            run.end = end  # likewise
+            self._pools.computes(launch.run, job.elastic.work_s, self._now, speed)
         else:
             self._push(end)
 
@@ -492,6 +499,7 @@ class SimulatedWorld:
         """Remove a run that ends, if it exists."""
         if name in self.communicating:
             self.communicating.ended(name, self._now, finished=finished)
+        self._pools.ended(name, self._now)
         return self._runs.pop(name, None)
 
     def _keep_result(self, run: _Run, output_bytes: int) -> None:

@@ -25,6 +25,7 @@ from headgate.model import (
     GRACE_S,
     SLOT,
     Demand,
+    Elastic,
     Items,
     Job,
     Launch,
@@ -153,6 +154,7 @@ def _job(
         after=tuple(job_file.after),
         grace_s=GRACE_S if job_file.grace is None else job_file.grace,
         wait_for_node=job_file.wait_for_node,
+        elastic=None if job_file.elastic is None else Elastic(minimum=job_file.elastic.min),
         communication=communication_of(
             job_file.communication, compute_s=job_file.estimated_runtime
         ),
@@ -165,6 +167,8 @@ def resources_key(job_file: JobFile, task: Task) -> str:
         stage: Tasks | Update | None = getattr(job_file, key)
         if stage is not None and _demand(job_file, stage.resources) == task.demand:
             return f"{key}.resources"
+    if job_file.elastic is not None:
+        return "elastic.unit"
     in_ray = job_file.ray is not None and job_file.ray.resources is not None
     return "ray.resources" if in_ray else "resources"
 
@@ -203,6 +207,9 @@ def _first_stages(job_file: JobFile, tasks: Tasks, groups: int) -> list[Stage]:
 def _short_form(job_file: JobFile) -> Tasks:
     if job_file.run is None:
         raise AssertionError("unreachable: load_job has checked that a job runs something")
+    if job_file.elastic is not None:
+        unit = Resources.model_construct(**dict(job_file.elastic.unit))
+        return Tasks(run=job_file.run, count=job_file.elastic.max, resources=unit, params={})
     return Tasks(run=job_file.run, count=1, resources=job_file.resources or Resources(), params={})
 
 

@@ -15,6 +15,7 @@ from headgate.base.errors import nearest
 from headgate.base.units import MOST_SECONDS
 from headgate.spec.communication import CommunicationShape, check_communication
 from headgate.spec.document import Document, Place, clipped, read_document
+from headgate.spec.elastic import ElasticShape, check_elastic
 from headgate.spec.environment import (
     KeptFilesKey,
     KeptPatterns,
@@ -218,6 +219,9 @@ class JobFile(FileShape):
     resources: Annotated[
         Resources | None, Field(description="with `run` or `ray`: its resources")
     ] = None
+    elastic: Annotated[
+        ElasticShape | None, Field(description="with `run`: as many equal units as there is room")
+    ] = None
     ray: Annotated[RayScript | None, Field(description="instead: a plain Ray program")] = None
     data: Annotated[dict[Name, Data], Field(default_factory=dict, description="named data")]
     tasks: Tasks | None = None
@@ -258,6 +262,13 @@ class JobFile(FileShape):
     keep_files: KeptFilesKey = KeptPatterns()
 
 
+_NOT_ELASTIC = (
+    "tasks", "ray", "resources", "data", "update", "reduce", "gang", "num_nodes", "launch",
+    "communication", "time_limit",
+)  # fmt: skip
+"""The keys that an elastic job does not have."""
+
+
 def load_job(source: Path | str, *, name: str = "text") -> JobFile:
     """Return the job of a file (a `Path`) or of YAML text; raise SpecError with every problem.
 
@@ -269,6 +280,7 @@ def load_job(source: Path | str, *, name: str = "text") -> JobFile:
         _check_form(document, job)
         if "queue" in document.data and "type" in document.data:
             document.add(("type",), "is for jobs that name no queue", "leave out one of both")
+        check_elastic(document, document.data, job.elastic, _NOT_ELASTIC)
         check_ray(document, ray=job.ray, resources=job.resources, envs=job.envs)
         _check_nodes(document, job)
         _check_stages(document, job)

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.base.rng import stream
-from headgate.model import Demand, Job, Node, Queue, Shard, Task, amount_of, result_id
+from headgate.model import Demand, Elastic, Job, Node, Queue, Shard, Task, amount_of, result_id
 from headgate.model.queue import DEFAULT
 from headgate.model.scaling import Scaling
 from headgate.planning.place.submission_check import ordered_nodes
@@ -23,6 +23,7 @@ from headgate.spec.communication import (
     communication_of,
 )
 from headgate.spec.document import Document, Place, clipped
+from headgate.spec.elastic import ElasticWork, check_alone, check_units
 from headgate.spec.needs import Needs
 from headgate.spec.queues import (
     not_for_jobs,
@@ -98,7 +99,12 @@ class JobShape(FileShape):
     tasks: list[Any] | None = None
     for_each: Any = None
     wavefront: Any = None
+    elastic: ElasticWork | None = None
     must: ClassVar = ("name",)
+
+
+_NOT_ELASTIC = ("gang", "num_nodes", "max_running", "communication", "time_limit_s")
+"""The keys that an elastic job does not have, beside those of other tasks."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,6 +188,7 @@ class JobsBuilder:
             max_running=shape.max_running,
             wait_for_node=shape.wait_for_node,
             communication=communication_of(shape.communication, compute_s=compute_s),
+            elastic=_elastic(shape),
             limited_tasks=len(tasks) - last if shape.max_running is not None and last else None,
         )
         self.submissions.append((shape.submit_s, job))
@@ -255,14 +262,16 @@ class JobsBuilder:
 
         The last number is that of the reduce tasks, which come last.
         """
-        given = [key for key in ("tasks", *FORMS) if key in raw]
+        given = [key for key in ("tasks", *FORMS, "elastic") if key in raw]
         if not given:
-            hint = "a job has tasks, or for_each or wavefront to make them"
+            hint = "a job has tasks, or for_each, wavefront or elastic to make them"
             self.document.add((*place, "tasks"), "is missing", hint)
         for key in given[1:]:
             problem = f"a job has {given[0]} or {key}, not both"
             self.document.add((*place, key), problem)
         for key in given:
+            if key == "elastic":
+                return *self._units(shape, raw, place), 0
             if key in FORMS:
                 return self._formed(shape, key, (*place, key))
         return *self._listed(shape, (*place, "tasks")), 0
@@ -291,6 +300,25 @@ class JobsBuilder:
             needs = self._task(task, (*place, number))
             tasks.append(replace(needs, reads=tuple(reads), after=after[number]))
         return tuple(names), tuple(tasks)
+
+    def _units(
+        self, shape: JobShape, raw: Any, place: Place
+    ) -> tuple[tuple[str, ...], tuple[Task, ...]]:
+        """Return the names and tasks of an elastic job, and check its minimum like a gang."""
+        document, here, elastic = self.document, (*place, "elastic"), shape.elastic
+        check_alone(document, raw, _NOT_ELASTIC, place)
+        if elastic is None:
+            if document.is_clean(here):
+                document.add(here, "must not be empty")
+            return (), ()
+        check_units(document, elastic, here)
+        unit = NeedShape.model_construct(
+            **dict(elastic.unit), compute_s=elastic.work_s / elastic.min
+        )
+        tasks = (self._task(unit, (*here, "unit")),) * elastic.max
+        if elastic.min > 1 and elastic.min <= elastic.max:
+            self._check_together(tasks[: elastic.min], (*here, "min"), shape.queue)
+        return tuple(f"{shape.name}/{number}" for number in range(len(tasks))), tasks
 
     def _processes(
         self, shape: JobShape, raw: Any, tasks: tuple[Task, ...], place: Place
@@ -386,9 +414,16 @@ class JobsBuilder:
             self.document.add(
                 gang_place, "a gang starts all its tasks together, yet some come after others"
             )
-        most = self.queues[shape.queue].most_gpus() if shape.queue in self.queues else None
+        if self.document.is_clean(place):
+            self._check_together(tasks, gang_place, shape.queue, apart=apart)
+
+    def _check_together(
+        self, tasks: tuple[Task, ...], gang_place: Place, queue: str, *, apart: bool = False
+    ) -> None:
+        """Check that tasks which start together fit the nodes, and their queue."""
+        most = self.queues[queue].most_gpus() if queue in self.queues else None
         gpus = amount_of(sum(task.demand.gpus_milli for task in tasks))
-        if not self.document.is_clean(place) or not self.document.is_clean(("cluster",)):
+        if not self.document.is_clean(gang_place) or not self.document.is_clean(("cluster",)):
             return
         if self._waits_for_node:
             return
@@ -396,7 +431,7 @@ class JobsBuilder:
             largest = members_that_fit(tasks, self._possible, distinct_nodes=apart)
             self.document.add(gang_place, problem, f"the largest gang that fits has {largest}")
         elif most is not None and gpus > most:
-            problem = f"the gang can never start: it needs {gpus} GPUs, queue {shape.queue} may"
+            problem = f"the gang can never start: it needs {gpus} GPUs, queue {queue} may"
             self.document.add(gang_place, f"{problem} use {most}", "raise max_gpus of the queue")
 
     # Shards.
@@ -468,6 +503,11 @@ class JobsBuilder:
         tasks = tasks_of(form, shape.name, shards, self._task)
         names = tuple(f"{shape.name}/{number}" for number in range(len(tasks)))
         return names, tasks, form.reduce.tasks if form.reduce is not None else 0
+
+
+def _elastic(shape: JobShape) -> Elastic | None:
+    units = shape.elastic
+    return None if units is None else Elastic(minimum=units.min, work_s=units.work_s)
 
 
 def _nearest_task(ref: str, names: list[str]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from headgate.base.column import Array
 from headgate.base.errors import InvariantBroken
 from headgate.model import UNLIMITED, WHOLE, Job
+from headgate.state.elastic import unit_size
 from headgate.state.hardened import faults_of
 from headgate.state.life import DONE, ENDED, HOLDING, PENDING, JobState, TaskState
 from headgate.state.moves import unit_of
@@ -302,12 +303,26 @@ def _check_jobs_in_flight(state: State) -> None:
         spec = state.job(job)
         early = bool(spec.after) and bool(state.awaited_jobs(job))
         _require("jobs in flight come after jobs that have finished", not early, job=job)
-        if spec.max_running is None or spec.gang:
+        rows = state.tasks_of(job)
+        if spec.elastic is not None:
+            _check_elastic(state, job, states[rows.start : rows.stop])
+        elif spec.max_running is None or spec.gang:
             held_back = held_of[job] > 0
             _require("only `max_running` holds tasks of a job in flight", not held_back, job=job)
         else:
-            rows = state.tasks_of(job)
             _check_max_running(spec, spec.max_running, states[rows.start : rows.stop])
+
+
+def _check_elastic(state: State, job: int, states: Array) -> None:
+    """Check that surplus alone is held, and that the minimum waits together while nothing runs."""
+    size, jobs = unit_size(state, job), state.jobs
+    waits, held = states == TaskState.WAITING, states == TaskState.HELD
+    _require("only surplus of an elastic job is held", not held[:size].any(), job=job)
+    _require("surplus of an elastic job does not wait", not waits[size:].any(), job=job)
+    some = bool((states == TaskState.FINISHED).any())
+    _require("nothing waits once a unit has finished", not some or not (waits | held).any())
+    alone = size > 1 and not _HOLDS[states].any()
+    _require("units that are missing wait one by one", jobs.gang[job] == alone, job=job)
 
 
 def _check_max_running(job: Job, most: int, states: Array) -> None:

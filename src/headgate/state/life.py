@@ -11,7 +11,7 @@ from enum import IntEnum
 class TaskState(IntEnum):
     """The state of a task."""
 
-    HELD = 0  # its job is not in flight yet, or has `max_running` tasks in flight
+    HELD = 0  # its job is not in flight yet, or has `max_running` in flight; or it is surplus
     BLOCKED = 1  # earlier tasks of its job have not finished
     WAITING = 2  # can be placed now
     STARTING = 3  # launched; not yet reported as running
@@ -36,10 +36,11 @@ class JobState(IntEnum):
 
 _T = TaskState
 TASK_MOVES: dict[TaskState, tuple[TaskState, ...]] = {
-    # FINISHED from here and WAITING: a slot that its owner needs no more
+    # FINISHED from here and WAITING: a slot, or a unit of an elastic job, that is needed no more
     _T.HELD: (_T.BLOCKED, _T.WAITING, _T.CANCELLED, _T.FINISHED),
     _T.BLOCKED: (_T.WAITING, _T.HELD, _T.CANCELLED),
-    _T.WAITING: (_T.STARTING, _T.BLOCKED, _T.CANCELLED, _T.FINISHED),
+    # HELD: surplus of an elastic job, which is granted again
+    _T.WAITING: (_T.STARTING, _T.BLOCKED, _T.CANCELLED, _T.FINISHED, _T.HELD),
     _T.STARTING: (_T.RUNNING, _T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     _T.RUNNING: (_T.STOPPING, _T.FINISHED, _T.WAITING, _T.BLOCKED, _T.FAILED),
     # waits again when its job continues; FINISHED when it ended before the stop arrived

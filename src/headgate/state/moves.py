@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.base.column import Array
+from headgate.state.elastic import unit_size
 from headgate.state.life import TaskState
 from headgate.state.state import State
 from headgate.state.tables import FOR_MOVE, FOR_RUN
@@ -22,7 +23,9 @@ from headgate.state.view import View
 def unit_of(view: View, task: int) -> range:
     """Return the tasks (rows) that move together with a task: its gang, or the task alone."""
     job = view.tasks.job[task]
-    return view.tasks_of(job) if view.jobs.gang[job] else range(task, task + 1)
+    if not view.jobs.gang[job]:
+        return range(task, task + 1)
+    return view.tasks_of(job)[: unit_size(view, job)]
 
 
 def is_moving(view: View, task: int) -> bool:

@@ -30,6 +30,7 @@ from headgate.model import (
 )
 from headgate.model.topology import ClusterTopology
 from headgate.protocol import Hardened, NodeMemo, Refusal, RunStop, StopCause, Timer
+from headgate.state.elastic import regroup
 from headgate.state.fleet import NO_FLEET
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
@@ -289,7 +290,9 @@ class State(View):
         grow(jobs)
         jobs.number[row], jobs.queue[row], jobs.user[row] = number, queue, user
         jobs.priority[row] = job.priority
-        jobs.gang[row] = job.gang and count > 1
+        jobs.gang[row] = job.unit_tasks > 1
+        if job.elastic is not None:
+            jobs.elastic[row], jobs.surplus[row] = job.unit_tasks > 1, count - job.unit_tasks
         jobs.first_task[row], jobs.task_count[row] = first, count
         jobs.unfinished[row], jobs.submitted_at[row] = count, self.now
         if job.estimated_s is not None:
@@ -321,7 +324,8 @@ class State(View):
         demands = [self.names.demand(with_labels(task.demand, labels)) for task in job.tasks]
         grow(tasks, count)
         milli = [self.names.demands[demand].gpus_milli for demand in demands]
-        at_least = sum(milli) if job.gang else min(filter(None, milli), default=0)
+        whole = job.unit_tasks > 1
+        at_least = sum(milli[: job.unit_tasks]) if whole else min(filter(None, milli), default=0)
         self.jobs.unit_gpus_milli[job_row] = at_least
         tasks.job.write(first, job_row, count)
         for column, values in (
@@ -523,9 +527,10 @@ class State(View):
         held its GPUs.
         """
         self.tasks.ended_at[task] = self.now
-        gained_s = self.checkpoint_progress_s(task, self.now)
+        gained_s, lost_s = self.checkpoint_progress_s(task, self.now), 0.0
         self.tasks.progress_s[task] += gained_s
-        lost_s = self.now - self.tasks.launched_at[task] - gained_s / self.speed(task)
+        if self.job(self.tasks.job[task]).elastic is None:  # its units lose nothing
+            lost_s = self.now - self.tasks.launched_at[task] - gained_s / self.speed(task)
         lost_gpu_s = lost_s * (self.demand(task).gpus_milli / WHOLE)
         self.jobs.lost_gpu_s[self.tasks.job[task]] += lost_gpu_s
         stop = self.stops.of_run(task, self.tasks.attempts[task])
@@ -558,6 +563,8 @@ class State(View):
         if (before in HOLDING) != (to in HOLDING):
             running = self.jobs.running if on_gpu else self.jobs.running_cpu
             running[job] += 1 if to in HOLDING else -1
+            if self.jobs.elastic[job]:
+                regroup(self, job)
         if TaskState.WAITING in (before, to):
             step = 1 if to is TaskState.WAITING else -1
             waiting = self.jobs.waiting if on_gpu else self.jobs.waiting_cpu

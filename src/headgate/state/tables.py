@@ -61,7 +61,9 @@ class JobTable(Generic[C]):
     queue: C  # row
     user: C  # row
     priority: C
-    gang: C  # 1 where its tasks, several, start together or not at all
+    gang: C  # 1 where its tasks, several, start together or not at all; see `state.elastic`
+    elastic: C  # 1 where it is elastic, and starts with several tasks together
+    surplus: C  # the tasks of an elastic job, its last ones, that start on what others leave
     first_task: C  # row
     task_count: C
     unit_gpus_milli: C  # fewest thousandths of GPUs with which a task of it, or its gang, can start
@@ -208,7 +210,8 @@ FOR_RUN, FOR_MOVE = 0, 1
 
 _DTYPES: dict[str, str] = {
     "purpose": "u1",
-    "state": "u1", "alive": "u1", "gang": "u1", "shared": "u1", "archived": "u1", "withheld": "u1",
+    "state": "u1", "alive": "u1", "gang": "u1", "elastic": "u1", "shared": "u1",
+    "archived": "u1", "withheld": "u1",
     "draining": "u1", "idle_since": "f8", "down_since": "f8",
     "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "actual_bytes": "i8",
     "outside_bytes": "i8", "used_memory_bytes": "i8", "used_gpu_bytes": "i8",

@@ -75,15 +75,21 @@ class Names:
     """The sets of labels of nodes, the first one empty."""
     leases: list[int] = field(init=False)
     """The rows of the jobs with items, ascending."""
+    elastic: list[int] = field(init=False)
+    """The rows of the elastic jobs, ascending."""
 
     def __post_init__(self) -> None:
         leases = [row for row, job in enumerate(self.jobs) if job.items is not None]
+        elastic = [row for row, job in enumerate(self.jobs) if job.elastic is not None]
         object.__setattr__(self, "leases", leases)
+        object.__setattr__(self, "elastic", elastic)
 
     def add_job(self, job: Job) -> None:
         """Add a job, whose row is the next one."""
         if job.items is not None:
             self.leases.append(len(self.jobs))
+        if job.elastic is not None:
+            self.elastic.append(len(self.jobs))
         self.jobs.append(job)
 
     def resource(self, name: str) -> int:

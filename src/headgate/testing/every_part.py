@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from headgate.base.rng import Random, stream
-from headgate.model import Demand, Gpu, Items, Job, Node, RunId, Task
+from headgate.model import Demand, Elastic, Gpu, Items, Job, Node, RunId, Task
 from headgate.model.scaling import Scaling, Shape
 from headgate.protocol import (
     Admitted,
@@ -91,7 +91,26 @@ def _job(seed: int, job: Job) -> Job:
     limit_s = rng.choice((None, None, None, 2.0, 8.0))
     tasks = tuple(replace(t, checkpoint_s=rng.choice((0.0, 0.0, 0.5, 2.0))) for t in job.tasks)
     job = linked(replace(job, tasks=tasks, time_limit_s=limit_s))
-    return _lease(rng, job) if not job.gang and rng.random() < 0.3 else job
+    if job.gang or rng.random() >= 0.5:
+        return job
+    return _lease(rng, job) if rng.random() < 0.6 else _elastic(rng, job)
+
+
+def _elastic(rng: Random, job: Job) -> Job:
+    """Return an elastic job of at most eight units."""
+    first = replace(job.tasks[0], reads=(), after=(), output_bytes=0, parts=1, checkpoint_s=0.0)
+    most, work_s = rng.randint(2, 8), rng.uniform(5.0, 60.0)
+    elastic = Elastic(minimum=rng.randint(1, min(most, 3)), work_s=work_s)
+    first = replace(first, compute_s=work_s / elastic.minimum)
+    return replace(
+        job,
+        tasks=(first,) * most,
+        elastic=elastic,
+        time_limit_s=None,
+        max_running=None,
+        limited_tasks=None,
+        communication=None,
+    )
 
 
 def _lease(rng: Random, job: Job) -> Job:

@@ -47,7 +47,7 @@ from headgate.live.membership.membership import Membership
 from headgate.live.node.marker import Marker
 from headgate.live.node.packages import Packages
 from headgate.live.node.run_logs import log_path
-from headgate.machine.slots import has_unneeded
+from headgate.machine.needed import has_unneeded
 from headgate.model import Dataset, Job, LogPiece, Node, Queue, RunId
 from headgate.model.queue import DEFAULT
 from headgate.model.scaling import Scaling

@@ -21,6 +21,7 @@ from headgate.planning.units.reading import read_s_by_node
 from headgate.planning.units.unit import FirstFit, waiting_gang
 from headgate.protocol import Refusal
 from headgate.state import Scratch
+from headgate.state.elastic import unit_size
 
 
 def place_cpu_tasks(scratch: Scratch, placer: Placer | None = None) -> tuple[Refusal, ...]:
@@ -70,7 +71,7 @@ class _CpuTasks:
 
         Each on its cheapest node, else by first fit, with which the submission check judges it.
         """
-        tasks, count = self._snapshot.waiting_of(job).tolist(), self._snapshot.jobs.task_count[job]
+        tasks, count = self._snapshot.waiting_of(job).tolist(), unit_size(self._snapshot, job)
         if self._placer is not None and not (
             self._placer.weighs_links and not communicates(self._snapshot.job(job))
         ):  # without links to weigh, it starts near its data

@@ -45,8 +45,7 @@ def never_fits(
     lacking = fits_no_node(job, nodes)
     if lacking is None or scaling is None:
         return lacking
-    members = len(job.tasks) if job.gang else 1
-    lacking = fits_no_node(job, [*nodes, *ordered_nodes(scaling, nodes, members)])
+    lacking = fits_no_node(job, [*nodes, *ordered_nodes(scaling, nodes, job.unit_tasks)])
     if lacking is None or lacking.task is None:
         return lacking
     near = nearest_shape(scaling, job.tasks[lacking.task].demand)
@@ -71,8 +70,8 @@ def ordered_nodes(scaling: Scaling, nodes: Sequence[Node], most: int) -> list[No
 
 def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
     """Return a reason if tasks that must run together need more GPUs than the queue may hold."""
-    needs = [task.demand.gpus_milli for task in job.tasks]
-    needed_gpus = -(-(sum(needs) if job.gang else max(needs, default=0)) // WHOLE)
+    needs, unit = [task.demand.gpus_milli for task in job.tasks], job.unit_tasks
+    needed_gpus = -(-max(sum(needs[:unit]), max(needs, default=0)) // WHOLE)
     most = queue.most_gpus()
     if most is None or needed_gpus <= most:
         return None
@@ -88,13 +87,14 @@ def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:
     for demand, task in sorted(first.items(), key=lambda each: each[1]):
         if infeasible_demand(demand, nodes):
             return never_fits_a_node(demand, task, nodes)
-    count = len(job.tasks)
-    if not job.gang or count == 1:
+    count = job.unit_tasks
+    if count == 1:
         return None
-    largest = members_that_fit(job.tasks, nodes, distinct_nodes=job.distinct_nodes)
+    members = job.tasks[:count]
+    largest = members_that_fit(members, nodes, distinct_nodes=job.distinct_nodes)
     if largest == count:
         return None
-    total = amount_of(sum(task.demand.gpus_milli for task in job.tasks))
+    total = amount_of(sum(task.demand.gpus_milli for task in members))
     need = f"{count} tasks with {total} GPUs together (a gang)"
     if job.distinct_nodes:
         need = f"{count} processes with {demand_text(job.tasks[0].demand)} each on as many nodes"

@@ -8,6 +8,7 @@ from headgate.base.rng import Random, stream
 from headgate.planning.rounds.hidden import without_kept
 from headgate.planning.rounds.patience import with_patience
 from headgate.planning.rounds.reclaim import with_reclaimed
+from headgate.planning.rounds.surplus import with_surplus
 from headgate.planning.rounds.take_back import with_guarantees
 from headgate.planning.scaling.scaler import with_scaling
 from headgate.planning.units.settled import next_settled_at
@@ -19,17 +20,25 @@ from headgate.state import Snapshot
 def decide(policy: Policy, seed: int, command: Decide, snapshot: Snapshot) -> Plan:
     """Run a policy for one `Decide`, with the random stream that belongs to it; then scaling.
 
-    A cluster that scales has rounds without a waiting task, in which no policy decides.
+    A cluster that scales, or runs elastic jobs, has rounds without a waiting task, in which no
+    policy decides.
     """
-    plan = Plan()
-    if snapshot.waiting_tasks or snapshot.fleet.scaling is None:
-        plan = decided(policy, snapshot, stream(seed, "decide", command.seen))
+    plan = decided(policy, snapshot, stream(seed, "decide", command.seen))
     return with_scaling(snapshot, plan)
 
 
 def decided(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
-    """Return the plan of a round of a policy, with what queues take back of those that borrow."""
-    return with_guarantees(policy, snapshot, lambda seen: _with_slots(policy, seen, rng))
+    """Return the plan of a round of a policy, for what waits; then of what elastic jobs get beside.
+
+    With what queues take back of those that borrow of them.
+    """
+
+    def decide_for(seen: Snapshot) -> Plan:
+        if not seen.waiting_tasks:
+            return Plan()
+        return with_guarantees(policy, seen, lambda shown: _with_slots(policy, shown, rng))
+
+    return with_surplus(snapshot, decide_for)
 
 
 def _with_slots(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from headgate.protocol import Hardened
-from headgate.state import Snapshot
-from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART
+from headgate.state import Snapshot, TaskState
+from headgate.state.ledger import Ledger
+from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART, freeze, thaw_table
 
 
 class HeldPlace(NamedTuple):
@@ -55,6 +56,26 @@ def hide(snapshot: Snapshot, places: Iterable[HeldPlace]) -> Snapshot:
         ),
         nodes=replace(snapshot.nodes, free_gpus=free_gpus.freeze(), free=free.freeze()),
     )
+
+
+def without_runs(snapshot: Snapshot, tasks: Sequence[int]) -> Snapshot:
+    """Return a snapshot in which some tasks (rows) of jobs in flight are HELD and hold nothing."""
+    if not tasks:
+        return snapshot
+    tables = {
+        name: thaw_table(getattr(snapshot, name))
+        for name in ("tasks", "jobs", "queues", "nodes", "gpus", "grants")
+    }
+    columns, jobs, queues = tables["tasks"], tables["jobs"], tables["queues"]
+    ledger = Ledger(snapshot.names, tables["nodes"], tables["gpus"], tables["grants"])
+    for task in tasks:
+        job, demand = columns.job[task], snapshot.demand(task)
+        ledger.release(columns.grant[task])
+        columns.grant[task], columns.state[task] = -1, TaskState.HELD
+        (jobs.running if demand.gpus else jobs.running_cpu)[job] -= 1
+        jobs.held_gpus_milli[job] -= demand.gpus_milli
+        queues.held_gpus_milli[jobs.queue[job]] -= demand.gpus_milli
+    return replace(snapshot, **{name: freeze(table) for name, table in tables.items()})
 
 
 def without_kept(snapshot: Snapshot, hardened: Hardened) -> Snapshot:

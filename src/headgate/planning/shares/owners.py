@@ -19,16 +19,18 @@ GPU_KIND, CPU_KIND = 0, 1
 
 _HOLDS = (TaskState.STARTING, TaskState.RUNNING, TaskState.MOVING)
 _NEEDS = (TaskState.WAITING, *_HOLDS, TaskState.STOPPING)
+_NONE = np.zeros(0, np.int64)
 
 
 class Owners:
     """What owners and their jobs hold, without runs that are being stopped, and their shares.
 
     `held` and `share`, `[kinds, owners]`; those of jobs, `[kinds, jobs]`, are by row. Starts of
-    `planned` tasks count as made. O(tasks + jobs x log).
+    `planned` tasks count as made; `also` are tasks that need their demand beside those that wait.
+    O(tasks + jobs x log).
     """
 
-    def __init__(self, snapshot: Snapshot, planned: Ints) -> None:
+    def __init__(self, snapshot: Snapshot, planned: Ints, also: Ints = _NONE) -> None:
         self._snapshot, jobs = snapshot, len(snapshot.jobs.state)
         demands = snapshot.names.demands
         gpus = np.array([demand.gpus_milli for demand in demands], np.int64)
@@ -36,7 +38,7 @@ class Owners:
         self._amount = np.stack([gpus, np.where(gpus > 0, 0, cpus)])
         state = snapshot.tasks.state.array()
         needing, holding = (np.flatnonzero(np.isin(state, which)) for which in (_NEEDS, _HOLDS))
-        need = self._by_job(needing)
+        need = self._by_job(np.concatenate([needing, also]))
         self.held_by_job = self._by_job(np.concatenate([holding, planned]))
         on_gpus = np.flatnonzero(np.isin(state, (*_HOLDS, TaskState.STOPPING)))
         on_gpus = on_gpus[snapshot.tasks.gpus.take(on_gpus) > 0]

@@ -14,6 +14,7 @@ from headgate.planning._native import recount
 from headgate.planning.shares.gpu_kinds import GpuKinds
 from headgate.planning.units.unit import is_multi_gpu
 from headgate.state import Snapshot, TaskState
+from headgate.state.elastic import in_units
 
 _STATES = np.arange(len(TaskState))
 _UNFINISHED = np.isin(
@@ -186,7 +187,7 @@ class TaskCounts:
             tasks.state.take(rows),
             changes.before,
             sizes.gpus_milli[demand],
-            sizes.multi_gpu[demand] | (snapshot.jobs.gang.take(its_job) > 0),
+            sizes.multi_gpu[demand] | in_units(snapshot, its_job),
             kinds.of_demand[demand],
             its_job,
             flags=_FLAGS,

@@ -7,11 +7,14 @@ from headgate.state.view import View
 
 
 def lost_gpu_s(view: View, task: int) -> float:
-    """Return the GPU seconds that a run (of a task, row) loses if it is stopped now.
+    """Return the GPU seconds that a run (of a task, row) loses if it is stopped now, 0 of a unit
+    of an elastic job.
 
     Those since its last checkpoint, or its launch, as `State.lose_run` counts them; of a run
     without GPUs, seconds.
     """
+    if view.job(view.tasks.job[task]).elastic is not None:
+        return 0.0
     ran_s = view.now - view.tasks.launched_at[task]
     kept_s = view.checkpoint_progress_s(task, view.now) / view.speed(task)
     milli = view.names.demands[view.tasks.demand[task]].gpus_milli

@@ -1,7 +1,8 @@
 """Units: waiting tasks that start together, a gang or one task; and their placement by first fit.
 
 A unit is *multi-GPU* unless it is one task on one whole GPU of any node: a gang, a task of several
-GPUs or of a part of one, or one that names or excludes nodes. Tasks without GPUs are units of their
+GPUs or of a part of one, or one that names or excludes nodes; and each of an elastic job that
+starts with several tasks. Tasks without GPUs are units of their
 own kind: see `planning.place.cpu_tasks`.
 """
 
@@ -16,6 +17,7 @@ from headgate.base.arrays import Ints
 from headgate.model import Demand
 from headgate.planning.units.fit import beside_first_fit, by_size, runs_that_fit
 from headgate.state import Scratch, Snapshot, TaskState
+from headgate.state.elastic import unit_size
 from headgate.state.quotas import Amounts, amounts_of
 
 
@@ -115,16 +117,17 @@ def waiting_units(snapshot: Snapshot, job: int, *, multi_gpu: bool = False) -> l
         return _single(snapshot, job, multi_gpu=multi_gpu)
     tasks = snapshot.waiting_of(job).astype(np.int64)
     if snapshot.jobs.gang[job]:
-        whole = len(tasks) == snapshot.jobs.task_count[job]
+        whole = len(tasks) == unit_size(snapshot, job)
         on_gpus = snapshot.jobs.unit_gpus_milli[job] > 0
         return [_gang(snapshot, job, tasks)] if whole and on_gpus else []
     if hardened:
         tasks = tasks[~np.isin(tasks, hardened)]
     units, demands = [], snapshot.tasks.demand.take(tasks).astype(np.int64)
     first = np.sort(np.unique(demands, return_index=True)[1])
+    every = not multi_gpu or snapshot.jobs.elastic[job]
     for demand in demands[first].tolist():
         spec = snapshot.names.demands[demand]
-        if spec.gpus and (is_multi_gpu(spec) or not multi_gpu):
+        if spec.gpus and (every or is_multi_gpu(spec)):
             some = tasks[demands == demand]
             units.append(
                 Units(
@@ -190,7 +193,7 @@ def all_units(snapshot: Snapshot, job: int) -> Iterator[Iterable[Unit]]:
 def waiting_gang(snapshot: Snapshot, job: int) -> Unit | None:
     """Return a gang, with or without GPUs, as a unit if all its tasks wait; O(tasks)."""
     tasks = snapshot.waiting_of(job)
-    if len(tasks) < snapshot.jobs.task_count[job]:
+    if len(tasks) < unit_size(snapshot, job):
         return None
     (unit,) = _gang(snapshot, job, tasks.astype(np.int64))
     return unit

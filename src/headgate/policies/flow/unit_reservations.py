@@ -546,8 +546,9 @@ class _JobsWithUnits:
         self.unit_milli[jobs] = snapshot.jobs.unit_gpus_milli.take(rows)
         self.run_s, self.high_s = times.run_s, times.surely_s
         self._snapshot, self._shape = snapshot, dict[int, object]()
-        columns = (snapshot.jobs.gang, snapshot.jobs.task_count, snapshot.jobs.first_task)
-        lists = (column.take(rows).tolist() for column in columns)
+        size = snapshot.jobs.task_count.take(rows) - snapshot.jobs.surplus.take(rows)
+        columns = (snapshot.jobs.gang.take(rows), size, snapshot.jobs.first_task.take(rows))
+        lists = (column.tolist() for column in columns)
         self._rows = dict(zip(jobs.tolist(), zip(rows.tolist(), *lists, strict=True), strict=True))
 
     def shape(self, job: int) -> object:

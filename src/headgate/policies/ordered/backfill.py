@@ -29,6 +29,7 @@ from headgate.planning.units.unit import Unit, waiting_units
 from headgate.policies.ordered.waiting import WaitingUnits
 from headgate.protocol import Memo
 from headgate.state import Scratch
+from headgate.state.elastic import unit_size
 from headgate.state.quotas import gpus_alone
 
 _UNLIMITED_MILLI = 1 << 62
@@ -136,7 +137,7 @@ class Backfill:
         rows = self._snapshot.jobs
         milli, queue = rows.unit_gpus_milli[job], rows.queue[job]
         return (
-            rows.waiting[job] == rows.task_count[job]
+            rows.waiting[job] == unit_size(self._snapshot, job)
             and milli > free_milli(self._scratch)
             and queue not in self._full
             and self._scratch.has_room(queue, gpus_alone(milli))

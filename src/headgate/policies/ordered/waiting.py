@@ -38,7 +38,7 @@ class WaitingUnits:
         milli = rows.unit_gpus_milli.take(jobs).astype(np.int64)
         jobs, milli = jobs[milli <= most_milli], milli[milli <= most_milli]
         lead = rows.first_task.take(jobs).astype(np.int64)
-        count, gang = rows.task_count.take(jobs), rows.gang.take(jobs) > 0
+        count, gang = _unit_sizes(snapshot, jobs), rows.gang.take(jobs) > 0
         if (count > 1).any():
             together = rows.waiting.take(jobs) + rows.waiting_cpu.take(jobs) == count
             ready = np.flatnonzero(~gang | together)
@@ -59,8 +59,8 @@ class WaitingUnits:
     @cached_property
     def tasks(self) -> Ints:
         """The number of tasks of each."""
-        rows = self.snapshot.jobs
-        count: Ints = np.where(rows.gang.take(self.job) > 0, rows.task_count.take(self.job), 1)
+        gang = self.snapshot.jobs.gang.take(self.job) > 0
+        count: Ints = np.where(gang, _unit_sizes(self.snapshot, self.job), 1)
         return count.astype(np.int64)
 
     @cached_property
@@ -100,6 +100,12 @@ class WaitingUnits:
         demands = self.snapshot.tasks.demand.span(tasks.start, tasks.stop).tolist()
         distinct = self.snapshot.job(job).distinct_nodes and len(tasks) > 1
         return Unit(job=job, tasks=tuple(tasks), demands=tuple(demands), distinct_nodes=distinct)
+
+
+def _unit_sizes(snapshot: Snapshot, jobs: Ints) -> Ints:
+    """Return how many tasks jobs (rows) have, without surplus."""
+    sizes: Ints = snapshot.jobs.task_count.take(jobs) - snapshot.jobs.surplus.take(jobs)
+    return sizes
 
 
 def _without_hardened(snapshot: Snapshot, jobs: Ints) -> Ints:

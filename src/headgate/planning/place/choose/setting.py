@@ -71,8 +71,9 @@ class PlacingPolicy(Policy):
         """Return how many GPUs a job needs together that the placer rounds up, 0 for none."""
         if self.placer is None or not self.placer.rounds_up:
             return 0
-        needs = [task.demand.gpus_milli for task in job.tasks if not task.demand.in_part]
-        together = {sum(needs)} if job.gang else set(needs)
+        first = job.tasks[: job.unit_tasks] if job.unit_tasks > 1 else job.tasks
+        needs = [task.demand.gpus_milli for task in first if not task.demand.in_part]
+        together = {sum(needs)} if job.unit_tasks > 1 else set(needs)
         return max((n for n in (milli // WHOLE for milli in together) if n & (n - 1)), default=0)
 
 

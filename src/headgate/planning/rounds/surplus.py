@@ -1,0 +1,305 @@
+"""What elastic jobs run beyond their minimum: on what all others leave, and only as long.
+
+A policy decides as if no surplus ran: it sees what jobs need at least (the logical state of spec 5,
+section 2), with what surplus holds as free. Where it starts something on such a place, the surplus
+there is stopped, and the start follows once that has ended. What is left is then divided again
+among the elastic jobs that run, a unit at a time, to the job that is then farthest below its fair
+share, until nothing more fits. Units move from one job to another only where the first stays at
+least as near its share as the other gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from headgate.base.errors import InvariantBroken
+from headgate.planning.rounds.hidden import without_kept, without_runs
+from headgate.planning.shares.owners import Owners
+from headgate.protocol import Group, Move, OnDemand, Plan, Refusal, Start, Steps, Stop
+from headgate.protocol.order_reasons import GivesWay, SurplusEnds
+from headgate.state import Snapshot, TaskState
+from headgate.state.elastic import elastic_jobs, is_surplus, surplus_of, unit_size
+from headgate.state.ledger import Ledger
+from headgate.state.life import RUNS
+from headgate.state.moves import stays
+from headgate.state.quotas import Quotas, amounts_of
+
+_RUNS = (TaskState.STARTING, TaskState.RUNNING)
+
+
+def with_surplus(snapshot: Snapshot, decide: Callable[[Snapshot], Plan]) -> Plan:
+    """Return the plan of `decide`, which sees no surplus, with that of elastic jobs.
+
+    O(elastic jobs) if none is in flight.
+    """
+    jobs = elastic_jobs(snapshot)
+    if not jobs:
+        return _again(snapshot, decide(snapshot))
+    tasks = snapshot.tasks
+    surplus = [task for job in jobs for task in surplus_of(snapshot, job)]
+    runs = [t for t in surplus if tasks.state[t] in RUNS and tasks.target[t] < 0]
+    logical = without_runs(snapshot, runs)
+    plan = decide(logical)
+    with suppress(InvariantBroken):  # a faulty plan, which admission rejects
+        plan = _Surplus(snapshot, logical, plan, jobs).plan()
+    return _again(snapshot, plan)
+
+
+def _again(snapshot: Snapshot, plan: Plan) -> Plan:
+    """Return a plan with another round immediately if it starts units that surplus waits for."""
+    if not snapshot.names.elastic or not snapshot.jobs.surplus.array().any():
+        return plan
+    started = [task for task in plan.starts.task.tolist() if not is_surplus(snapshot, task)]
+    jobs = snapshot.tasks.job.take(np.array(started, np.int64))
+    if snapshot.jobs.surplus.take(jobs).any():
+        return replace(plan, again_at=snapshot.now)
+    return plan
+
+
+class _Books(NamedTuple):
+    """What nodes and queues have free."""
+
+    ledger: Ledger
+    quotas: Quotas
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> _Books:
+        return cls(Ledger.tentative(snapshot), Quotas(snapshot))
+
+    def take(self, snapshot: Snapshot, start: Start) -> bool:
+        """Take a place for a task if it is free and its queue may hold it."""
+        task, node, gpus = start
+        demand, queue = snapshot.tasks.demand[task], snapshot.jobs.queue[snapshot.tasks.job[task]]
+        amounts = amounts_of(snapshot.names, demand)
+        if self.quotas.at_limit(queue, amounts) is not None:
+            return False
+        if self.ledger.infeasibility(demand, node, gpus):
+            return False
+        self.ledger.take(task, demand, node, gpus)
+        self.quotas.add(queue, amounts)
+        return True
+
+    def free(self, snapshot: Snapshot, start: Start) -> None:
+        task, node, gpus = start
+        demand, queue = snapshot.tasks.demand[task], snapshot.jobs.queue[snapshot.tasks.job[task]]
+        self.ledger.free(task, demand, node, gpus)
+        self.quotas.add(queue, amounts_of(snapshot.names, demand), -1)
+
+
+@dataclass(slots=True, kw_only=True)
+class _ElasticJob:
+    """An elastic job in a round; its surplus as starts, on the places that it holds or gets."""
+
+    row: int
+    demand: int
+    share: float  # units
+    base: int  # units that run beside surplus
+    idle: list[int]  # tasks that may start, the next one last
+    kept: list[Start] = field(default_factory=list)
+    new: list[Start] = field(default_factory=list)
+
+    def level(self, more: int = 0) -> float:
+        """Return its units, and so many more, relative to its share."""
+        return (self.base + len(self.kept) + len(self.new) + more) / max(self.share, 1e-9)
+
+
+class _Surplus:
+    """One round. `left` is what is free beside all that is planned and the surplus that stays."""
+
+    def __init__(self, snapshot: Snapshot, logical: Snapshot, plan: Plan, jobs: list[int]) -> None:
+        self._snapshot, self._plan = snapshot, plan
+        self._now = _Books.of(snapshot)
+        self._left = _Books.of(
+            logical if plan.hardened is None else without_kept(logical, plan.hardened)
+        )
+        self._delayed: set[int] = set()  # groups
+        self._stopped = [*plan.stops.task.tolist()]
+        for number, group in enumerate(plan.steps):
+            self._take_group(number, group)
+        self._jobs = [*self._elastic_jobs(jobs)]
+
+    def _take_group(self, number: int, group: Group) -> None:
+        """Take what a planned group needs; note it as delayed if surplus has to leave first."""
+        places = [*self._places(group)]
+        for task, node, gpus in places:
+            self._left.ledger.take(task, self._snapshot.tasks.demand[task], node, gpus)
+        for step in group.steps:
+            if isinstance(step, Start):
+                job = self._snapshot.tasks.job[step.task]
+                amounts = amounts_of(self._snapshot.names, self._snapshot.tasks.demand[step.task])
+                self._left.quotas.add(self._snapshot.jobs.queue[job], amounts)
+        taken: list[Start] = []
+        for place in places:
+            if not self._now.take(self._snapshot, place):
+                self._delayed.add(number)
+                break
+            taken.append(place)
+        for place in taken if number in self._delayed else ():
+            self._now.free(self._snapshot, place)
+
+    def _places(self, group: Group) -> Iterator[Start]:
+        for step in group.steps:
+            if isinstance(step, Start):
+                yield step
+            elif isinstance(step, Move) and not stays(self._snapshot, *step):
+                yield Start(*step)
+
+    # --- jobs ----------------------------------------------------------------------------------
+
+    def _elastic_jobs(self, jobs: list[int]) -> Iterator[_ElasticJob]:
+        """Yield the jobs in flight; what runs of their surplus stays where it still fits.
+
+        None of a job that is being stopped stays.
+        """
+        snapshot, tasks = self._snapshot, self._snapshot.tasks
+        surplus = np.array([t for job in jobs for t in surplus_of(snapshot, job)], np.int64)
+        holds = np.isin(tasks.state.take(surplus), _RUNS)
+        owners = Owners(snapshot, self._plan.starts.task, surplus[~holds])
+        for job in jobs:
+            rows = snapshot.tasks_of(job)
+            first, more = rows[: unit_size(snapshot, job)], surplus_of(snapshot, job)
+            demand = tasks.demand[first[0]]
+            kind, amount = owners.kind(demand), max(owners.amount(demand), 1)
+            runs = [task for task in first if tasks.state[task] in _RUNS]
+            whole = len(runs) == len(first)
+            idle = [task for task in reversed(more) if tasks.state[task] == TaskState.HELD]
+            each = _ElasticJob(
+                row=job,
+                demand=demand,
+                share=float(owners.share_by_job[kind, job]) / amount,
+                base=len(runs),
+                idle=idle if whole else [],
+            )
+            if not self._is_stopped(job):
+                self._keep(each)
+            yield each
+
+    def _is_stopped(self, job: int) -> bool:
+        tasks = self._snapshot.tasks
+        rows = self._snapshot.tasks_of(job)[: unit_size(self._snapshot, job)]
+        planned = {*self._stopped, *self._plan.moves.task.tolist()}
+        return any(tasks.state[task] == TaskState.STOPPING or task in planned for task in rows)
+
+    def _keep(self, job: _ElasticJob) -> None:
+        tasks = self._snapshot.tasks
+        runs = [t for t in surplus_of(self._snapshot, job.row) if tasks.state[t] in _RUNS]
+        runs = [task for task in runs if tasks.target[task] < 0]
+        for task in sorted(runs, key=lambda task: (tasks.launched_at[task], task)):
+            place = Start(task, tasks.node[task], self._snapshot.held_gpus(task))
+            if self._left.take(self._snapshot, place):
+                job.kept.append(place)
+
+    # --- division ------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        """Give units to the jobs farthest below their shares while any finds a place."""
+        open_jobs = [job for job in self._jobs if job.idle]
+        while open_jobs:
+            job = min(open_jobs, key=lambda each: (each.level(1), each.row))
+            place = self._open_place(job) or self._exchanged(job)
+            if place is None:
+                open_jobs.remove(job)
+                continue
+            job.idle.pop()
+            job.new.append(place)
+            if not job.idle:
+                open_jobs.remove(job)
+
+    def _open_place(self, job: _ElasticJob) -> Start | None:
+        """Return a free place for a unit, taken; on the last node that has one.
+
+        Policies fill nodes from the first one on, so there it is in the way last.
+        """
+        ledger = self._left.ledger
+        for node in np.flatnonzero(ledger.nodes_with_room(job.demand))[::-1].tolist():
+            gpus = ledger.best_gpus(job.demand, node)
+            if gpus is not None:
+                place = Start(job.idle[-1], node, gpus)
+                return place if self._left.take(self._snapshot, place) else None
+        return None
+
+    def _exchanged(self, job: _ElasticJob) -> Start | None:
+        """Return a place that units of jobs farther above their shares leave, taken; or None.
+
+        On the node where the fewest have to.
+        """
+        by_node: dict[int, list[tuple[_ElasticJob, Start]]] = {}
+        for other in self._jobs:
+            for place in reversed(other.kept if other is not job else ()):
+                by_node.setdefault(place.node, []).append((other, place))
+        best: tuple[Start, list[tuple[_ElasticJob, Start]]] | None = None
+        for node, units in by_node.items():
+            units.sort(key=lambda unit: -unit[0].level())
+            found = self._fewest(job, node, units)
+            if found is not None and (best is None or len(found[1]) < len(best[1])):
+                best = found
+        if best is None:
+            return None
+        place, leaving = best
+        for other, unit in leaving:
+            other.kept.remove(unit)
+            self._left.free(self._snapshot, unit)
+        assert self._left.take(self._snapshot, place), "it fits without these"
+        return place
+
+    def _fewest(
+        self, job: _ElasticJob, node: int, units: list[tuple[_ElasticJob, Start]]
+    ) -> tuple[Start, list[tuple[_ElasticJob, Start]]] | None:
+        """Return a place on a node, and which units leave it; None if too few may."""
+        leaving: list[tuple[_ElasticJob, Start]] = []
+        less: dict[int, int] = {}
+        found: Start | None = None
+        for other, unit in units:
+            lost = less.get(other.row, 0) + 1
+            if other.level(-lost) < job.level(1):
+                continue
+            less[other.row] = lost
+            leaving.append((other, unit))
+            self._left.free(self._snapshot, unit)
+            gpus = self._left.ledger.best_gpus(job.demand, node)
+            place = None if gpus is None else Start(job.idle[-1], node, gpus)
+            if place is not None and self._left.take(self._snapshot, place):
+                self._left.free(self._snapshot, place)
+                found = place
+                break
+        for _, unit in reversed(leaving):
+            taken = self._left.take(self._snapshot, unit)
+            assert taken, "it held this"
+        return None if found is None else (found, leaving)
+
+    # --- the plan ------------------------------------------------------------------------------
+
+    def plan(self) -> Plan:
+        """Return the plan, with the surplus that is stopped, and that which starts."""
+        self._grow()
+        snapshot, tasks, plan = self._snapshot, self._snapshot.tasks, self._plan
+        steps: list[Group] = []
+        for job in self._jobs:
+            stay = {place.task for place in job.kept}
+            steps += [
+                Group((Stop(task),), GivesWay())
+                for task in surplus_of(snapshot, job.row)
+                if tasks.state[task] in _RUNS and tasks.target[task] < 0 and task not in stay
+            ]
+            steps += [Group((place,)) for place in job.new if self._now.take(snapshot, place)]
+        if not steps and not self._delayed:
+            return plan
+        kept = np.ones(plan.steps.groups, bool)
+        kept[sorted(self._delayed)] = False
+        return replace(
+            plan,
+            steps=plan.steps.only(kept) + Steps.of(steps),
+            refusals=OnDemand(self._refusals) if self._delayed else plan.refusals,
+        )
+
+    def _refusals(self) -> Iterator[Refusal]:
+        starts = self._plan.starts
+        late = starts.task[np.isin(starts.group, sorted(self._delayed))]
+        jobs = tuple(np.unique(self._snapshot.tasks.job.take(late)).tolist())
+        yield Refusal(reason=SurplusEnds(), jobs=jobs)
+        yield from self._plan.refusals
