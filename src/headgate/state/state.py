@@ -323,9 +323,9 @@ class State(View):
         labels = labels_of(self, self.jobs.queue[job_row])
         demands = [self.names.demand(with_labels(task.demand, labels)) for task in job.tasks]
         grow(tasks, count)
-        milli = [self.names.demands[demand].gpus_milli for demand in demands]
-        whole = job.unit_tasks > 1
-        at_least = sum(milli[: job.unit_tasks]) if whole else min(filter(None, milli), default=0)
+        unit = job.unit_tasks
+        milli = [t.demand.gpus_milli for t in job.tasks if t.demand.gpus]
+        at_least = sum(milli[:unit]) if unit > 1 else min(milli, default=0)
         self.jobs.unit_gpus_milli[job_row] = at_least
         tasks.job.write(first, job_row, count)
         for column, values in (

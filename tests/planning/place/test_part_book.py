@@ -46,15 +46,12 @@ WAYS: dict[str, Place] = {
 }
 
 
-def _demand(rng: Random, *, shared: bool = True) -> Demand:
-    """Return what a task on whole GPUs, or on parts of one or two, holds.
-
-    Memory of one without a share of it only if it may be `shared`: a gang of such has no GPUs.
-    """
+def _demand(rng: Random) -> Demand:
+    """Return what a task on whole GPUs, or on parts of one or two, holds; some no share of them."""
     memory_bytes = rng.choice((0, 0, 1, 3)) * GIB
     if rng.random() < 0.3:
         return Demand.of(gpus=rng.randint(1, 2), memory_bytes=memory_bytes)
-    milli = rng.choice((0, 200, 250, 400, 500, 700) if shared else (200, 250, 400, 500, 700))
+    milli = rng.choice((0, 200, 250, 400, 500, 700))
     return Demand.of(
         gpus=2 if rng.random() < 0.2 else 1,
         gpu_milli=milli,
@@ -77,7 +74,7 @@ def test_reservations_of_equal_tasks_are_at_the_earliest_time_at_which_they_fit(
     for _ in range(5):
         count = rng.randint(1, 4)
         distinct = count > 1 and rng.random() < 0.3
-        waiting.append(cluster.add(*[_demand(rng, shared=count == 1)] * count, distinct=distinct))
+        waiting.append(cluster.add(*[_demand(rng)] * count, distinct=distinct))
     snapshot = cluster.state.freeze()
     held, units = Held(cluster.ends, snapshot), cluster.placing(Scratch(snapshot))
     reserve_earliest(rng, held, units, snapshot, waiting)
@@ -123,7 +120,7 @@ def test_equal_tasks_start_if_they_fit_and_delay_no_reservation(seed: int) -> No
     for _ in range(8):
         count = rng.randint(1, 3)
         distinct = count > 1 and rng.random() < 0.3
-        waiting.append(cluster.add(*[_demand(rng, shared=count == 1)] * count, distinct=distinct))
+        waiting.append(cluster.add(*[_demand(rng)] * count, distinct=distinct))
     _, missed, late = _serve(rng, cluster, waiting)
     assert (missed, late) == (0, 0)
 
@@ -132,7 +129,7 @@ def _serve_mixed(seed: int, place: Place = Cluster.placing) -> tuple[int, int, i
     rng = Random(seed)
     cluster, waiting = _cluster(rng), []
     for _ in range(8):
-        demands = [_demand(rng, shared=False) for _ in range(rng.randint(1, 4))]
+        demands = [_demand(rng) for _ in range(rng.randint(1, 4))]
         waiting.append(cluster.add(*demands, distinct=len(demands) > 1 and rng.random() < 0.3))
     return _serve(rng, cluster, waiting, place)
 

@@ -18,7 +18,7 @@ from headgate.planning.place.choose.balancing import Balancing
 from headgate.planning.place.placement import PlacedFit
 from headgate.planning.place.why import being_stopped, gang_short, no_room
 from headgate.planning.units.reading import read_s_by_node
-from headgate.planning.units.unit import FirstFit, waiting_gang
+from headgate.planning.units.unit import FirstFit, is_on_gpus, waiting_gang
 from headgate.protocol import Refusal
 from headgate.state import Scratch
 from headgate.state.elastic import unit_size
@@ -56,7 +56,7 @@ class _CpuTasks:
         tasks = self._snapshot.tasks
         for job in jobs:
             if self._snapshot.jobs.gang[job]:
-                if not self._snapshot.jobs.unit_gpus_milli[job]:  # else the policy places it
+                if not is_on_gpus(self._snapshot, job):  # else the policy places it
                     yield from self._place_gang(job)
                 elif not self._snapshot.jobs.waiting[job]:
                     yield Refusal(reason=being_stopped(self._scratch, job), jobs=(job,))

@@ -12,6 +12,16 @@ def free_milli(scratch: Scratch) -> int:
     return WHOLE * int(scratch.ledger.nodes.free_gpus.array().sum()) + parts_milli(scratch)
 
 
+def any_free(scratch: Scratch) -> bool:
+    """Return whether any share of a GPU is free, or memory for tasks that hold no share."""
+    if free_milli(scratch):
+        return True
+    if not any(demand.gpus and not demand.gpu_milli for demand in scratch.snapshot.names.demands):
+        return False
+    ledger = scratch.ledger
+    return bool((ledger.open_gpus() & (ledger.gpus.free_bytes.array() > 0)).any())
+
+
 def parts_milli(scratch: Scratch) -> int:
     """Return the thousandths left of GPUs that are held in part."""
     if not any(demand.in_part for demand in scratch.snapshot.names.demands):

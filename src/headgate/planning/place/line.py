@@ -54,25 +54,26 @@ class Line:
                 return
             yield job
 
-    def offer(self, job: int, room_milli: int, *, below_share: bool) -> int:
-        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none.
+    def offer(self, job: int, room_milli: int, *, below_share: bool) -> int | None:
+        """Place the first unit of a job that fits; return its thousandths of GPUs, None if none.
 
         `room_milli` is what its queue may get. If none fits, a job below its share joins the line;
         if it is the first of this round, nodes are kept for it. O(nodes x log), for a gang of tasks
         of different demands O(nodes x tasks).
         """
         milli = self._multi_gpu.place_one(job, room_milli=room_milli)
-        unit = None if milli or not below_share else self._multi_gpu.next_unit(job)
+        in_line = milli is None and below_share
+        unit = self._multi_gpu.next_unit(job) if in_line else None
         if unit is not None and self._holds(job, unit):
             if self._since[job] < 0:
                 self._since[job] = self._scratch.snapshot.now
             if not self.kept:
                 nodes = self._nodes_for(unit)
                 milli = self._multi_gpu.place_one(job, room_milli=room_milli, among=nodes)
-                if not milli:
+                if milli is None:
                     self._first = job
                     self._keep(nodes, unit)
-        if milli:
+        if milli is not None:
             self._since[job] = -1.0
         return milli
 

@@ -74,14 +74,18 @@ class MultiGpuUnits:
         self._order = [int(job) for job in order if job in self._waiting]
         self._serving.serve(self._within(self._order, most), fit=self._fit)
 
-    def place_one(self, job: int, room_milli: int, among: Sequence[int] | None = None) -> int:
-        """Place the first unit of a job that fits; return its thousandths of GPUs, 0 for none.
+    def place_one(
+        self, job: int, room_milli: int, among: Sequence[int] | None = None
+    ) -> int | None:
+        """Place the first unit of a job that fits; return its thousandths of GPUs, None if none.
 
         `room_milli` is what its queue may get, `among` the only nodes to try, in order.
         """
-        before = self._won_milli.get(job, 0)
+        before, started = self._won_milli.get(job, 0), len(self._serving.started)
         self._serving.serve(self._one_of(job, room_milli=room_milli, among=among), fit=self._fit)
-        return self._won_milli.get(job, 0) - before
+        if len(self._serving.started) == started:
+            return None
+        return self._won_milli[job] - before
 
     # --- the turns -----------------------------------------------------------------------------
 

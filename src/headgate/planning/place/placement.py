@@ -47,7 +47,7 @@ class PlacedFit:
 
         O(GPUs x log) and that of a search.
         """
-        alone = len(unit.tasks) == 1 and not unit.gpus_milli(self._scratch.snapshot)
+        alone = len(unit.tasks) == 1 and not unit.on_gpus(self._scratch.snapshot)
         in_part = _is_in_part(self._scratch, unit) and not self._placer.places_parts
         if in_part or (alone and self._placer.balancer is None):
             return self._first_fit.place(unit, among)

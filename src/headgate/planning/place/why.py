@@ -409,8 +409,10 @@ class WhyWaits:
         ledger = self._scratch.ledger
         usable = np.flatnonzero(ledger.open_gpus() & self._unclaimed & ledger.suits(demand))
         milli = int(self._free_milli[usable].max(initial=0))
-        if milli < spec.gpu_milli or not len(usable):
+        if milli < spec.gpu_milli or (spec.gpu_milli and not len(usable)):
             return Shortage(resource=GPU_SHARE, needed=spec.gpu_milli, most_free=milli)
+        if not len(usable):
+            return Shortage(resource=GPU_MEMORY, needed=spec.gpu_memory_bytes, most_free=0)
         enough = usable[self._free_milli[usable] >= spec.gpu_milli]
         best = int(enough[self._free_bytes[enough].argmax()])
         needed, free = spec.part_bytes(int(self._memory[best])), int(self._free_bytes[best])

@@ -187,7 +187,7 @@ class FirstClaims:
                 continue
             before = len(self.scratch.starts)
             fits = self.scratch.has_room(shape[1], unit.amounts(snapshot))
-            if fits and (placed if unit.gpus_milli(snapshot) else first).place(unit):
+            if fits and (placed if unit.on_gpus(snapshot) else first).place(unit):
                 ending.take(snapshot, self.scratch.starts[before:])
                 if left > 0:
                     self._changed[unit.job] = left - 1

@@ -78,7 +78,7 @@ class KeptPlaces:
         O(GPUs x log).
         """
         snapshot, scratch = self._snapshot, Scratch(self._snapshot)
-        if not unit.gpus_milli(snapshot):
+        if not unit.on_gpus(snapshot):
             return self._on_cpus(unit, scratch, self._left_s)
         cost = latest_holders(snapshot, self._left_s, free=0.0, left=SOONEST_S)
         tasks = self._starts.task
@@ -126,7 +126,7 @@ class KeptPlaces:
             jobs[stands][order].tolist(), at[stands][order].tolist(), strict=True
         ):
             unit = next(units_of(snapshot, job), None)
-            if unit is None or not unit.gpus_milli(snapshot):
+            if unit is None or not unit.on_gpus(snapshot):
                 continue
             run_s = self.estimates.together_s(unit.tasks)
             reservation = places.earliest(unit, run_s)

@@ -38,7 +38,7 @@ from headgate.planning.place.placement import fit
 from headgate.planning.rounds.hidden import without_kept
 from headgate.planning.rounds.kept_places import SURE, KeptPlaces, delayed, units_of
 from headgate.planning.shares.announced import IMPATIENT_SINCE
-from headgate.planning.shares.owners import CPU_KIND, GPU_KIND, Owners
+from headgate.planning.shares.owners import Owners
 from headgate.planning.times.reservations import LATE_S, RESERVED_AT, SUPERSEDED, UNKNOWN_AT
 from headgate.planning.units.unit import Unit, is_multi_gpu
 from headgate.ports import Policy, capabilities
@@ -275,9 +275,8 @@ class _Patience:
             unit = self._unit(job)
             if unit is None:
                 continue
-            milli, queue = unit.gpus_milli(snapshot), snapshot.jobs.queue[job]
-            kind = GPU_KIND if milli else CPU_KIND
-            below_share = owners is None or owners.spare(job, kind) < 0
+            queue = snapshot.jobs.queue[job]
+            below_share = owners is None or owners.is_below(unit)
             if not below_share or not Scratch(snapshot).has_room(queue, unit.amounts(snapshot)):
                 self._since[job], self._impatient[job] = now, -1.0
                 continue
@@ -362,7 +361,7 @@ class _Patience:
 
 def _is_multi_gpu(snapshot: Snapshot, unit: Unit) -> bool:
     """Return whether policies of the flow reserve for a unit."""
-    if not unit.gpus_milli(snapshot):
+    if not unit.on_gpus(snapshot):
         return False
     return len(unit.tasks) > 1 or is_multi_gpu(snapshot.names.demands[unit.demands[0]])
 

@@ -156,7 +156,7 @@ class _Reclaim:
         for job in jobs:
             promised = int(np.nan_to_num(memo[job])) - self._planned_units(job)
             for unit in self._units(job):
-                kind, amount = self._need(unit)
+                kind, amount = self._owners.need(unit)
                 shape = (self._owners.of_job[job], unit.shape)
                 if shape in failed or (kind == GPU_KIND and not self._gpus):
                     continue
@@ -177,12 +177,6 @@ class _Reclaim:
         """Yield the units of a job that the plan leaves waiting."""
         units = chain.from_iterable(all_units(self._snapshot, job))
         return (unit for unit in units if not self._started & set(unit.tasks))
-
-    def _need(self, unit: Unit) -> tuple[int, int]:
-        """Return the kind of which a unit takes from its owner's share, and how much."""
-        owners = self._owners
-        kind = min(owners.kind(demand) for demand in unit.demands)
-        return kind, sum(owners.amount(d) for d in unit.demands if owners.kind(d) == kind)
 
     def _serve(self, unit: Unit, *, promised: bool) -> bool:
         """Start a unit, or free what it needs; return whether it will have room."""

@@ -1,7 +1,8 @@
 """Owners, the users of queues, and what each holds of its fair share.
 
 GPUs are counted for tasks on GPUs, else CPUs: the two kinds are shared separately, whole ones as
-`planning.shares.fair_shares` defines it. Amounts are in thousandths of one.
+`planning.shares.fair_shares` defines it. Amounts are in thousandths of one. What needs none of its
+kind, such as memory alone, is within every share.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from headgate.model import BASE_KINDS, CPUS, WHOLE
 from headgate.model.queue import GPUS_KIND
 from headgate.planning.shares.fair_shares import Hierarchy
 from headgate.planning.shares.queue_tree import queue_tree
+from headgate.planning.units.unit import Unit
 from headgate.state import Snapshot, TaskState
 
 GPU_KIND, CPU_KIND = 0, 1
@@ -35,7 +37,8 @@ class Owners:
         demands = snapshot.names.demands
         gpus = np.array([demand.gpus_milli for demand in demands], np.int64)
         cpus = np.array([demand.cpus_milli for demand in demands], np.int64)
-        self._amount = np.stack([gpus, np.where(gpus > 0, 0, cpus)])
+        self._is_on_gpus = np.array([demand.gpus > 0 for demand in demands], bool)
+        self._amount = np.stack([gpus, np.where(self._is_on_gpus, 0, cpus)])
         state = snapshot.tasks.state.array()
         needing, holding = (np.flatnonzero(np.isin(state, which)) for which in (_NEEDS, _HOLDS))
         need = self._by_job(np.concatenate([needing, also]))
@@ -66,7 +69,7 @@ class Owners:
 
     def kind(self, demand: int) -> int:
         """Return the kind of which a demand (row) takes from a share."""
-        return GPU_KIND if self._amount[GPU_KIND, demand] else CPU_KIND
+        return GPU_KIND if self._is_on_gpus[demand] else CPU_KIND
 
     def amount(self, demand: int) -> int:
         """Return how much of that kind it takes."""
@@ -80,8 +83,18 @@ class Owners:
     def is_entitled(self, job: int, kind: int, amount: int) -> bool:
         """Return whether a job's owner is within its share with so much more."""
         owner = self.of_job[job]
-        within: bool = amount > 0 and self.held[kind, owner] + amount <= self.share[kind, owner]
-        return within
+        within: bool = self.held[kind, owner] + amount <= self.share[kind, owner]
+        return within or not amount
+
+    def need(self, unit: Unit) -> tuple[int, int]:
+        """Return the kind of which a unit takes from its owner's share, and how much."""
+        kind = min(self.kind(demand) for demand in unit.demands)
+        return kind, sum(self.amount(d) for d in unit.demands if self.kind(d) == kind)
+
+    def is_below(self, unit: Unit) -> bool:
+        """Return whether a unit's owner is below its share of what the unit needs."""
+        kind, amount = self.need(unit)
+        return not amount or self.spare(unit.job, kind) < 0
 
     def spare(self, job: int, kind: int) -> int:
         """Return how much a job's owner holds above its share, less than 0 below it."""

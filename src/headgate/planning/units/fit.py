@@ -75,6 +75,11 @@ def by_size(demand: Demand) -> tuple[int, int]:
     return -demand.gpus_milli, -demand.gpu_memory_bytes
 
 
+def by_gpus(demand: Demand) -> tuple[int, int]:
+    """Return the same by GPUs alone; where they hold no share, those with most memory first."""
+    return -demand.gpus_milli, 0 if demand.gpus_milli else -demand.gpus * demand.gpu_memory_bytes
+
+
 def runs_that_fit(node: Node, demand: Demand) -> int:
     """Return the number of runs of a demand that fit an idle node together, or UNLIMITED."""
     bounds = [UNLIMITED if demand.accepts_node(node) else 0]

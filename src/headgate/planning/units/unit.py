@@ -15,7 +15,7 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.model import Demand
-from headgate.planning.units.fit import beside_first_fit, by_size, runs_that_fit
+from headgate.planning.units.fit import beside_first_fit, by_gpus, by_size, runs_that_fit
 from headgate.state import Scratch, Snapshot, TaskState
 from headgate.state.elastic import unit_size
 from headgate.state.quotas import Amounts, amounts_of
@@ -44,6 +44,10 @@ class Unit:
         """Return the thousandths of GPUs that it holds once started."""
         return sum(snapshot.names.demands[demand].gpus_milli for demand in self.demands)
 
+    def on_gpus(self, snapshot: Snapshot) -> bool:
+        """Return whether a task of it needs GPUs: a share of one, or no more than its memory."""
+        return any(snapshot.names.demands[demand].gpus for demand in set(self.demands))
+
     def amounts(self, snapshot: Snapshot) -> Amounts:
         """Return what it takes of the quotas of its queue."""
         names = snapshot.names
@@ -56,12 +60,12 @@ class Unit:
         return tuple(sums.items())
 
     def by_demand(self, snapshot: Snapshot) -> list[tuple[int, list[int]]]:
-        """Return its tasks by demand, those with most GPUs first."""
+        """Return its tasks by demand, those with most GPUs first, those without at last."""
         tasks: dict[int, list[int]] = {}
         for task, demand in zip(self.tasks, self.demands, strict=True):
             tasks.setdefault(demand, []).append(task)
         specs = snapshot.names.demands
-        return sorted(tasks.items(), key=lambda each: (-specs[each[0]].gpus_milli, each[0]))
+        return sorted(tasks.items(), key=lambda each: (by_gpus(specs[each[0]]), each[0]))
 
     def largest_first(self, snapshot: Snapshot) -> Unit:
         """Return the unit with its tasks by GPUs, most first, then by their memory."""
@@ -118,7 +122,7 @@ def waiting_units(snapshot: Snapshot, job: int, *, multi_gpu: bool = False) -> l
     tasks = snapshot.waiting_of(job).astype(np.int64)
     if snapshot.jobs.gang[job]:
         whole = len(tasks) == unit_size(snapshot, job)
-        on_gpus = snapshot.jobs.unit_gpus_milli[job] > 0
+        on_gpus = snapshot.jobs.waiting[job] > 0
         return [_gang(snapshot, job, tasks)] if whole and on_gpus else []
     if hardened:
         tasks = tasks[~np.isin(tasks, hardened)]
@@ -197,6 +201,12 @@ def waiting_gang(snapshot: Snapshot, job: int) -> Unit | None:
         return None
     (unit,) = _gang(snapshot, job, tasks.astype(np.int64))
     return unit
+
+
+def is_on_gpus(snapshot: Snapshot, job: int) -> bool:
+    """Return whether any task of a job (row) needs GPUs, or memory of some; O(tasks)."""
+    tasks = snapshot.tasks_of(job)
+    return bool(snapshot.tasks.gpus.span(tasks.start, tasks.stop).any())
 
 
 def _gang(snapshot: Snapshot, job: int, tasks: Ints) -> Units:

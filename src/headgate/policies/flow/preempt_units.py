@@ -168,7 +168,8 @@ class UnitPreemptions:
         placing = self._serving.placing
         soonest = placing.earliest(unit, turn.run_s)
         wait_s = math.inf if soonest is None else soonest.at - placing.table.now
-        if total >= -(-unit.gpus_milli(self._standing.snapshot) // WHOLE) * wait_s:
+        gpus = -(-unit.gpus_milli(self._standing.snapshot) // WHOLE)
+        if total >= max(gpus, 1) * wait_s:
             return False
         stops = [int(self._ahead.all_runs.task[first]) for first in victims]
         if not self.room.holds(unit, chosen, stops):

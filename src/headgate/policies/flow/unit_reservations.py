@@ -26,7 +26,7 @@ from headgate.model import WHOLE
 from headgate.planning.links.job_traffic import communicates
 from headgate.planning.moves.migration import Migration
 from headgate.planning.place.choose import Placer
-from headgate.planning.place.free_gpus import free_milli
+from headgate.planning.place.free_gpus import any_free, free_milli
 from headgate.planning.place.multi_gpu import unit_refusals
 from headgate.planning.place.placing import Placing
 from headgate.planning.place.room_freed import RoomFreed
@@ -136,7 +136,7 @@ class UnitReservations:
         has_units = np.zeros(len(order), bool)
         has_units[self._standing.multi_gpu_jobs] = True
         self._order = order[has_units[order]]
-        if not free_milli(self._scratch):
+        if not any_free(self._scratch):
             return
         self._serving.serve(self._in_order(order, has_units[order], flow, most, promised))
         self._serving.serve(self._filling(most))
@@ -313,6 +313,7 @@ class UnitReservations:
         """Yield units in the order of jobs that may fit now, each job within its limit."""
         left, serving = free_milli(self._scratch), self._serving
         order = self._order[self._with_units.unit_milli[self._order] <= left]
+        least = self._with_units.unit_milli[order].min(initial=left)
         for job in order.tolist():
             if self._with_units.unit_milli[job] > left:
                 continue
@@ -329,12 +330,12 @@ class UnitReservations:
                     break
                 self._won_milli[job] += milli
                 left -= milli
-            if left <= 0:
+            if left < least:
                 return
 
     def place_rest(self) -> None:
         """Start units on what the flow has left, in the order of jobs, beyond entitlements."""
-        if len(self._order) and free_milli(self._scratch):
+        if len(self._order) and any_free(self._scratch):
             self._end_claims()
             if self._was_claimed:
                 self._start_reserved()

@@ -121,7 +121,7 @@ class GreedyRound:
         if self.line.kept is not kept:
             self.free_gpus.count[self.line.kept] = 0
             self._kept.add(queue, gpus_alone(self.line.kept_milli))
-        if not milli:  # resources are only taken: none will fit in this round
+        if milli is None:  # resources are only taken: none will fit in this round
             self._open_jobs[job] = False
             return
         starts = self._scratch.starts[before:]

@@ -151,7 +151,7 @@ class _Round:
             below[self._index[job]] = self._below_share(job)
         for index in self._line.in_order(below):
             job = int(self._standing.jobs[index])
-            self._count(job, self._place_unit(job))
+            self._count(job, self._place_unit(job) or 0)
 
     def _below_share(self, job: int) -> bool:
         held = _gpus(self._job_milli.get(job, 0))
@@ -199,8 +199,10 @@ class _Round:
         waiting = self._user_queues[user_queue]
         while waiting:
             job = waiting[0][-1]
-            milli = self._place_unit(job) or self._place_task(job, user_queue[0])
-            if not milli:  # free GPUs are only taken: none will fit in this round
+            milli = self._place_unit(job)
+            if milli is None:
+                milli = self._place_task(job, user_queue[0])
+            if milli is None:  # free GPUs are only taken: none will fit in this round
                 heapq.heappop(waiting)
                 continue
             self._count(job, milli)
@@ -215,10 +217,10 @@ class _Round:
         self._user_milli[queue, user] = self._user_milli.get((queue, user), 0) + milli
         self._job_milli[job] = self._job_milli.get(job, 0) + milli
 
-    def _place_unit(self, job: int) -> int:
-        """Place a multi-GPU unit of a job; return its thousandths of GPUs, 0 if none fits."""
+    def _place_unit(self, job: int) -> int | None:
+        """Place a multi-GPU unit of a job; return its thousandths of GPUs, None if none fits."""
         if job not in self._open_jobs:
-            return 0
+            return None
         before, line, queue = len(self._scratch.starts), self._line, self._snapshot.jobs.queue[job]
         room_milli, kept = self._room_milli(queue), line.kept
         below_share = self._below_share(job)
@@ -226,21 +228,21 @@ class _Round:
         if line.kept is not kept:
             self._gpus.remove_nodes(line.kept)
             self._kept.add(queue, gpus_alone(line.kept_milli))
-        if milli:
+        if milli is not None:
             self._gpus.remove(self._scratch.starts[before:])
         else:
             self._open_jobs.discard(job)
         return milli
 
-    def _place_task(self, job: int, queue: int) -> int:
-        """Place a task of a job on one whole GPU; return its thousandths, 0 if none fits."""
+    def _place_task(self, job: int, queue: int) -> int | None:
+        """Place a task of a job on one whole GPU; return its thousandths, None if none fits."""
         if self._room_milli(queue) < WHOLE:
-            return 0
+            return None
         if job not in self._places:
             self._places[job] = places_of(self._snapshot, self._tasks(job), self._gpus)
         place = next(self._places[job], None)
         if place is None:
-            return 0
+            return None
         start = self._gpus.take(*place)
         self._starts.append(start)
         if self._has_multi_gpu and not self._scratch.place(*start):

@@ -111,7 +111,7 @@ class _Round:
 
     def _moves(self) -> Migration:
         """Return the moves that make room for the unit that blocks all others, where they pay."""
-        if self._head is None or not self._head.gpus_milli(self._snapshot):
+        if self._head is None or not self._head.on_gpus(self._snapshot):
             return Migration()
         first = self._serving.placing.earliest(self._head, math.inf)
         wait_s = math.inf if first is None else first.at - self._snapshot.now

@@ -19,6 +19,7 @@ from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model import WHOLE
 from headgate.planning.place.cheapest import CheapestGpus
 from headgate.planning.place.choose import Placer
+from headgate.planning.place.free_gpus import parts_milli
 from headgate.planning.place.room_freed import RoomFreed
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.timetable import SOONEST_S, EndAt, GpuCosts, latest_holders
@@ -81,7 +82,7 @@ class Preempting:
             if milli > self._usable_milli:  # and fewer are once earlier jobs have kept theirs
                 continue
             self._protect(rank)
-            if not self._usable_milli:
+            if not self._usable_milli and not self._table.has_open():
                 return
             self._protect(rank + 1)
             if milli <= self._usable_milli:
@@ -158,14 +159,15 @@ class Preempting:
                 else:
                     left -= need[each]
             run = end
-            if waiting and left >= unit:
+            if waiting and unit and left >= unit:
                 left -= unit * min(1 if gang else waiting, left // unit)
         return outnumbered
 
     def _count_gpus(self) -> None:
         """Count the GPUs that are within reach, and those of them that are free."""
         self._cost[~self._table.is_unclaimed] = math.inf  # of starts, and those that units get
-        self._usable_milli = WHOLE * int(np.count_nonzero(np.isfinite(self._cost)))
+        usable = WHOLE * int(np.count_nonzero(np.isfinite(self._cost)))
+        self._usable_milli = usable + parts_milli(self._scratch)  # these for tasks on parts alone
         self._free_milli = WHOLE * int(np.count_nonzero(self._cost <= 0))
 
     def _protect(self, rank: int) -> None:

@@ -129,7 +129,7 @@ def _one_by_one(
     for index in np.flatnonzero(~whole).tolist():
         tasks = snapshot.waiting_of(int(jobs[index])).astype(np.int64)
         need = needs[snapshot.tasks.demand.take(tasks)]
-        on_gpus = np.flatnonzero(need)
+        on_gpus = np.flatnonzero(snapshot.tasks.gpus.take(tasks))
         pieces.append((jobs[done:index], lead[done:index], milli[done:index]))
         pieces.append((np.full(len(on_gpus), jobs[index]), tasks[on_gpus], need[on_gpus]))
         done = index + 1
