@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.planning.place.keeping import reserve
 from tests.planning.place.placers import PLACERS, SETTINGS
 from tests.planning.place.small_cluster import (
     GIB,
+    NEVER,
     RUN_S,
     Cluster,
     earliest,
@@ -23,7 +25,8 @@ from headgate.base.rng import Random
 from headgate.model import Demand
 from headgate.planning.place.choose.packed import Packed
 from headgate.planning.place.placing import Placing
-from headgate.planning.place.timetable import Timetable
+from headgate.planning.place.timetable import GpuCosts, Timetable
+from headgate.planning.times.reservations import Reservation
 from headgate.state import Scratch
 
 ALL_BYTES = 8 * GIB
@@ -150,3 +153,35 @@ def test_few_gangs_of_several_demands_are_reserved_later_than_they_might_start()
     reserved, missed, late = np.sum([_serve_mixed(seed) for seed in range(100)], axis=0).tolist()
     assert missed <= 0.01 * reserved
     assert late <= 0.08 * reserved
+
+
+@pytest.mark.parametrize("way", ["default", *WAYS])
+@pytest.mark.parametrize("seed", range(25))
+def test_cheapest_gpus_of_equal_tasks_cost_what_trying_finds(way: str, seed: int) -> None:
+    """Those of a gang share GPUs; what else is held does not count. Sets cost as much or more."""
+    rng = Random(seed)
+    cluster = Cluster(rng, lambda: rng.choice((ALL_BYTES, ALL_BYTES // 2)))
+    count = rng.randint(1, 6)
+    demand = replace(_demand(rng), memory_bytes=0)
+    row = cluster.add(*[demand] * count, distinct=count > 1 and rng.random() < 0.3)
+    snapshot = cluster.state.freeze()
+    cost = np.array([rng.choice((0.0, 1.0, 3.0, 7.0)) for _ in snapshot.gpus.node.array()])
+    unit, least = unit_of(snapshot, row), None
+    for most in sorted(set(cost.tolist()), reverse=True):
+        held = Held({}, snapshot)
+        for gpu in np.flatnonzero(cost > most).tolist():
+            held.take(Demand(gpus=1), [gpu], snapshot.gpus.node[gpu], 0.0, NEVER)
+        least = most if held.fits(unit, 0.0, 1.0) else least
+    placing = WAYS.get(way, Cluster.placing)(cluster, Scratch(snapshot))
+    found = placing.cheapest_places(unit, GpuCosts(cost, cluster.end_at))
+    if found is None:
+        assert least is None or way not in ("default", "packed")
+        return
+    assert least is not None
+    dearest = cost[found.gpus].max()
+    assert dearest >= least
+    assert dearest == least or way not in ("default", "packed")
+    held = Held({}, snapshot)
+    held.keep(Reservation(unit=unit, at=0.0, gpus=found.gpus, tasks=found.tasks), 1.0)
+    held.check()
+    assert sum(number for _, _, number in found.tasks) == count

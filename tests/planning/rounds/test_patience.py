@@ -175,6 +175,21 @@ def test_gang_that_needs_memory_starts_though_tasks_without_gpus_take_it(name: s
 
 
 @pytest.mark.parametrize("name", HARDENING)
+@pytest.mark.parametrize("milli", [500, 0], ids=["shares", "memory alone"])
+def test_gang_of_which_two_tasks_share_each_gpu_starts_within_two_minutes(
+    name: str, milli: int
+) -> None:
+    """Two nodes of a GPU each, small tasks that always leave too little of both; times learnt."""
+    gib = 0 if milli else 5
+    half = Demand(gpus=1, gpu_milli=milli, gpu_memory_bytes=gib * GIB)
+    part = Demand(gpus=1, gpu_milli=milli and 400, gpu_memory_bytes=gib and 4 * GIB)
+    small = [JobSubmitted(at=5.0 * n, job=job(f"s{n}", part, run_s=20.0)) for n in range(60)]
+    gang = JobSubmitted(at=21.0, job=job("gang", *[half] * 4))
+    watch = watched([gang, *small], name, gpus=(Gpu(memory_bytes=10 * GIB),))
+    assert watch.started_at["gang"] <= 21.0 + 120.0
+
+
+@pytest.mark.parametrize("name", HARDENING)
 @pytest.mark.parametrize("tasks", [1, 2], ids=["a task", "a gang"])
 def test_tasks_without_gpus_start_while_an_endless_stream_leaves_too_few_cpus(
     name: str, tasks: int

@@ -2,7 +2,8 @@
 
 A GPU has a place for each task that fits it beside others, from some time on. Of the GPUs of a node
 those come first that have least left, so that others stay whole; of GPUs alike the one that becomes
-free last, so that what is free now stays usable.
+free last, so that what is free now stays usable. With costs in place of times, a GPU costs the same
+whatever part of it is taken, and all of it is then free; the cheapest come first.
 """
 
 from __future__ import annotations
@@ -38,11 +39,21 @@ class PartPlaces:
         """
         self._table, self._look, self._spec = table, look, table.demands[demand]
         ledger, rows = table.scratch.ledger, table.row
-        in_book = (ledger.gpus.task.array()[rows] == GPU_IN_PART) | table.parts.is_kept[rows]
-        in_book[np.isin(rows, [*look.parts])] = True
-        fit = parts_in(self._spec, np.full(len(rows), WHOLE), table.memory, table.memory)
+        taken = np.flatnonzero(np.isin(rows, [*look.parts]))
+        in_book = np.zeros(len(rows), bool)
+        if look.costs is None:
+            in_book = (ledger.gpus.task.array()[rows] == GPU_IN_PART) | table.parts.is_kept[rows]
+            in_book[taken] = True
+        self._milli, self._bytes = np.full(len(rows), WHOLE), table.memory.copy()
+        for index in taken.tolist():
+            milli, memory_bytes = look.parts[int(rows[index])]
+            self._milli[index] -= milli
+            self._bytes[index] -= memory_bytes
+        fit = parts_in(self._spec, self._milli, self._bytes, table.memory)
         width = min(most, int(fit.max(initial=1)))
         free_at = np.where(is_open, available, np.inf)
+        if look.costs is not None:  # of GPUs that other tasks of the unit share
+            free_at[taken] = np.where(is_open[taken], look.costs.gpu[rows[taken]], np.inf)
         self._when = np.where(np.arange(width) < fit[:, None], free_at[:, None], np.inf)
         self._in_book = np.flatnonzero(in_book & is_open)
         if len(self._in_book):
@@ -83,12 +94,13 @@ class PartPlaces:
         Node by node, those of one task after those of another. The look counts them as taken.
         """
         room = (self._when <= by).sum(axis=1)
-        milli, memory_bytes = np.full(len(room), WHOLE), self._table.memory.copy()
+        milli, memory_bytes = self._milli, self._bytes
         if len(self._in_book):
             left = self._free.lowest(by, self._look.run_s)
             milli[self._in_book], memory_bytes[self._in_book] = left
         chosen = [np.zeros(0, np.int64)]
-        order = np.lexsort((-self._when[:, 0], memory_bytes, milli))
+        last = self._when[:, 0] * (-1 if self._look.costs is None else 1)
+        order = np.lexsort((last, memory_bytes, milli))
         for node, count in Counter(nodes).items():
             here = order[(self._table.node[order] == node) & (room[order] > 0)]
             slots = np.repeat(here, np.minimum(room[here], count))[: count * self._spec.gpus]

@@ -93,7 +93,7 @@ class KeptPlaces:
         chosen = placing(scratch, never, self._placer).cheapest_places(unit, costs)
         if chosen is None:
             return NOWHERE
-        left = cost[chosen.gpus]
+        left = cost[np.unique(chosen.gpus)]
         idle_s = float((left.max() - left).mean()) if left.max() < _UNKNOWN_S else math.inf
         return Found(self._assigned(unit, chosen), idle_s, chosen.gpus, float(left.max()))
 

@@ -215,12 +215,9 @@ class Compact:
         *,
         distinct: bool,
     ) -> _WholePlaces | PartPlaces:
-        """Return the places of tasks on GPUs, beside other tasks of the unit on these `spots`.
-
-        Parts of GPUs cost what whole ones do.
-        """
+        """Return the places of tasks on GPUs, beside other tasks of the unit on these `spots`."""
         table = self._table
-        if table.demands[demand].in_part and look.costs is None:
+        if table.demands[demand].in_part:
             return self.parts(demand, count, available, look, spots, distinct=distinct)
         fits = available
         if not (suits := table.suits(demand)[table.every]).all():

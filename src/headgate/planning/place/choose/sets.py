@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
-from headgate.model import Demand
 from headgate.planning.place.choose import Placer
 from headgate.planning.place.choose.compact import Chosen, Compact, Demands, counted, soonest_first
 from headgate.planning.place.choose.on_cluster import ClusterPlacer, Usable
@@ -157,7 +156,7 @@ class Sets:
         times = [available]
         for demand, count in demands:
             spec = self._table.demands[demand]
-            if self._in_part(spec, look):
+            if spec.in_part:
                 parts = self._compact.parts(demand, count, available, look, (), distinct=False)
                 times.append(parts.free_at)
             elif spec.gpus:
@@ -166,11 +165,6 @@ class Sets:
                 times.append(self._table.places_beside(demand, count, look)[1])
         every: Floats = np.unique(np.concatenate(times))
         return every[(every > after) & np.isfinite(every)]
-
-    @staticmethod
-    def _in_part(spec: Demand, look: Look) -> bool:
-        """Return whether parts of GPUs are looked for, which cost what whole ones do."""
-        return spec.in_part and look.costs is None
 
     def _found(
         self,
@@ -196,7 +190,7 @@ class Sets:
                 ):
                     return None
                 continue
-            if self._in_part(table.demands[demand], look):
+            if table.demands[demand].in_part:
                 gpus = self._compact.in_part(
                     demand, count, available, look, at, places, distinct=distinct
                 )
