@@ -13,7 +13,7 @@ from headgate.model import Demand, Gpu, Job, Node, Queue, Task
 from headgate.planning.place.serve import Answer, Serving, Turn
 from headgate.planning.place.why import WhyWaits
 from headgate.planning.units.unit import Unit, waiting_units
-from headgate.protocol.reasons import BackfillTooLong
+from headgate.protocol.reasons import GPU_MEMORY, BackfillTooLong, Shortage
 from headgate.state import Scratch, Snapshot, State, TaskState
 
 HALF, QUARTER = Demand(gpus=1, gpu_milli=500), Demand(gpus=1, gpu_milli=250)
@@ -154,3 +154,14 @@ def test_reserved_part_waits_for_those_alone_that_leave_by_then() -> None:
     reason = WhyWaits(serving.scratch, serving.placing.table, serving.reservations).reason(unit)
     reserved = getattr(reason, "reserved", None)
     assert (reserved.at, reserved.after) == (pytest.approx(10.0), ("j1",))
+
+
+def test_reason_of_a_task_on_memory_alone_names_memory_where_no_gpu_is_open() -> None:
+    state = _state(1, [ONE], [Demand(gpus=1, gpu_milli=0, gpu_memory_bytes=300)])
+    runs = _run(state, 0, 0)
+    snapshot = state.freeze()
+    serving, unit = _serving(snapshot, {runs: 10.0}), _unit(snapshot, 1)
+    assert _served(serving, Turn(unit, 5.0)) == [Answer.WAITS]
+    reason = WhyWaits(serving.scratch, serving.placing.table, []).reason(unit)
+    assert reason == Shortage(resource=GPU_MEMORY, needed=300, most_free=0)
+    assert "GPU memory: 300 B needed, at most 0 B free on a GPU" in str(reason)
