@@ -21,7 +21,7 @@ from headgate.state import Snapshot
 GIB = 2**30
 LARGE_AT = 21.0
 UNBOUNDED = {"srtf", "fsu"}  # they neither reserve, nor keep places, nor have a line
-IN_ORDER = {"fifo", "fair-order"}  # nothing comes before the first that waits
+IN_ORDER = {"fifo", "fair-order", "new-capacity"}  # nothing comes before the first that waits
 
 
 def of_memory(gib: int, **more: int) -> Demand:

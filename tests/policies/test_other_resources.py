@@ -17,7 +17,7 @@ from headgate.protocol.reasons import Short, Shortage
 from headgate.state import State, check
 
 NEAR, FAR = 0, 1
-IN_ORDER = {name for name, info in POLICIES.items() if info.parts}
+IN_ORDER = {name for name, info in POLICIES.items() if info.parts} | {"new-capacity"}
 
 
 def waiting(tasks: int, *, near: tuple[int, int], far: tuple[int, int]) -> State:

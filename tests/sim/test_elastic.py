@@ -136,7 +136,8 @@ def test_surplus_leaves_for_whatever_is_submitted_before_the_minimum_of_others(p
     assert watch.held[7.0] == {"grows": 2, "gang": 4, "one": 1, "late": 1}
     held = watch.held[15.0]
     assert sorted((held["grows"], held["late"])) == [3, 4]
-    assert watch.held[16.0] == {"grows": 4, "late": 4}
+    equal = {"grows": 5, "late": 3}  # two and one, and half of the other five each
+    assert watch.held[16.0] == (equal if policy == "new-capacity" else {"grows": 4, "late": 4})
 
 
 @pytest.mark.parametrize("policy", ["headgate", "fifo", "easy-backfill", "gs", "srtf"])
@@ -203,7 +204,8 @@ class AtRest(Watch):
 @pytest.mark.parametrize("policy", [*POLICIES])
 def test_in_any_crowd_all_jobs_end_and_nothing_idles_that_surplus_could_use(policy: str) -> None:
     for seed in range(cases(12)):
-        watch = AtRest(policy, [*crowd(seed)])
+        equal = policy == "new-capacity"  # to the letter: rests too small for a unit idle
+        watch = (Watch if equal else AtRest)(policy, [*crowd(seed)])
         state = watch.engine.state
         ended = [JobState(each).name for each in state.jobs.state.array().tolist()]
         assert set(ended) == {"FINISHED"}, (seed, ended)

@@ -206,6 +206,15 @@ _ALL = (
         _MIGRATE,
         parts={"order": "arrival", "place": "first-fit", "backfill": "none"},
     ),
+    _policy(
+        "ordered.new_capacity:NewCapacity",
+        "new-capacity",
+        "each queue in order of arrival within its guarantee; by what jobs need at least; CPU "
+        "jobs borrow, and elastic jobs divide what is left equally",
+        "Hu, Zhang, Peng, Chen, Qi: Construction and optimisation of heterogeneous distributed "
+        "deep learning platforms, 2023",
+        hardens=ANY,
+    ),
     _ordered(
         "easy-backfill",
         "arrival",

@@ -87,6 +87,8 @@ class Capabilities:
     """Whether only units of owners below their share harden; else each that waits."""
     has_guarantees: bool
     """Whether its shares give queues first what they are guaranteed."""
+    equal_surplus: bool
+    """Whether elastic jobs of a queue divide equally what it leaves over; else by fair shares."""
     reserves_for_impatient: bool
     """Whether it reserves next for multi-GPU units without patience (`Announced`)."""
     placer: Any
@@ -105,6 +107,7 @@ def capabilities(policy: Policy) -> Capabilities:
         patience_s=getattr(policy, "patience_s", math.inf),
         by_share=getattr(policy, "by_share", True),
         has_guarantees=getattr(policy, "has_guarantees", False),
+        equal_surplus=getattr(policy, "equal_surplus", False),
         reserves_for_impatient=getattr(policy, "reserves_for_impatient", False),
         placer=getattr(policy, "placer", None),
     )

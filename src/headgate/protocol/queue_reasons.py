@@ -11,7 +11,10 @@ from headgate.protocol.reasons import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueQuota(Reason):
-    """The queue's `limit` of a resource is reached: bytes of memory, else thousandths."""
+    """The queue's `limit` of a resource is reached: bytes of memory, else thousandths.
+
+    Or, where it may not borrow, what it is guaranteed.
+    """
 
     queue: str
     resource: str
@@ -19,7 +22,7 @@ class QueueQuota(Reason):
     limit: int
 
     def cause(self) -> str:
-        name = {"cpus": "CPUs"}.get(self.resource, self.resource)
+        name = {"cpus": "CPUs", "gpus": "GPUs"}.get(self.resource, self.resource)
         used, limit = (self._text(amount) for amount in (self.used, self.limit))
         return f"queue {self.queue}: {used} of {limit} {name} allocated"
 

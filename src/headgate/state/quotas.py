@@ -74,8 +74,11 @@ class Quotas:
         "parent",
     )
 
-    def __init__(self, view: View) -> None:
-        """Read the tree of a view; O(queues), and O(grants) where others than GPUs are limited."""
+    def __init__(self, view: View, also: Iterable[int] = ()) -> None:
+        """Read the tree of a view, and what is held of the kinds `also`, limited or not.
+
+        O(queues), and O(grants) where others than GPUs are limited.
+        """
         self._view, names = view, view.names
         count = len(view.queues.spec)
         specs = [view.queue(row) for row in range(count)]
@@ -99,7 +102,7 @@ class Quotas:
         for row in range(count) if self.guaranteed else ():
             if not lends(view, row):
                 self._keep(row)
-        kinds = {GPUS: 0, **self._limits, **self.guaranteed}
+        kinds = {GPUS: 0, **self._limits, **self.guaranteed, **dict.fromkeys(also, 0)}
         self._total = {kind: self._capacity(kind) for kind in self._kept}
         self.held = {kind: self._held(kind) for kind in kinds}
         """What each queue holds with those below it, by kind, and by row."""
@@ -169,6 +172,29 @@ class Quotas:
         if not self.guaranteed:
             return ()
         return tuple(row for row in self._above[queue] if self._is_within(row, amounts))
+
+    def beyond_guarantee(self, queue: int, amounts: Amounts) -> AtLimit | None:
+        """Return the first queue, from one upwards, that more would take beyond its guarantee.
+
+        Of the kinds of which it is guaranteed any; None if there is none.
+        """
+        for row in self._above[queue] if self.guaranteed else ():
+            for kind, amount in amounts:
+                most = self.guaranteed[kind][row] if kind in self.guaranteed else 0
+                if amount and most and self.held[kind][row] + amount > most:
+                    return AtLimit(row, kind)
+        return None
+
+    def left(self, queue: int, kind: int) -> int:
+        """Return what is left of the guarantee of a queue, or of the nearest one above with any.
+
+        Of a kind of which it is known what is held; of all nodes where none has any.
+        """
+        for row in self._above[queue]:
+            if self._has(row, kind):
+                return self.guaranteed[kind][row] - self.held[kind][row]
+        top = sum(each for row, each in enumerate(self.held[kind]) if self.parent[row] < 0)
+        return self._capacity(kind) - top
 
     def _is_within(self, row: int, amounts: Amounts) -> bool:
         is_any = False

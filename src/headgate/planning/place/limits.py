@@ -49,6 +49,18 @@ def queue_limit(
     return QueueQuota(queue=spec.name, resource=resource, used=used, limit=limit)
 
 
+def beyond_capacity(snapshot: Snapshot, quotas: Quotas, found: AtLimit) -> QueueQuota:
+    """Return that a queue has allocated what it is guaranteed of a kind."""
+    kind = found.kind
+    assert kind is not None, "it is guaranteed some of it"
+    return QueueQuota(
+        queue=snapshot.queue(found.queue).name,
+        resource="gpus" if kind == GPUS else snapshot.names.resources[kind],
+        used=quotas.used(found.queue, kind),
+        limit=quotas.guaranteed[kind][found.queue],
+    )
+
+
 def not_lent(snapshot: Snapshot, queue: int, kind: int) -> NotLent:
     """Return that a queue (row) keeps what is free of a kind, which it is guaranteed."""
     resource = "GPUs" if kind == GPUS else snapshot.names.resources[kind]

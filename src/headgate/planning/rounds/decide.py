@@ -38,7 +38,8 @@ def decided(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
             return Plan()
         return with_guarantees(policy, seen, lambda shown: _with_slots(policy, shown, rng))
 
-    return with_surplus(snapshot, decide_for)
+    equal = capabilities(policy).equal_surplus
+    return with_surplus(snapshot, decide_for, equal=equal)
 
 
 def _with_slots(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:

@@ -19,6 +19,7 @@ import numpy as np
 
 from headgate.base.errors import InvariantBroken
 from headgate.planning.rounds.hidden import without_kept, without_runs
+from headgate.planning.shares.equal_surplus import equal_surplus
 from headgate.planning.shares.owners import Owners
 from headgate.protocol import Group, Move, OnDemand, Plan, Refusal, Start, Steps, Stop
 from headgate.protocol.order_reasons import GivesWay, SurplusEnds
@@ -32,10 +33,14 @@ from headgate.state.quotas import Quotas, amounts_of
 _RUNS = (TaskState.STARTING, TaskState.RUNNING)
 
 
-def with_surplus(snapshot: Snapshot, decide: Callable[[Snapshot], Plan]) -> Plan:
+def with_surplus(
+    snapshot: Snapshot, decide: Callable[[Snapshot], Plan], *, equal: bool = False
+) -> Plan:
     """Return the plan of `decide`, which sees no surplus, with that of elastic jobs.
 
-    O(elastic jobs) if none is in flight.
+    With `equal`, the elastic jobs of each queue get equal parts of what its own jobs leave of its
+    guarantee, or of the cluster where it has none, and no more. O(elastic jobs) if none is in
+    flight.
     """
     jobs = elastic_jobs(snapshot)
     if not jobs:
@@ -46,7 +51,7 @@ def with_surplus(snapshot: Snapshot, decide: Callable[[Snapshot], Plan]) -> Plan
     logical = without_runs(snapshot, runs)
     plan = decide(logical)
     with suppress(InvariantBroken):  # a faulty plan, which admission rejects
-        plan = _Surplus(snapshot, logical, plan, jobs).plan()
+        plan = _Surplus(snapshot, logical, plan, jobs, equal=equal).plan()
     return _again(snapshot, plan)
 
 
@@ -98,20 +103,32 @@ class _ElasticJob:
     row: int
     demand: int
     share: float  # units
+    most: int  # units
     base: int  # units that run beside surplus
+    is_whole: bool  # whether these are its minimum
     idle: list[int]  # tasks that may start, the next one last
     kept: list[Start] = field(default_factory=list)
     new: list[Start] = field(default_factory=list)
 
     def level(self, more: int = 0) -> float:
         """Return its units, and so many more, relative to its share."""
-        return (self.base + len(self.kept) + len(self.new) + more) / max(self.share, 1e-9)
+        return (self.units + more) / max(self.share, 1e-9)
+
+    @property
+    def may_grow(self) -> bool:
+        return self.is_whole and bool(self.idle) and self.units < self.most
+
+    @property
+    def units(self) -> int:
+        return self.base + len(self.kept) + len(self.new)
 
 
 class _Surplus:
     """One round. `left` is what is free beside all that is planned and the surplus that stays."""
 
-    def __init__(self, snapshot: Snapshot, logical: Snapshot, plan: Plan, jobs: list[int]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, logical: Snapshot, plan: Plan, jobs: list[int], *, equal: bool
+    ) -> None:
         self._snapshot, self._plan = snapshot, plan
         self._now = _Books.of(snapshot)
         self._left = _Books.of(
@@ -122,6 +139,15 @@ class _Surplus:
         for number, group in enumerate(plan.steps):
             self._take_group(number, group)
         self._jobs = [*self._elastic_jobs(jobs)]
+        if equal:
+            running = {job.row: job.demand for job in self._jobs if job.is_whole}
+            parts = equal_surplus(logical, plan.starts.task, running)
+            for job in self._jobs:
+                job.share = float(job.base + parts.get(job.row, 0))
+                job.most = int(job.share)
+        for job in self._jobs:
+            if not self._is_stopped(job.row):
+                self._keep(job)
 
     def _take_group(self, number: int, group: Group) -> None:
         """Take what a planned group needs; note it as delayed if surplus has to leave first."""
@@ -152,10 +178,7 @@ class _Surplus:
     # --- jobs ----------------------------------------------------------------------------------
 
     def _elastic_jobs(self, jobs: list[int]) -> Iterator[_ElasticJob]:
-        """Yield the jobs in flight; what runs of their surplus stays where it still fits.
-
-        None of a job that is being stopped stays.
-        """
+        """Yield the jobs in flight, with fair shares."""
         snapshot, tasks = self._snapshot, self._snapshot.tasks
         surplus = np.array([t for job in jobs for t in surplus_of(snapshot, job)], np.int64)
         holds = np.isin(tasks.state.take(surplus), _RUNS)
@@ -166,18 +189,16 @@ class _Surplus:
             demand = tasks.demand[first[0]]
             kind, amount = owners.kind(demand), max(owners.amount(demand), 1)
             runs = [task for task in first if tasks.state[task] in _RUNS]
-            whole = len(runs) == len(first)
             idle = [task for task in reversed(more) if tasks.state[task] == TaskState.HELD]
-            each = _ElasticJob(
+            yield _ElasticJob(
                 row=job,
                 demand=demand,
                 share=float(owners.share_by_job[kind, job]) / amount,
+                most=len(rows),
                 base=len(runs),
-                idle=idle if whole else [],
+                is_whole=len(runs) == len(first),
+                idle=idle,
             )
-            if not self._is_stopped(job):
-                self._keep(each)
-            yield each
 
     def _is_stopped(self, job: int) -> bool:
         tasks = self._snapshot.tasks
@@ -186,19 +207,20 @@ class _Surplus:
         return any(tasks.state[task] == TaskState.STOPPING or task in planned for task in rows)
 
     def _keep(self, job: _ElasticJob) -> None:
+        """Let what runs of the surplus of a job stay where it fits, the longest runs first."""
         tasks = self._snapshot.tasks
         runs = [t for t in surplus_of(self._snapshot, job.row) if tasks.state[t] in _RUNS]
         runs = [task for task in runs if tasks.target[task] < 0]
         for task in sorted(runs, key=lambda task: (tasks.launched_at[task], task)):
             place = Start(task, tasks.node[task], self._snapshot.held_gpus(task))
-            if self._left.take(self._snapshot, place):
+            if job.units < job.most and self._left.take(self._snapshot, place):
                 job.kept.append(place)
 
     # --- division ------------------------------------------------------------------------------
 
     def _grow(self) -> None:
         """Give units to the jobs farthest below their shares while any finds a place."""
-        open_jobs = [job for job in self._jobs if job.idle]
+        open_jobs = [job for job in self._jobs if job.may_grow]
         while open_jobs:
             job = min(open_jobs, key=lambda each: (each.level(1), each.row))
             place = self._open_place(job) or self._exchanged(job)
@@ -207,7 +229,7 @@ class _Surplus:
                 continue
             job.idle.pop()
             job.new.append(place)
-            if not job.idle:
+            if not job.may_grow:
                 open_jobs.remove(job)
 
     def _open_place(self, job: _ElasticJob) -> Start | None:

@@ -1,0 +1,115 @@
+"""`new-capacity`: each queue in order of arrival within its capacity; CPU jobs borrow beyond it.
+
+The capacity of a queue is what it is guaranteed, of the kinds of which that is any. A unit starts
+if what its queue's jobs need at least, with it, stays within that (the logical state: surplus of
+elastic jobs is not counted, `planning.rounds.surplus`). Beyond it, units without GPUs take what
+other queues leave idle, which these take back (`planning.rounds.take_back`); units with GPUs wait
+for their queue. Within a queue, the first unit that does not start blocks all later ones.
+
+Source: Hu, Zhang, Peng, Chen, Qi, "Construction and optimisation of heterogeneous distributed deep
+learning platforms", 2023, NewCapacity (spec 5, section 5). Deviations: a job may have GPUs in any
+queue, and borrow of any; a unit with GPUs that is above its queue's capacity by itself borrows as
+well, since it would never start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from headgate.base.rng import Random
+from headgate.planning.place.choose.setting import PlacingPolicy
+from headgate.planning.place.limits import behind_head, beyond_capacity, queue_limit
+from headgate.planning.place.placement import fit, never
+from headgate.planning.place.serve import Answer, Serving, Turn, Turns
+from headgate.planning.place.why import WhyWaits, being_stopped
+from headgate.planning.units.unit import Unit, one_task, waiting_gang
+from headgate.protocol import Plan, Reason, Refusal
+from headgate.protocol.reasons import UNDECIDED
+from headgate.state import Scratch, Snapshot
+from headgate.state.quotas import Amounts, Quotas
+
+
+class NewCapacity(PlacingPolicy):
+    """The policy `new-capacity`."""
+
+    name = "new-capacity"
+    equal_surplus = True
+
+    def decide(self, snapshot: Snapshot, rng: Random) -> Plan:
+        """Start what each queue's capacity allows, in order of arrival; O(tasks placed x nodes)."""
+        del rng
+        return _Round(snapshot.unexplained(), self).run()
+
+
+class _Round:
+    """One round: one pass over the waiting jobs in order of arrival."""
+
+    def __init__(self, snapshot: Snapshot, policy: NewCapacity) -> None:
+        self._snapshot, self._placer = snapshot, policy.placer
+        self._scratch = Scratch(snapshot)
+        self._serving = Serving(self._scratch, never, policy.placer)
+        self._quotas = Quotas(snapshot)
+        self._idle = self._quotas.without_use()
+        self._blocked: dict[int, list[int]] = {}  # by queue: its jobs from the first that waits
+        self._refusals: list[Refusal] = []
+
+    def run(self) -> Plan:
+        self._serving.serve(self._turns(), fit=fit(self._scratch, self._placer))
+        for head, *behind in self._blocked.values():
+            if behind:
+                reason = behind_head(self._snapshot.job(head).id)
+                self._refusals.append(Refusal(reason=reason, jobs=(*behind,)))
+        return Plan(
+            steps=self._scratch.steps(),
+            node_memo=self._scratch.node_memos(),
+            refusals=tuple(self._refusals),
+        )
+
+    def _turns(self) -> Turns:
+        jobs = np.array([*self._snapshot.waiting_jobs()], np.int64)
+        order = jobs[np.argsort(-self._snapshot.jobs.priority.take(jobs), kind="stable")]
+        for job in order.tolist():
+            queue = self._snapshot.jobs.queue[job]
+            if queue in self._blocked:
+                self._blocked[queue].append(job)
+                continue
+            for unit in self._units(job):
+                reason: Reason | None = None
+                if unit is None:
+                    reason = being_stopped(self._scratch, job)
+                else:
+                    amounts = unit.amounts(self._snapshot)
+                    reason = self._beyond(queue, unit, amounts)
+                    if reason is None:
+                        answer = yield Turn(unit)
+                        if answer is Answer.STARTED:
+                            self._quotas.add(queue, amounts)
+                            continue
+                        reason = self._why(queue, unit, amounts, full=answer is Answer.FULL)
+                self._blocked[queue] = [job]
+                self._refusals.append(Refusal(reason=reason or UNDECIDED, jobs=(job,)))
+                break
+
+    def _units(self, job: int) -> Iterator[Unit | None]:
+        """Yield the waiting units of a job, with GPUs or without; None for a gang being stopped."""
+        if self._snapshot.jobs.gang[job]:
+            yield waiting_gang(self._snapshot, job)
+        else:
+            for task in self._snapshot.waiting_of(job).tolist():
+                yield one_task(self._snapshot, task)
+
+    def _beyond(self, queue: int, unit: Unit, amounts: Amounts) -> Reason | None:
+        """Return why a unit waits for the capacity of its queue; None if it may start."""
+        if not unit.on_gpus(self._snapshot):
+            return None
+        found = self._quotas.beyond_guarantee(queue, amounts)
+        if found is None or self._idle.beyond_guarantee(queue, amounts) is not None:
+            return None
+        return beyond_capacity(self._snapshot, self._quotas, found)
+
+    def _why(self, queue: int, unit: Unit, amounts: Amounts, *, full: bool) -> Reason | None:
+        if full:
+            return queue_limit(self._snapshot, self._quotas, queue, amounts)
+        return WhyWaits(self._scratch, placer=self._placer).reason(unit)
