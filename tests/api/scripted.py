@@ -212,7 +212,7 @@ class ScriptedController:
         job_id = f"job-{len(state.names.jobs) + 1}"
         datasets = {name: dataset.shards for name, dataset in state.datasets.items()}
         job = expand(load_job(text), job_id=job_id, user=user, datasets=datasets, file_sizes={})
-        reason = check_submission(job, Queue(name=job.queue), NODES, self.policy(None))
+        reason = check_submission(job, [Queue(name=job.queue)], NODES, self.policy(None))
         if reason is not None:
             raise SpecError([Problem(path="resources", problem=str(reason))], code="infeasible")
         return job

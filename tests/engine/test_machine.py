@@ -83,14 +83,13 @@ def random_plan(rng: Random, snapshot: Snapshot) -> Plan:
         tasks = snapshot.waiting_of(job).tolist()
         gang = snapshot.job(job).gang
         whole = len(tasks) == snapshot.jobs.task_count[job]
-        queue = snapshot.jobs.queue[job]
         if rng.random() < 0.3 or not nodes or (gang and not whole):
             continue
         with scratch.trial() as trial:
             used: list[int] = []
             apart = snapshot.job(job).distinct_nodes
             for task in tasks:
-                if not scratch.has_room(queue, gpus_alone(WHOLE * snapshot.tasks.gpus[task])):
+                if not scratch.may_hold(job, gpus_alone(WHOLE * snapshot.tasks.gpus[task])):
                     break
                 left = [n for n in rng.sample(nodes, len(nodes)) if not (apart and n in used)]
                 used += next(([n] for n in left if scratch.place(task, n)), [])

@@ -115,6 +115,7 @@ QUEUE = Queue(
     max_time_s=86_400.0,
     grace_s=20.0,
     min_run_s=600.0,
+    per_user=(("cpus", 16_000), ("gpus", 8000)),
     labels=("fast",),
     types=("batch",),
     state="open",

@@ -244,10 +244,10 @@ def some_groups(snapshot: Snapshot, rng: Random) -> list[Group | Step]:
     """Return groups of starts and stops, of one job or of several; rarely is one of them wrong."""
     scratch, groups = Scratch(snapshot), list[list[Step]]()
     for job in snapshot.waiting_jobs():
-        tasks, queue = snapshot.waiting_of(job).tolist(), snapshot.jobs.queue[job]
+        tasks = snapshot.waiting_of(job).tolist()
         gang = snapshot.job(job).gang
         milli = sum(snapshot.demand(task).gpus_milli for task in tasks)
-        if not scratch.has_room(queue, gpus_alone(milli)) or (
+        if not scratch.may_hold(job, gpus_alone(milli)) or (
             gang and len(tasks) < len(snapshot.tasks_of(job))
         ):
             continue

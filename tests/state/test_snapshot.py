@@ -166,14 +166,15 @@ def test_scratch_places_exactly_what_fits(seed: int) -> None:
     tasks = [t for j in snapshot.waiting_jobs() for t in snapshot.waiting_of(j).tolist()]
     rng.shuffle(tasks)
     for task in tasks if snapshot.live_nodes() else []:
-        queue = snapshot.jobs.queue[snapshot.tasks.job[task]]
+        job = snapshot.tasks.job[task]
+        queue = snapshot.jobs.queue[job]
         limit = snapshot.queue(queue).max_gpus
         milli = WHOLE * snapshot.tasks.gpus[task]
         full = (
             limit is not None and milli > 0 and scratch.quotas.used(queue) + milli > WHOLE * limit
         )
         assert (
-            scratch.has_room(queue, gpus_alone(milli))
+            scratch.may_hold(job, gpus_alone(milli))
             == (not full)
             == independent.under_ceiling(task)
         )

@@ -286,7 +286,7 @@ class _Trial:
         """Take what starts hold; return what is wrong with the first infeasible one."""
         view, tasks = self._view, self._view.tasks
         named: set[int] = set()
-        queues: dict[int, dict[int, int]] = {}  # amounts by kind
+        queues: dict[int, dict[int, int]] = {}  # amounts by kind, by row of quotas
         gangs: dict[int, list[int]] = {}  # the nodes of the members, by job
         for start in starts:
             task = start.task
@@ -299,7 +299,7 @@ class _Trial:
             if fault:
                 return f"task {task}: {fault}"
             job = tasks.job[task]
-            of_queue = queues.setdefault(view.jobs.queue[job], {})
+            of_queue = queues.setdefault(self._quotas.row_of(job), {})
             for kind, amount in amounts_of(view.names, demand):
                 of_queue[kind] = of_queue.get(kind, 0) + amount
             if view.jobs.gang[job]:
@@ -340,7 +340,7 @@ class _Trial:
         return None
 
     def _queue_fault(self, queues: dict[int, dict[int, int]]) -> str | None:
-        """Add to what queues hold, unless it exceeds a limit of one; return which one."""
+        """Add to what queues and users hold, unless it exceeds a limit; return which one."""
         quotas = self._quotas
         for number, (row, amounts) in enumerate(queues.items()):
             found = quotas.at_limit(row, amounts.items())
@@ -352,15 +352,19 @@ class _Trial:
         return None
 
     def _over(self, limit: AtLimit, more: Mapping[int, int]) -> str:
-        name = self._view.queue(limit.queue).name
+        rows = self._quotas.rows
+        name = self._view.queue(rows.queue_of(limit.row)).name
         if limit.kind is None:
             return f"queue {name} is stopped"
         what = "GPUs" if limit.kind == GPUS else self._view.names.resources[limit.kind]
         if limit.keeps:
             return f"queue {name} lends no {what} now"
-        held = amount_of(self._quotas.used(limit.queue, limit.kind) + more[limit.kind])
-        most = amount_of(self._quotas.limit(limit.queue, limit.kind))
-        return f"queue {name} would have {held} {what} allocated, more than {most}"
+        held = amount_of(self._quotas.used(limit.row, limit.kind) + more[limit.kind])
+        most = amount_of(self._quotas.limit(limit.row, limit.kind))
+        user = rows.user_of(limit.row)
+        who = f"{user} would have {held} {what} in queue {name}" if user else ""
+        who = who or f"queue {name} would have {held} {what} allocated"
+        return f"{who}, more than {most}"
 
 
 def _all_together(view: State | Snapshot, steps: Steps) -> Bools | None:
@@ -435,14 +439,15 @@ def _crowded_gangs(snapshot: Snapshot, job: Ints, group: Ints, node: Ints) -> In
 
 
 def _under_limits(snapshot: Snapshot, job: Ints, demand: Ints) -> bool:
-    """Return whether all queues may hold these demands more for these jobs (rows)."""
-    quotas, kinds = Quotas(snapshot), np.stack([snapshot.jobs.queue.take(job), demand])
+    """Return whether all queues and users may hold these demands more for these jobs (rows)."""
+    quotas = Quotas(snapshot)
+    kinds = np.stack([quotas.rows.of_jobs(job), demand])
     pairs, counts = np.unique(kinds, axis=1, return_counts=True)
-    for (queue, row), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+    for (line, row), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
         amounts = [(kind, count * each) for kind, each in amounts_of(snapshot.names, row)]
-        if quotas.at_limit(queue, amounts) is not None:
+        if quotas.at_limit(line, amounts) is not None:
             return False
-        quotas.add(queue, amounts)
+        quotas.add(line, amounts)
     return True
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from headgate.base.units import format_size
-from headgate.model.resources import WHOLE, amount_of
+from headgate.model.resources import WHOLE, Demand, amount_of
 
 QueueAmounts = tuple[tuple[str, int], ...]
 """Amounts by name of the kind, sorted: CPUs and custom kinds in thousandths, memory in bytes."""
@@ -26,6 +26,8 @@ class Queue:
     `parent` is the queue that it is part of, "" for one at the top; only queues without others
     below have jobs. `weight` is that against its siblings. All jobs below it hold at most
     `max_gpus` GPUs, and the `limit` of other kinds, together.
+
+    The jobs of one user below it hold at most the `per_user` amounts together.
 
     Before siblings share the rest by weight, it gets its `guaranteed` amounts, as far as its jobs
     need them. What they do not need others borrow, if it does `lend`. It holds at most its
@@ -66,6 +68,7 @@ class Queue:
     max_time_s: float | None = None
     grace_s: float | None = None
     min_run_s: float = 0.0
+    per_user: QueueAmounts = ()
 
     def most_gpus(self) -> int | None:
         """Return how many GPUs it may hold, borrowed ones included; None without a limit."""
@@ -83,6 +86,18 @@ class Queue:
                 own = guaranteed.get(kind, 0) + borrowed
                 most[kind] = min(own, most.get(kind, own))
         return tuple(sorted(most.items()))
+
+
+def limits_of(queue: Queue) -> dict[str, int]:
+    """Return what all jobs below a queue may hold together, by kind, what it borrows aside."""
+    gpus = {} if queue.max_gpus is None else {GPUS_KIND: WHOLE * queue.max_gpus}
+    return {**dict(queue.limit), **gpus}
+
+
+def takes_of(demand: Demand) -> QueueAmounts:
+    """Return what a run of a demand takes of limits of queues, by name of the kind."""
+    takes = {GPUS_KIND: demand.gpus_milli, "cpus": demand.cpus_milli, "memory": demand.memory_bytes}
+    return tuple((kind, amount) for kind, amount in (*takes.items(), *demand.custom) if amount)
 
 
 def guaranteed_of(queues: Sequence[Queue], row: int, kind: str) -> int:
@@ -113,7 +128,7 @@ def as_numbers(amounts: QueueAmounts) -> dict[str, int | float]:
 
 def queue_fields(queue: Queue) -> dict[str, Any]:
     """Return the fields of a queue as JSON values."""
-    amounts = ("limit", "guaranteed", "borrow_limit")
+    amounts = ("limit", "per_user", "guaranteed", "borrow_limit")
     return {**asdict(queue), **{name: as_numbers(getattr(queue, name)) for name in amounts}}
 
 

@@ -22,17 +22,61 @@ class QueueQuota(Reason):
     limit: int
 
     def cause(self) -> str:
-        name = {"cpus": "CPUs", "gpus": "GPUs"}.get(self.resource, self.resource)
-        used, limit = (self._text(amount) for amount in (self.used, self.limit))
-        return f"queue {self.queue}: {used} of {limit} {name} allocated"
+        used, limit = (_amount(self.resource, amount) for amount in (self.used, self.limit))
+        return f"queue {self.queue}: {used} of {limit} {_name(self.resource)} allocated"
 
     def way_out(self) -> str:
         if not self.used:
             return "starts when its limit is raised"
         return "starts when tasks of the queue end"
 
-    def _text(self, amount: int) -> str:
-        return format_size(amount) if self.resource == "memory" else f"{amount_of(amount)}"
+
+def _name(resource: str) -> str:
+    return {"cpus": "CPUs", "gpus": "GPUs"}.get(resource, resource)
+
+
+def _amount(resource: str, amount: int) -> str:
+    return format_size(amount) if resource == "memory" else f"{amount_of(amount)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserLimit(Reason):
+    """What the queue allows each user is reached (`per_user`): amounts as of `QueueQuota`."""
+
+    queue: str
+    user: str
+    resource: str
+    used: int
+    limit: int
+
+    def cause(self) -> str:
+        used, limit = (_amount(self.resource, amount) for amount in (self.used, self.limit))
+        most = f"each user is allowed {limit}"
+        return f"queue {self.queue}: {self.user} has {used} {_name(self.resource)}, {most}"
+
+    def way_out(self) -> str:
+        if not self.used:
+            return "starts when its per_user is raised"
+        return f"starts when tasks of {self.user} in the queue end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserTooSmall(Reason):
+    """What a job needs together is more than the queue allows each user (`per_user`)."""
+
+    queue: str
+    resource: str
+    needed: int
+    limit: int
+
+    def cause(self) -> str:
+        needed, limit = (_amount(self.resource, amount) for amount in (self.needed, self.limit))
+        allows = f"queue {self.queue} allows each user {limit}"
+        return f"rejected: needs {needed} {_name(self.resource)}, {allows}"
+
+    def way_out(self) -> str:
+        limit = _amount(self.resource, self.limit)
+        return f"request at most {limit}, use another queue, or raise its per_user"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +127,7 @@ class NotLent(Reason):
     resource: str
 
     def cause(self) -> str:
-        name = {"cpus": "CPUs"}.get(self.resource, self.resource)
-        return f"the free {name} are kept for queue {self.queue}"
+        return f"the free {_name(self.resource)} are kept for queue {self.queue}"
 
     def way_out(self) -> str:
         return "starts when others are free, or when that queue lends"

@@ -27,6 +27,7 @@ from headgate.metrics.summary import (
     wait_by_size,
 )
 from headgate.model import Bandwidth, Gpu, Job, Node, Queue, Shard
+from headgate.model.queue import above
 from headgate.model.scaling import Scaling
 from headgate.model.topology import ClusterTopology
 from headgate.planning.links.fluid_network import FluidNetwork
@@ -140,7 +141,10 @@ def from_scenario(
         queues = {queue.name: queue for queue in jobs.queues}
     else:
         refused = [
-            (job, check_submission(job, queues[job.queue], scenario.nodes, policy, scaling))
+            (
+                job,
+                check_submission(job, [*above(queues, job.queue)], scenario.nodes, policy, scaling),
+            )
             for _, job in submissions
         ]
         problems = [Problem(path=f"jobs.{job.id}", problem=str(r)) for job, r in refused if r]

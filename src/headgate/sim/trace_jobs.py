@@ -13,6 +13,7 @@ import numpy as np
 
 from headgate.base.arrays import Floats, Ints
 from headgate.model import Communication, Demand, Job, Node, Queue, Task
+from headgate.model.queue import above
 from headgate.planning.place.submission_check import never_fits
 from headgate.ports import Policy
 from headgate.protocol import Reason
@@ -85,13 +86,13 @@ class TraceJobs:
         unfit: dict[tuple[str, int], Reason | None] = {}  # by queue and GPUs
         for row in trace.rows():
             name = row.queue or _QUEUE
-            queue = known.setdefault(name, self._with_estimate(Queue(name=name)))
+            known.setdefault(name, self._with_estimate(Queue(name=name)))
             if row.gpus > total:
                 code: str | None = "NothingFits"
             else:
                 job = self._gang(row)
                 if (name, row.gpus) not in unfit:
-                    unfit[name, row.gpus] = never_fits(job, queue, nodes)
+                    unfit[name, row.gpus] = never_fits(job, [*above(known, name)], nodes)
                 reason = policy.refuses(job) or unfit[name, row.gpus]
                 code = None if reason is None else reason.code
             self._accepted.append(code is None)

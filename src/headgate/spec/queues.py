@@ -12,7 +12,15 @@ from pydantic import Field
 from headgate.base.text import one_of
 from headgate.base.units import format_seconds
 from headgate.model import BASE_KINDS, WHOLE, Queue
-from headgate.model.queue import DEFAULT, GPUS_KIND, QueueAmounts, above, amount_text, guaranteed_of
+from headgate.model.queue import (
+    DEFAULT,
+    GPUS_KIND,
+    QueueAmounts,
+    above,
+    amount_text,
+    guaranteed_of,
+    limits_of,
+)
 from headgate.spec.document import Document, Place, read_document
 from headgate.spec.grace import Grace
 from headgate.spec.needs import Amount
@@ -35,6 +43,7 @@ class QueueShape(FileShape):
     queues: list[Any] = Field(default_factory=list)
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     limit: Any = None
+    per_user: Any = None
     max_gpus: Positive | None = None
     guaranteed: Any = None
     borrow_limit: Any = None
@@ -57,6 +66,7 @@ def build_queues(document: Document, raw: Any, place: Place) -> dict[str, Queue]
     builder = _TreeBuilder(document)
     builder.add(raw, place, parent="")
     builder.check_guarantees()
+    builder.check_users()
     return builder.queues
 
 
@@ -147,6 +157,7 @@ class _TreeBuilder:
         if shape.name in self.queues:
             document.add((*place, "name"), f"the queue '{shape.name}' exists already")
         max_gpus, limit = self._limit(shape, place)
+        per_user = self._amounts(shape.per_user, (*place, "per_user"))
         guaranteed = self._amounts(shape.guaranteed, (*place, "guaranteed"))
         borrow_limit = self._amounts(shape.borrow_limit, (*place, "borrow_limit"))
         for wanted in shape.types:
@@ -163,6 +174,7 @@ class _TreeBuilder:
             weight=shape.weight,
             max_gpus=max_gpus,
             limit=limit,
+            per_user=per_user,
             guaranteed=guaranteed,
             borrow_limit=borrow_limit,
             lend=shape.lend,
@@ -186,9 +198,7 @@ class _TreeBuilder:
         for row, queue in enumerate(queues):
             place = (*self._places[queue.name], "guaranteed")
             own = dict(queue.guaranteed)
-            limits = {**dict(queue.limit)}
-            if queue.max_gpus is not None:
-                limits[GPUS_KIND] = WHOLE * queue.max_gpus
+            limits = limits_of(queue)
             for kind in dict.fromkeys([*own, *limits]):
                 below = guaranteed_of(
                     [replace(each, guaranteed=()) if each is queue else each for each in queues],
@@ -202,6 +212,16 @@ class _TreeBuilder:
                 elif kind in limits and max(below, own.get(kind, 0)) > limits[kind]:
                     most = amount_text(kind, limits[kind])
                     self._document.add(place, f"is {has}, above the limit of {most}")
+
+    def check_users(self) -> None:
+        """Add where each user is allowed more than the queue may hold in all."""
+        for queue in self.queues.values():
+            limits = limits_of(queue)
+            for kind, amount in queue.per_user:
+                if amount > limits.get(kind, amount):
+                    most = amount_text(kind, limits[kind])
+                    text = f"is {amount_text(kind, amount)}, above the limit of {most}"
+                    self._document.add((*self._places[queue.name], "per_user"), text)
 
     def _check_inner(self, shape: QueueShape, raw: Mapping[str, Any], place: Place) -> None:
         """Add what is wrong with a queue that has others below it, and so no jobs."""

@@ -43,6 +43,15 @@ class Changes:
         return known[differs]
 
     @cached_property
+    def assigned(self) -> Ints:
+        """Jobs that were known before and have moved to another queue."""
+        before, after = self.before.jobs.queue, self._after.jobs.queue
+        rows = after.changed(before)
+        known: Ints = rows[rows < len(before)]
+        differs: Bools = before.take(known) != after.take(known)
+        return known[differs]
+
+    @cached_property
     def jobs(self) -> Ints:
         """Jobs in another state, or with other held GPUs, unfinished or waiting GPU tasks."""
         return self._rows("jobs", "state", "waiting", "unfinished", "held_gpus_milli")

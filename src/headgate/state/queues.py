@@ -57,11 +57,9 @@ def labels_of(view: View, row: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(label for queue in chain for label in queue.labels))
 
 
-def strictest_above(view: View, row: int) -> Queue:
-    """Return the queue with the least limit of GPUs, of one and those above it."""
-    limits = [(queue, queue.most_gpus()) for queue in _chain(view, view.queue(row).name)]
-    some = [(most, queue) for queue, most in limits if most is not None]
-    return min(some, key=lambda each: each[0])[1] if some else view.queue(row)
+def chain_of(view: View, row: int) -> Iterator[Queue]:
+    """Yield a queue (row) and those above it."""
+    yield from _chain(view, view.queue(row).name)
 
 
 def with_labels_of(job: Job, labels: Iterable[str]) -> Job:

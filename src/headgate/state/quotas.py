@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 
-from headgate.base.arrays import Bools
+from headgate.base.arrays import Bools, Ints
 from headgate.base.column import Array
 from headgate.model import UNLIMITED, WHOLE, Queue
-from headgate.model.queue import GPUS_KIND
+from headgate.model.queue import GPUS_KIND, QueueAmounts
 from headgate.state.ledger import runs_in
 from headgate.state.queues import REMOVED
+from headgate.state.quota_rows import QuotaRows, quota_rows
 from headgate.state.tables import FOR_RUN
 from headgate.state.view import Names, View
 
@@ -34,12 +35,12 @@ UNLIMITED_MILLI = WHOLE << 40
 
 
 class AtLimit(NamedTuple):
-    """A queue (row) that lets none below it hold more of a kind; None: it starts nothing.
+    """A queue, or a user's row in one, that may hold no more of a kind; None: it starts nothing.
 
-    Or, with `keeps`, one that does not lend what it is guaranteed.
+    Or, with `keeps`, a queue that does not lend what it is guaranteed.
     """
 
-    queue: int
+    row: int
     kind: int | None
     keeps: bool = False
 
@@ -58,7 +59,9 @@ def gpus_alone(milli: int) -> Amounts:
 class Quotas:
     """What queues hold together with those below them, and their limits; tentative.
 
-    It starts as a view says; `add` counts what is placed or stopped beside. Queues are rows.
+    Also what each user holds in those that limit that. It starts as a view says; `add` counts what
+    is placed or stopped beside. Queues are rows, and so are their users where that counts: what a
+    job holds is that of its row (`row_of`), and of all rows above that.
     """
 
     __slots__ = (
@@ -72,6 +75,7 @@ class Quotas:
         "guaranteed",
         "held",
         "parent",
+        "rows",
     )
 
     def __init__(self, view: View, also: Iterable[int] = ()) -> None:
@@ -79,33 +83,43 @@ class Quotas:
 
         O(queues), and O(grants) where others than GPUs are limited.
         """
-        self._view, names = view, view.names
-        count = len(view.queues.spec)
-        specs = [view.queue(row) for row in range(count)]
-        rows = names.queue_rows
-        self.parent = [rows[spec.parent] if spec.parent else -1 for spec in specs]
-        """The row of the queue above each, -1 at the top."""
-        self._above = [tuple(self._walk(row)) for row in range(count)]
-        self._order = sorted(range(count), key=lambda row: len(self._above[row]))  # parents first
+        self._view, self.rows = view, quota_rows(view)
+        specs = self.rows.specs
+        self.parent, self._above = self.rows.parent, self.rows.above
+        self._order = sorted(range(len(self._above)), key=lambda row: len(self._above[row]))
         self._stopped = {row for row, spec in enumerate(specs) if spec.state == "stopped"}
         self._limits: dict[int, dict[int, int]] = {}  # kind -> queue -> most
         for row, spec in enumerate(specs):
             gpus = spec.most_gpus()
             if gpus is not None:
                 self._limits.setdefault(GPUS, {})[row] = WHOLE * gpus
-            for name, most in spec.most_of_others():
-                if name in names.resources:  # else no node has any, and no task needs it
-                    self._limits.setdefault(names.resources.index(name), {})[row] = most
+            self._limit(row, spec.most_of_others())
+        for row, (queue, _) in enumerate(self.rows.users, len(specs)):
+            self._limit(row, specs[queue].per_user)
         self.guaranteed = self._guarantees(specs)
         """What each queue is guaranteed, by kind of which one is guaranteed any, and by row."""
         self._kept: dict[int, dict[int, int]] = {}  # kind -> queue that does not lend -> guaranteed
-        for row in range(count) if self.guaranteed else ():
+        for row in range(len(specs)) if self.guaranteed else ():
             if not lends(view, row):
                 self._keep(row)
         kinds = {GPUS: 0, **self._limits, **self.guaranteed, **dict.fromkeys(also, 0)}
         self._total = {kind: self._capacity(kind) for kind in self._kept}
         self.held = {kind: self._held(kind) for kind in kinds}
         """What each queue holds with those below it, by kind, and by row."""
+
+    def _limit(self, row: int, amounts: QueueAmounts) -> None:
+        """Note how much a row may hold."""
+        for name, most in amounts:
+            kind = self._kind(name)
+            if kind is not None:
+                self._limits.setdefault(kind, {})[row] = most
+
+    def _kind(self, name: str) -> int | None:
+        """Return the number of a kind; None if no node has any, and no task needs it."""
+        resources = self._view.names.resources
+        if name == GPUS_KIND:
+            return GPUS
+        return resources.index(name) if name in resources else None
 
     def _keep(self, row: int) -> None:
         """Note what a queue that does not lend is guaranteed, if all above it lend."""
@@ -119,15 +133,14 @@ class Quotas:
     def _guarantees(self, specs: Sequence[Queue]) -> dict[int, list[int]]:
         """Return what queues are guaranteed, at least what those below them are together."""
         own: dict[int, list[int]] = {}
-        resources = self._view.names.resources
         for row, spec in enumerate(specs):
             for name, amount in spec.guaranteed if spec.state != REMOVED else ():
-                if name == GPUS_KIND or name in resources:  # else no node has any
-                    kind = GPUS if name == GPUS_KIND else resources.index(name)
-                    own.setdefault(kind, [0] * len(specs))[row] = amount
+                kind = self._kind(name)
+                if kind is not None:
+                    own.setdefault(kind, [0] * len(self.parent))[row] = amount
         for amounts in own.values():
-            below = [0] * len(specs)
-            for row in reversed(self._order):
+            below = [0] * len(self.parent)
+            for row in reversed(self._order):  # those above come last
                 amounts[row] = max(amounts[row], below[row])
                 if self.parent[row] >= 0:
                     below[self.parent[row]] += amounts[row]
@@ -161,8 +174,12 @@ class Quotas:
         return [a + b for a, b in zip(self.held[kind], beside.held[kind], strict=True)]
 
     def above(self, queue: int) -> tuple[int, ...]:
-        """Return a queue and those above it, up to the top."""
+        """Return a row and those above it, up to the top."""
         return self._above[queue]
+
+    def row_of(self, job: int) -> int:
+        """Return the row of a job (row): that of its queue, or of its user in that."""
+        return self.rows.of_job(job)
 
     def claims(self, queue: int, amounts: Amounts) -> tuple[int, ...]:
         """Return the queues, from one upwards, within whose guarantees so much more is.
@@ -230,8 +247,10 @@ class Quotas:
         those of others below the same queue, also within what that is guaranteed. So nothing is
         stopped that would be taken back. In thousandths of GPUs.
         """
-        gives = np.ones(len(self.parent), bool)
+        gives = np.ones(self.rows.queues, bool)
         for row in self._order if GPUS in self.guaranteed else ():
+            if row >= self.rows.queues:
+                continue
             above, most = self.parent[row], self.guaranteed[GPUS][row]
             own = row in self._above[queue] and (milli <= most or not most)
             gives[row] = own or ((above < 0 or gives[above]) and self._borrows(row, GPUS))
@@ -243,22 +262,11 @@ class Quotas:
     def _borrows(self, row: int, kind: int) -> bool:
         return self.held[kind][row] > self.guaranteed[kind][row]
 
-    def _walk(self, row: int) -> Iterator[int]:
-        while row >= 0:
-            yield row
-            row = self.parent[row]
-
     def _held(self, kind: int) -> list[int]:
         """Return what each queue holds of a kind with those below it."""
-        view, used = self._view, [0] * len(self.parent)
         if kind == GPUS:
-            own: list[int] = view.queues.held_gpus_milli.array().tolist()
-        else:
-            own = held_by_queue(view, kind).tolist()
-        for row, amount in enumerate(own):
-            for above in self._above[row] if amount else ():
-                used[above] += amount
-        return used
+            return self.rows.held_gpus_milli()
+        return self.rows.totals(held_by_row(self.rows, kind).tolist())
 
     def at_limit(
         self, queue: int, amounts: Iterable[tuple[int, int]], beside: Quotas | None = None
@@ -287,6 +295,13 @@ class Quotas:
                     return AtLimit(row, kind)
         return None
 
+    def user_at_limit(self, row: int, amounts: Amounts) -> bool:
+        """Return whether what a user may hold leaves no room for more in a row, before all else."""
+        if self.rows.column is None:
+            return False
+        found = self.at_limit(row, amounts)
+        return found is not None and found.row >= self.rows.queues
+
     def runs(self, queue: int, amounts: Iterable[tuple[int, int]]) -> int:
         """Return how many times these amounts fit the limits of a queue together; or UNLIMITED."""
         if any(row in self._stopped for row in self._above[queue]):
@@ -301,8 +316,12 @@ class Quotas:
 
     @property
     def beyond_gpus(self) -> bool:
-        """Whether a queue has a limit of anything else than GPUs, or does not lend some."""
-        return any(kind != GPUS for kind in (*self._limits, *self._kept))
+        """Whether a queue has a limit of anything else than GPUs, or does not lend some.
+
+        Or limits the GPUs of each user together with those in other queues.
+        """
+        others = any(kind != GPUS for kind in (*self._limits, *self._kept))
+        return others or self.rows.join_queues
 
     def add(self, queue: int, amounts: Iterable[tuple[int, int]], sign: int = 1) -> None:
         """Count more as held by a queue and those above it; or, with -1, as given back."""
@@ -345,8 +364,7 @@ class Quotas:
         elif not limits and not self._stopped:
             return room
         for row in self._order:
-            above = self.parent[row]
-            if above >= 0:
+            for above in self._above[row][1:]:
                 room[row] = min(room[row], room[above])
             if row in limits:
                 room[row] = min(room[row], limits[row] - used[row] - more[row])
@@ -379,15 +397,15 @@ def held_back_until(view: View) -> float | None:
     return float(at[at > view.now].min()) if (at > view.now).any() else None
 
 
-def held_by_queue(view: View, kind: int) -> Array:
-    """Return what the runs of each queue's jobs hold of a kind of the nodes' resources, `[queues]`.
+def held_by_row(rows: QuotaRows, kind: int) -> Ints:
+    """Return what the runs of each row's jobs hold of a kind of the nodes' resources, `[rows]`.
 
     O(grants).
     """
-    grants, names = view.grants, view.names
-    rows = np.flatnonzero((grants.task.array() >= 0) & (grants.purpose.array() == FOR_RUN))
+    grants, names, tasks = rows.view.grants, rows.view.names, rows.view.tasks
+    some = np.flatnonzero((grants.task.array() >= 0) & (grants.purpose.array() == FOR_RUN))
     amount = np.array([dict(needs).get(kind, 0) for needs in names.needs], np.int64)
-    queue = view.jobs.queue.array()[view.tasks.job.array()[grants.task.array()[rows]]]
-    held = np.zeros(len(view.queues.spec), np.int64)
-    np.add.at(held, queue, amount[grants.demand.array()[rows]])
+    jobs = tasks.job.array()[grants.task.array()[some]]
+    held = np.zeros(len(rows.parent), np.int64)
+    np.add.at(held, rows.by_job()[jobs], amount[grants.demand.array()[some]])
     return held

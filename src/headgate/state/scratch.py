@@ -33,7 +33,7 @@ class Scratch:
 
     @property
     def quotas(self) -> Quotas:
-        """What queues hold, starts included, and their limits."""
+        """What queues and their users hold, starts included, and their limits."""
         if self._quotas is None:
             self._quotas = Quotas(self.snapshot)
             for start in self.starts:
@@ -42,22 +42,22 @@ class Scratch:
 
     def _count(self, task: int, sign: int = 1) -> None:
         if self._quotas is not None:
-            queue = self.snapshot.jobs.queue[self.snapshot.tasks.job[task]]
+            row = self._quotas.row_of(self.snapshot.tasks.job[task])
             amounts = amounts_of(self.snapshot.names, self.snapshot.tasks.demand[task])
-            self._quotas.add(queue, amounts, sign)
+            self._quotas.add(row, amounts, sign)
 
-    def has_room(self, queue: int, amounts: Amounts) -> bool:
-        """Return whether a queue may hold so much more, given the starts."""
-        return self.quotas.at_limit(queue, amounts) is None
+    def may_hold(self, job: int, amounts: Amounts) -> bool:
+        """Return whether the limits of a job (row) have room for so much more, given the starts."""
+        return self.quotas.at_limit(self.quotas.row_of(job), amounts) is None
 
     def place(self, task: int, node: int, gpus: tuple[int, ...] | None = None) -> bool:
         """Place a task on a node if it fits there, on the GPUs given or the best ones.
 
-        And if the limits of its queue have room.
+        And if the limits of its queue, and of its user there, have room.
         """
         demand = self.snapshot.tasks.demand[task]
-        queue = self.snapshot.jobs.queue[self.snapshot.tasks.job[task]]
-        if not self.has_room(queue, amounts_of(self.snapshot.names, demand)):
+        job = self.snapshot.tasks.job[task]
+        if not self.may_hold(job, amounts_of(self.snapshot.names, demand)):
             return False
         if gpus is None:
             gpus = self.ledger.best_gpus(demand, node)

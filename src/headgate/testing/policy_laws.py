@@ -53,6 +53,7 @@ class IndependentLedger:
             for n in snapshot.live_nodes()
         }
         self.queue_holds = Counter[tuple[int, str]]()
+        self.user_holds = Counter[tuple[int, int, str]]()
         for task, state in enumerate(snapshot.tasks.state.array().tolist()):
             if state in HOLDING:
                 self._count(task)
@@ -78,10 +79,18 @@ class IndependentLedger:
         for row in self._above(task):
             for kind, amount in self._takes(task).items():
                 self.queue_holds[row, kind] += amount
+                self.user_holds[row, self._user(task), kind] += amount
+
+    def _user(self, task: int) -> int:
+        row: int = self._snapshot.jobs.user[self._snapshot.tasks.job[task]]
+        return row
 
     def under_ceiling(self, task: int) -> bool:
-        """Return whether a task stays below the limits of its queue and of those above it."""
-        takes = self._takes(task)
+        """Return whether a task stays below the limits of its queue and of those above it.
+
+        And its user below what each of these allows users.
+        """
+        takes, user = self._takes(task), self._user(task)
         for row in self._above(task):
             spec = self._snapshot.queue(row)
             limits = dict(spec.limit)
@@ -89,6 +98,9 @@ class IndependentLedger:
                 limits["gpus"] = WHOLE * spec.max_gpus
             for kind, most in limits.items():
                 if takes.get(kind) and self.queue_holds[row, kind] + takes[kind] > most:
+                    return False
+            for kind, most in spec.per_user:
+                if takes.get(kind) and self.user_holds[row, user, kind] + takes[kind] > most:
                     return False
         return True
 

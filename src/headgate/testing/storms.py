@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from headgate.base.rng import Random, stream
 from headgate.model import Bandwidth, Job, Node, Queue
-from headgate.planning.place.submission_check import exceeds_queue, fits_no_node
+from headgate.model.queue import above
+from headgate.planning.place.submission_check import exceeds_queues, fits_no_node
 from headgate.protocol import (
     NO_OUTSIDE,
     BandwidthMeasured,
@@ -102,12 +103,9 @@ def storm(
 
 def fits(job: Job, nodes: list[Node], queues: tuple[Queue, ...]) -> bool:
     """Return whether a job fits idle nodes and the ceilings of its queue and those above it."""
-    name, known = job.queue, {queue.name: queue for queue in queues}
-    while name:
-        if exceeds_queue(job, known[name]) is not None:
-            return False
-        name = known[name].parent
-    return fits_no_node(job, nodes) is None
+    known = {queue.name: queue for queue in queues}
+    too_small = exceeds_queues(job, [*above(known, job.queue)])
+    return too_small is None and fits_no_node(job, nodes) is None
 
 
 def _larger(job: Job) -> Job:

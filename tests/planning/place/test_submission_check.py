@@ -12,7 +12,7 @@ from tests.policies.ordered.pools import simulated
 from headgate.app import POLICIES
 from headgate.base.errors import SpecError
 from headgate.model import Demand, Gpu, Job, Node, Queue, Task
-from headgate.planning.place.submission_check import check_submission, exceeds_queue, fits_no_node
+from headgate.planning.place.submission_check import check_submission, exceeds_queues, fits_no_node
 from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.ports import Parameter, PolicyInfo, make_policy
 from headgate.protocol import Reason
@@ -206,20 +206,21 @@ def test_gang_on_more_nodes_than_fit_a_member_is_rejected_with_the_largest_that_
 def test_tasks_that_run_together_must_fit_the_ceiling_of_the_queue() -> None:
     poor = Queue(name="poor", max_gpus=2)
     assert (
-        exceeds_queue(job(Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=2))), poor) is None
+        exceeds_queues(job(Task(demand=Demand(gpus=2)), Task(demand=Demand(gpus=2))), [poor])
+        is None
     )
     wide = job(Task(demand=Demand(gpus=1)), Task(demand=Demand(gpus=2)), gang=True)
-    assert exceeds_queue(wide, poor) == QueueTooSmall(queue="poor", needed_gpus=3, max_gpus=2)
-    assert exceeds_queue(wide, OPEN) is None
+    assert exceeds_queues(wide, [poor]) == QueueTooSmall(queue="poor", needed_gpus=3, max_gpus=2)
+    assert exceeds_queues(wide, [OPEN]) is None
 
 
 def test_the_policy_is_checked_first_and_nodes_only_if_any_is_up() -> None:
     gang = job(Task(demand=Demand(gpus=9)), Task(), gang=True)
-    assert check_submission(gang, OPEN, NODES, Choosy()) == PolicyRefuses(
+    assert check_submission(gang, [OPEN], NODES, Choosy()) == PolicyRefuses(
         policy="choosy", what="gangs"
     )
-    assert isinstance(check_submission(gang, OPEN, NODES, FirstInFirstOut()), NothingFits)
-    assert check_submission(gang, OPEN, (), FirstInFirstOut()) is None
+    assert isinstance(check_submission(gang, [OPEN], NODES, FirstInFirstOut()), NothingFits)
+    assert check_submission(gang, [OPEN], (), FirstInFirstOut()) is None
 
 
 @given(

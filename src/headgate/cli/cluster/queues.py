@@ -39,6 +39,7 @@ _MORE = (
     "MAX JOBS",
     "GUARANTEED BESIDE",
     "LIMIT",
+    "PER USER",
     "BORROWS",
     "LENDS",
     "LABELS",
@@ -165,7 +166,8 @@ def _more(queue: Mapping[str, Any]) -> tuple[object, ...]:
         loan_text(queue["lent_gpus"], "to"),
         _reclaimed(queue["reclaimed"]),
         queue["max_jobs_in_flight"],
-        *(_amounts(each) for each in (guaranteed, queue["limit"], queue["borrow_limit"])),
+        *(_amounts(each) for each in (guaranteed, queue["limit"], queue["per_user"])),
+        _amounts(queue["borrow_limit"]),
         "yes" if queue["lend"] else "no",
         *(", ".join(queue[key]) or None for key in ("labels", "types")),
     )

@@ -134,7 +134,7 @@ def choose(known: Policies, names: Sequence[str] | None) -> tuple[str, ...]:
     for name in names:
         policy = make_policy(known, name)
         for job in flow_jobs.jobs(SimulatorConstants()):
-            if reason := check_submission(job, queue, cluster, policy):
+            if reason := check_submission(job, [queue], cluster, policy):
                 text = f"{name} cannot run {job.name}: {reason}"
                 raise SpecError([Problem(path="--policies", problem=text)], code="rejected")
     return tuple(dict.fromkeys(names))

@@ -36,7 +36,7 @@ from headgate.spec.queues import (
 )
 from headgate.spec.where import unknown_nodes
 from headgate.state import Snapshot
-from headgate.state.queues import labels_of, queues_of, strictest_above, with_labels_of
+from headgate.state.queues import chain_of, labels_of, queues_of, with_labels_of
 
 
 class Submissions:
@@ -200,8 +200,8 @@ class Submissions:
         job = with_cpus_of_gpus(job, nodes)
         row = view.names.queue_rows[job_file.queue]
         needs = with_labels_of(job, labels_of(view, row))
-        strictest = strictest_above(view, row)
-        reason = check_submission(needs, strictest, nodes, self._policy, view.fleet.scaling)
+        queues = [*chain_of(view, row)]
+        reason = check_submission(needs, queues, nodes, self._policy, view.fleet.scaling)
         if reason is not None:
             raise _rejected(job_file, job, reason)
         return replace(job, after=earlier)

@@ -1,4 +1,4 @@
-"""Ceilings of queues: what a queue may still get, less what is booked for its units."""
+"""Ceilings: what a queue, or a user there, may still get, less what is booked for units."""
 
 from __future__ import annotations
 
@@ -16,20 +16,26 @@ class Ceilings:
 
     def at_limit(self, unit: Unit) -> AtLimit | None:
         """Return which limit leaves no room for a unit, None if there is room."""
-        queue = self._snapshot.jobs.queue[unit.job]
-        return self._scratch.quotas.at_limit(queue, unit.amounts(self._snapshot), self._booked)
+        row = self._booked.row_of(unit.job)
+        return self._scratch.quotas.at_limit(row, unit.amounts(self._snapshot), self._booked)
 
     def has_room(self, unit: Unit) -> bool:
-        """Return whether the limits of a unit's queue have room for it."""
+        """Return whether the limits of a unit's queue, and of its user there, have room for it."""
         return self.at_limit(unit) is None
 
     def book(self, unit: Unit) -> None:
         """Count a unit that starts later: GPUs are reserved or being freed for it."""
-        self._booked.add(self._snapshot.jobs.queue[unit.job], unit.amounts(self._snapshot))
+        self._booked.add(self._booked.row_of(unit.job), unit.amounts(self._snapshot))
 
     def unbook(self, unit: Unit) -> None:
         """Count a unit no longer that was booked."""
-        self._booked.add(self._snapshot.jobs.queue[unit.job], unit.amounts(self._snapshot), -1)
+        self._booked.add(self._booked.row_of(unit.job), unit.amounts(self._snapshot), -1)
+
+    def line_of(self, unit: Unit) -> int:
+        """Return the row in whose line a unit waits that has no room: of its user, or its queue."""
+        found, rows = self.at_limit(unit), self._booked.rows
+        of_user = found is not None and found.row in rows.lines_of(unit.job)
+        return found.row if found is not None and of_user else rows.lines_of(unit.job)[0]
 
     def quotas(self) -> Quotas:
         """Return a copy of what queues hold, starts and what is booked included."""

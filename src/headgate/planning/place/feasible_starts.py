@@ -67,7 +67,8 @@ def place_elsewhere(
     """Place each task on the node with room where it reads fastest; return why some of them wait.
 
     For each that waits, one of the `others` is placed so, in their order, within ceilings. There is
-    one refusal per demand and queue. O(nodes x log + GPUs of nodes tried) for each task placed.
+    one refusal per demand and queue, or user of it. O(nodes x log + GPUs of nodes tried) for each
+    task placed.
     """
     reasons: dict[_Kind, Reason] = {}  # resources are only taken, so it fits no node later
     jobs: dict[_Kind, dict[int, None]] = {}
@@ -86,12 +87,12 @@ def place_elsewhere(
 
 
 _Kind = tuple[int, int]
-"""The demand (row) of a task and the queue of its job: tasks alike fit alike."""
+"""The demand of a task and the row of its job's quotas: tasks alike fit alike."""
 
 
 def _kind(scratch: Scratch, task: int) -> _Kind:
     snapshot = scratch.snapshot
-    return snapshot.tasks.demand[task], snapshot.jobs.queue[snapshot.tasks.job[task]]
+    return snapshot.tasks.demand[task], scratch.quotas.row_of(snapshot.tasks.job[task])
 
 
 def _place_others(scratch: Scratch, tasks: Iterable[int], most: int, failed: set[_Kind]) -> None:

@@ -10,9 +10,16 @@ import math
 import numpy as np
 
 from headgate.model import WHOLE
+from headgate.model.queue import GPUS_KIND
 from headgate.planning.times.estimates import Estimates
 from headgate.protocol import Hardened, PlacesKept
-from headgate.protocol.queue_reasons import NotLent, QueueQuota, QueueStopped
+from headgate.protocol.queue_reasons import (
+    NotLent,
+    QueueQuota,
+    QueueStopped,
+    UserLimit,
+    UserTooSmall,
+)
 from headgate.protocol.reasons import (
     BehindHead,
     BelowShare,
@@ -30,21 +37,30 @@ ONE_GPU = gpus_alone(WHOLE)
 
 
 def queue_limit(
-    snapshot: Snapshot, quotas: Quotas, queue: int, amounts: Amounts = ONE_GPU
-) -> QueueLimit | QueueQuota | QueueStopped | NotLent:
-    """Return which limit leaves no room for more in a queue (row), its own or one above it."""
-    found = quotas.at_limit(queue, amounts) or AtLimit(queue, GPUS)
-    spec = snapshot.queue(found.queue)
+    snapshot: Snapshot, quotas: Quotas, row: int, amounts: Amounts = ONE_GPU
+) -> QueueLimit | QueueQuota | QueueStopped | NotLent | UserLimit:
+    """Return which limit leaves no room for more in a row of quotas: its own or one above it."""
+    found = quotas.at_limit(row, amounts) or AtLimit(row, GPUS)
+    queue = quotas.rows.queue_of(found.row)
+    spec = snapshot.queue(queue)
     if found.kind is None:
         return QueueStopped(queue=spec.name)
     if found.keeps:
-        return not_lent(snapshot, found.queue, found.kind)
-    used = quotas.used(found.queue, found.kind)
+        return not_lent(snapshot, queue, found.kind)
+    used = quotas.used(found.row, found.kind)
+    if user := quotas.rows.user_of(found.row):
+        return UserLimit(
+            queue=spec.name,
+            user=user,
+            resource=GPUS_KIND if found.kind == GPUS else snapshot.names.resources[found.kind],
+            used=used,
+            limit=quotas.limit(found.row, found.kind),
+        )
     if found.kind == GPUS:
         return QueueLimit(
             queue=spec.name, used_gpus=-(-used // WHOLE), max_gpus=spec.most_gpus() or 0
         )
-    limit = quotas.limit(found.queue, found.kind)
+    limit = quotas.limit(found.row, found.kind)
     resource = snapshot.names.resources[found.kind]
     return QueueQuota(queue=spec.name, resource=resource, used=used, limit=limit)
 
@@ -70,6 +86,11 @@ def not_lent(snapshot: Snapshot, queue: int, kind: int) -> NotLent:
 def queue_too_small(queue: str, needed_gpus: int, max_gpus: int) -> QueueTooSmall:
     """Return that a queue never allows the GPUs that a job needs together."""
     return QueueTooSmall(queue=queue, needed_gpus=needed_gpus, max_gpus=max_gpus)
+
+
+def user_too_small(queue: str, kind: str, needed: int, limit: int) -> UserTooSmall:
+    """Return that a queue never allows a user so much of a kind as a job needs together."""
+    return UserTooSmall(queue=queue, resource=kind, needed=needed, limit=limit)
 
 
 def share_reason(

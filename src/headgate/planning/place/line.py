@@ -15,7 +15,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.model import WHOLE
 from headgate.planning.place.multi_gpu import MultiGpuUnits
 from headgate.planning.shares.standing import Standing
 from headgate.planning.units.unit import Unit
@@ -108,9 +107,9 @@ class Line:
         self._scratch.ledger.close(nodes)
 
     def _holds(self, job: int, unit: Unit) -> bool:
-        """Return whether the idle cluster and the ceiling of its queue hold a unit."""
-        limit = self._scratch.snapshot.queue(int(self._standing.queue[job])).most_gpus()
-        if limit is not None and unit.gpus_milli(self._scratch.snapshot) > WHOLE * limit:
+        """Return whether the idle cluster and the ceilings of its queue hold a unit."""
+        quotas, milli = self._scratch.quotas, unit.gpus_milli(self._scratch.snapshot)
+        if any(milli > quotas.limit(row) for row in quotas.above(int(self._standing.queue[job]))):
             return False
         if unit.shape not in self._idle_nodes:
             self._idle_nodes[unit.shape] = self._nodes_for(unit)

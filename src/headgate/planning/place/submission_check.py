@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headgate.model import WHOLE, Job, Node, Queue, amount_of
+from headgate.model.queue import GPUS_KIND, takes_of
 from headgate.model.scaling import Scaling
-from headgate.planning.place.limits import queue_too_small
+from headgate.planning.place.limits import queue_too_small, user_too_small
 from headgate.planning.place.why import never_fits_a_node, never_fits_together
 from headgate.planning.scaling.decision import nearest_shape
 from headgate.planning.units.fit import (
@@ -18,28 +19,33 @@ from headgate.planning.units.fit import (
 )
 from headgate.ports import Policy
 from headgate.protocol import Reason
+from headgate.protocol.queue_reasons import UserTooSmall
 from headgate.protocol.reasons import NothingFits, QueueTooSmall
 
 
 def check_submission(
-    job: Job, queue: Queue, nodes: Sequence[Node], policy: Policy, scaling: Scaling | None = None
+    job: Job,
+    queues: Sequence[Queue],
+    nodes: Sequence[Node],
+    policy: Policy,
+    scaling: Scaling | None = None,
 ) -> Reason | None:
     """Return why a job can never run in its queue, on these nodes, under this policy, or None.
 
-    With no node up yet, every demand passes.
+    `queues` are its own and those above it. With no node up yet, every demand passes.
     """
-    return policy.refuses(job) or never_fits(job, queue, nodes, scaling)
+    return policy.refuses(job) or never_fits(job, queues, nodes, scaling)
 
 
 def never_fits(
-    job: Job, queue: Queue, nodes: Sequence[Node], scaling: Scaling | None = None
+    job: Job, queues: Sequence[Queue], nodes: Sequence[Node], scaling: Scaling | None = None
 ) -> Reason | None:
     """Return why a job can never run in its queue, on these nodes, under any policy, or None.
 
     Depends on the demands of its tasks only. With no node up yet, every demand passes. With
     `scaling`, nodes that could be ordered count as well; a job that waits for a node always fits.
     """
-    too_small = exceeds_queue(job, queue)
+    too_small = exceeds_queues(job, queues)
     if too_small is not None or not nodes or job.wait_for_node:
         return too_small
     lacking = fits_no_node(job, nodes)
@@ -68,14 +74,29 @@ def ordered_nodes(scaling: Scaling, nodes: Sequence[Node], most: int) -> list[No
     ]
 
 
-def exceeds_queue(job: Job, queue: Queue) -> QueueTooSmall | None:
-    """Return a reason if tasks that must run together need more GPUs than the queue may hold."""
-    needs, unit = [task.demand.gpus_milli for task in job.tasks], job.unit_tasks
-    needed_gpus = -(-max(sum(needs[:unit]), max(needs, default=0)) // WHOLE)
-    most = queue.most_gpus()
-    if most is None or needed_gpus <= most:
-        return None
-    return queue_too_small(queue.name, needed_gpus, most)
+def exceeds_queues(job: Job, queues: Sequence[Queue]) -> QueueTooSmall | UserTooSmall | None:
+    """Return a reason if tasks that must run together need more than a queue allows.
+
+    More GPUs than it may hold, or more of any kind than each user may hold in it; of several that
+    allow too little, the one that allows least.
+    """
+    needed_gpus = -(-_together(job, GPUS_KIND) // WHOLE)
+    limits = [(queue.most_gpus(), queue) for queue in queues]
+    some = [(most, queue.name) for most, queue in limits if most is not None]
+    most, name = min(some, key=lambda each: each[0], default=(needed_gpus, ""))
+    if needed_gpus > most:
+        return queue_too_small(name, needed_gpus, most)
+    of_users = [(amount, kind, q.name) for q in queues for kind, amount in q.per_user]
+    for amount, kind, name in sorted(of_users, key=lambda each: each[0]):
+        if _together(job, kind) > amount:
+            return user_too_small(name, kind, _together(job, kind), amount)
+    return None
+
+
+def _together(job: Job, kind: str) -> int:
+    """Return the most of a kind that tasks of a job need which start together."""
+    needs = [dict(takes_of(task.demand)).get(kind, 0) for task in job.tasks]
+    return max(sum(needs[: job.unit_tasks]), max(needs, default=0))
 
 
 def fits_no_node(job: Job, nodes: Sequence[Node]) -> NothingFits | None:

@@ -130,9 +130,9 @@ def no_room(scratch: Scratch, task: int) -> Reason:
     Or which limit of its queue leaves no room. O(nodes x resources).
     """
     view, demand = scratch.snapshot, scratch.snapshot.tasks.demand[task]
-    queue, amounts = view.jobs.queue[view.tasks.job[task]], amounts_of(view.names, demand)
-    if not scratch.has_room(queue, amounts):
-        return queue_limit(view, scratch.quotas, queue, amounts)
+    job, amounts = view.tasks.job[task], amounts_of(view.names, demand)
+    if not scratch.may_hold(job, amounts):
+        return queue_limit(view, scratch.quotas, scratch.quotas.row_of(job), amounts)
     nodes = np.array(view.live_nodes(), np.int64)
     spec, free_gpus = view.names.demands[demand], scratch.ledger.nodes.free_gpus.array()[nodes]
     beside = nodes if spec.in_part else nodes[free_gpus >= spec.gpus]
@@ -199,7 +199,7 @@ class WhyWaits:
 
         `run_s` is the bound of its run time that the round used, inf if unknown.
         """
-        key = unit.shape, self._snapshot.jobs.queue[unit.job]
+        key = unit.shape, self._scratch.quotas.row_of(unit.job)
         if key not in self._known:
             self._known[key] = self._short(unit)
         known, mine = self._known[key], self._reservation.get(unit.tasks)
@@ -236,10 +236,9 @@ class WhyWaits:
 
     def _short(self, unit: Unit) -> Reason | float:
         """Return what is short for a unit, or for how long it fits now."""
-        queue = self._snapshot.jobs.queue[unit.job]
-        amounts = unit.amounts(self._snapshot)
-        if not self._scratch.has_room(queue, amounts):
-            return queue_limit(self._snapshot, self._scratch.quotas, queue, amounts)
+        quotas, amounts = self._scratch.quotas, unit.amounts(self._snapshot)
+        if not self._scratch.may_hold(unit.job, amounts):
+            return queue_limit(self._snapshot, quotas, quotas.row_of(unit.job), amounts)
         if self.tasks_that_fit(unit) == len(unit.tasks):
             return self._hole_s(unit)
         if len(unit.tasks) == 1:

@@ -15,6 +15,7 @@ from headgate.protocol import Plan, Start
 from headgate.state import Snapshot
 from headgate.state.ledger import Ledger
 from headgate.state.moves import unit_of
+from headgate.state.quota_rows import QuotaRows
 from headgate.state.quotas import Amounts, Quotas, amounts_of
 
 
@@ -24,7 +25,7 @@ class Borrowed:
 
     tasks: tuple[int, ...]
     places: tuple[HeldPlace, ...]
-    queue: int
+    row: int  # of the quotas of its job
     amounts: Amounts
     cost: tuple[float, ...]  # compared with those of others
     group: int = -1  # of planned starts
@@ -73,7 +74,7 @@ class PlaceSearch:
                     continue
                 here = chosen.setdefault(node, [])
                 here.append(option)
-                after.setdefault(node, quotas.copy()).add(option.queue, option.amounts, -1)
+                after.setdefault(node, quotas.copy()).add(option.row, option.amounts, -1)
                 gpus = self._without(node, here)
                 if gpus is not None:
                     return node, self._take(quotas, node, self._needed(node, here), found)
@@ -81,7 +82,7 @@ class PlaceSearch:
 
     def _lender(self, quotas: Quotas, option: Borrowed) -> int | None:
         amounts = tuple(each for each in option.amounts if each[0] in self._kinds)
-        return quotas.lender(option.queue, self._claims, amounts)
+        return quotas.lender(option.row, self._claims, amounts)
 
     def _without(self, node: int, freed: Sequence[Borrowed]) -> tuple[int, ...] | None:
         """Return the GPUs of a node for the demand once others hold nothing; None if too few."""
@@ -110,14 +111,14 @@ class PlaceSearch:
             lender = self._lender(quotas, holding)
             found.freed.append(holding)
             found.lenders.append(self._claims[0] if lender is None else lender)
-            quotas.add(holding.queue, holding.amounts, -1)
+            quotas.add(holding.row, holding.amounts, -1)
         self._free_all(chosen)
         gpus = self._ledger.best_gpus(self._demand, node)
         assert gpus is not None, "it fits without these"
         return gpus
 
 
-def planned_starts(snapshot: Snapshot, plan: Plan) -> list[Borrowed]:
+def planned_starts(snapshot: Snapshot, rows: QuotaRows, plan: Plan) -> list[Borrowed]:
     """Return the groups of starts of a plan that stop nothing."""
     starts: dict[int, list[Start]] = {}
     for group, start in zip(plan.starts.group.tolist(), plan.starts, strict=True):
@@ -128,6 +129,7 @@ def planned_starts(snapshot: Snapshot, plan: Plan) -> list[Borrowed]:
     return [
         _holding(
             snapshot,
+            rows,
             [start.task for start in of_group],
             [HeldPlace(demand[task], node, gpus) for task, node, gpus in of_group],
             (0.0, -float(group)),
@@ -139,6 +141,7 @@ def planned_starts(snapshot: Snapshot, plan: Plan) -> list[Borrowed]:
 
 def _holding(
     snapshot: Snapshot,
+    rows: QuotaRows,
     tasks: Sequence[int],
     places: Sequence[HeldPlace],
     cost: tuple[float, ...],
@@ -146,15 +149,15 @@ def _holding(
 ) -> Borrowed:
     demands = tuple(place.demand for place in places)
     unit = Unit(job=snapshot.tasks.job[tasks[0]], tasks=(*tasks,), demands=demands)
-    queue, amounts = snapshot.jobs.queue[unit.job], unit.amounts(snapshot)
-    return Borrowed(unit.tasks, (*places,), queue, amounts, cost, group)
+    row, amounts = rows.of_job(unit.job), unit.amounts(snapshot)
+    return Borrowed(unit.tasks, (*places,), row, amounts, cost, group)
 
 
-def borrowable_runs(snapshot: Snapshot, rows: Ints) -> Iterator[Borrowed]:
+def borrowable_runs(snapshot: Snapshot, rows: QuotaRows, runs: Ints) -> Iterator[Borrowed]:
     """Yield what runs (of tasks, rows) hold, gangs as a whole, where all members may be stopped."""
-    leases, tasks, some = set(snapshot.names.leases), snapshot.tasks, set(rows.tolist())
-    settled = dict(zip(rows.tolist(), settled_at(snapshot, rows) <= snapshot.now, strict=True))
-    for task in rows.tolist():
+    leases, tasks, some = set(snapshot.names.leases), snapshot.tasks, set(runs.tolist())
+    settled = dict(zip(runs.tolist(), settled_at(snapshot, runs) <= snapshot.now, strict=True))
+    for task in runs.tolist():
         members = [each for each in unit_of(snapshot, task) if tasks.grant[each] >= 0]
         if members[0] != task or not some.issuperset(members):
             continue
@@ -168,4 +171,4 @@ def borrowable_runs(snapshot: Snapshot, rows: Ints) -> Iterator[Borrowed]:
             unsettled = float(not all(settled[each] for each in members))
             price = sum(lost_gpu_s(snapshot, each) for each in members)
             cost = 2.0, unsettled, price, -tasks.launched_at[task], -float(task)
-        yield _holding(snapshot, members, held, cost)
+        yield _holding(snapshot, rows, members, held, cost)

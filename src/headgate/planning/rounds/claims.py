@@ -20,7 +20,7 @@ TAKEN_BACK_FOR = "units_taken_back_for"
 """Column of the memo by job: waiting units for which something was taken back."""
 
 UnitOfQueue = tuple[object, int]
-"""The shape of a unit, and its queue (row)."""
+"""The shape of a unit, and the row of its job's quotas."""
 
 
 class ClaimRules(NamedTuple):
@@ -37,7 +37,8 @@ def is_claim(snapshot: Snapshot, hardened: Hardened) -> bool:
     job = snapshot.names.job_rows[hardened.job]
     tasks = [snapshot.tasks_of(job)[ordinal] for ordinal, _, _ in hardened.places]
     unit = Unit(job=job, tasks=(*tasks,), demands=(*(snapshot.tasks.demand[t] for t in tasks),))
-    return bool(Quotas(snapshot).claims(snapshot.jobs.queue[job], unit.amounts(snapshot)))
+    quotas = Quotas(snapshot)
+    return bool(quotas.claims(quotas.row_of(job), unit.amounts(snapshot)))
 
 
 class Books(NamedTuple):
@@ -56,21 +57,16 @@ class Books(NamedTuple):
             place = held_place(snapshot, task)
             if place is not None:
                 ledger.free(task, *place)
-                quotas.add(
-                    queue_of_task(snapshot, task), amounts_of(snapshot.names, place.demand), -1
-                )
+                row = quotas.row_of(tasks.job[task])
+                quotas.add(row, amounts_of(snapshot.names, place.demand), -1)
         return cls(ledger, quotas)
 
     def take(self, snapshot: Snapshot, starts: Sequence[Start]) -> None:
         for task, node, gpus in starts:
             demand = snapshot.tasks.demand[task]
             self.ledger.take(task, demand, node, gpus)
-            self.quotas.add(queue_of_task(snapshot, task), amounts_of(snapshot.names, demand))
-
-
-def queue_of_task(snapshot: Snapshot, task: int) -> int:
-    queue: int = snapshot.jobs.queue[snapshot.tasks.job[task]]
-    return queue
+            row = self.quotas.row_of(snapshot.tasks.job[task])
+            self.quotas.add(row, amounts_of(snapshot.names, demand))
 
 
 def held_place(snapshot: Snapshot, task: int) -> HeldPlace | None:
@@ -104,18 +100,19 @@ def claiming(
     for own in (True, False):
         behind: set[int] = set()  # queues
         for job in jobs.tolist():
-            queue = columns.queue[job]
-            above = quotas.above(queue)
+            queue, line = columns.queue[job], quotas.row_of(job)
+            above = quotas.above(line)
             is_any = any(each[row] for each in quotas.guaranteed.values() for row in above)
             for units in all_units(snapshot, job) if is_any and queue not in behind else ():
                 for unit in units:
                     if unit.tasks[0] in done:
                         continue
-                    claims = quotas.claims(queue, unit.amounts(snapshot))
+                    claims = quotas.claims(line, unit.amounts(snapshot))
                     if (own and claims[:1] != (queue,)) or not claims:
-                        behind |= {queue} if in_order and not claims else set()
+                        is_first = not quotas.user_at_limit(line, unit.amounts(snapshot))
+                        behind |= {queue} if in_order and not claims and is_first else set()
                         break  # as all units of this shape
-                    if (unit.shape, queue) in failed:
+                    if (unit.shape, line) in failed:
                         break
                     yield unit
 
@@ -126,8 +123,7 @@ def reads_inputs(snapshot: Snapshot, unit: Unit) -> bool:
 
 
 def has_room(snapshot: Snapshot, quotas: Quotas, unit: Unit) -> bool:
-    queue = snapshot.jobs.queue[unit.job]
-    return quotas.at_limit(queue, unit.amounts(snapshot)) is None
+    return quotas.at_limit(quotas.row_of(unit.job), unit.amounts(snapshot)) is None
 
 
 def open_places(snapshot: Snapshot, ledger: Ledger, unit: Unit) -> list[Start] | None:
@@ -181,12 +177,12 @@ class FirstClaims:
         failed: set[UnitOfQueue] = set()
         for unit in claiming(snapshot, ending.quotas, done, failed, in_order=rules.in_order):
             left = self._changed.get(unit.job, self._pending[unit.job])
-            shape = unit.shape, snapshot.jobs.queue[unit.job]
+            shape = unit.shape, ending.quotas.row_of(unit.job)
             done.update(unit.tasks)
             if not (rules.every or left > 0):
                 continue
             before = len(self.scratch.starts)
-            fits = self.scratch.has_room(shape[1], unit.amounts(snapshot))
+            fits = self.scratch.may_hold(unit.job, unit.amounts(snapshot))
             if fits and (placed if unit.on_gpus(snapshot) else first).place(unit):
                 ending.take(snapshot, self.scratch.starts[before:])
                 if left > 0:

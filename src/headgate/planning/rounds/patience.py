@@ -89,8 +89,7 @@ def _start(snapshot: Snapshot, hardened: Hardened, placer: Placer | None) -> Pla
     job = snapshot.names.job_rows[hardened.job]
     first, scratch = snapshot.tasks_of(job)[hardened.places[0].ordinal], Scratch(snapshot)
     unit = next((unit for unit in units_of(snapshot, job) if first in unit.tasks), None)
-    queue = snapshot.jobs.queue[job]
-    if unit is None or not scratch.has_room(queue, unit.amounts(snapshot)):
+    if unit is None or not scratch.may_hold(job, unit.amounts(snapshot)):
         return None
     if not _on_places(scratch, unit, hardened) and (
         not fit(scratch, placer).place(unit) or _delays_others(scratch, unit, placer)
@@ -275,9 +274,8 @@ class _Patience:
             unit = self._unit(job)
             if unit is None:
                 continue
-            queue = snapshot.jobs.queue[job]
             below_share = owners is None or owners.is_below(unit)
-            if not below_share or not Scratch(snapshot).has_room(queue, unit.amounts(snapshot)):
+            if not below_share or not Scratch(snapshot).may_hold(job, unit.amounts(snapshot)):
                 self._since[job], self._impatient[job] = now, -1.0
                 continue
             idle_s = self._places.find(unit, {}).idle_s

@@ -355,16 +355,16 @@ class _Reclaim:
     def _under_ceiling(self, ledger: Ledger, unit: Unit, freed: list[_Held]) -> bool:
         for held in freed:
             self._count(ledger, held.job, held.demand, -1)
-        queue, amounts = self._snapshot.jobs.queue[unit.job], unit.amounts(self._snapshot)
-        under = self._quotas(ledger).at_limit(queue, amounts) is None
+        quotas = self._quotas(ledger)
+        under = quotas.at_limit(quotas.row_of(unit.job), unit.amounts(self._snapshot)) is None
         for held in freed:
             self._count(ledger, held.job, held.demand)
         return under
 
     def _count(self, ledger: Ledger, job: int, demand: int, sign: int = 1) -> None:
         """Count what a run holds for its queue, beside a ledger."""
-        amounts = amounts_of(self._snapshot.names, demand)
-        self._quotas(ledger).add(self._snapshot.jobs.queue[job], amounts, sign)
+        quotas, amounts = self._quotas(ledger), amounts_of(self._snapshot.names, demand)
+        quotas.add(quotas.row_of(job), amounts, sign)
 
     def _quotas(self, ledger: Ledger) -> Quotas:
         """Return what queues hold in a ledger, and their limits."""

@@ -125,7 +125,8 @@ class _TakeBack:
         starts = [Start(*start) for start in self._plan.starts]
         for books in (self._now, self._soon):
             books.take(snapshot, starts)
-        self._planned = planned_starts(snapshot, self._plan)
+        self._rows = self._now.quotas.rows
+        self._planned = planned_starts(snapshot, self._rows, self._plan)
         self._runs: list[Borrowed] | None = None
         self._awaited: set[int] = set()  # nodes where units have what is free
         self._dropped: dict[int, int] = {}  # groups, and the queues that take back
@@ -142,7 +143,7 @@ class _TakeBack:
         claims = claiming(snapshot, self._soon.quotas, done, failed, in_order=self._rules.in_order)
         for unit in claims:
             done.update(unit.tasks)
-            shape = unit.shape, snapshot.jobs.queue[unit.job]
+            shape = unit.shape, self._rows.of_job(unit.job)
             promised = memo[unit.job] > self._pending.get(unit.job, 0)
             if not self._serve(unit, promised=promised):
                 failed.add(shape)
@@ -184,7 +185,7 @@ class _TakeBack:
             for books in all_books:
                 for task, place in zip(holding.tasks, holding.places, strict=True):
                     books.ledger.free(task, *place)
-                books.quotas.add(holding.queue, holding.amounts, -1)
+                books.quotas.add(holding.row, holding.amounts, -1)
             if holding.group >= 0:
                 self._planned.remove(holding)
                 self._dropped[holding.group] = lender
@@ -206,7 +207,7 @@ class _TakeBack:
         """Return where a unit fits once some of the options, which cost least, hold nothing."""
         snapshot, found, quotas = self._snapshot, RoomMade(), books.quotas.copy()
         unit = unit.largest_first(snapshot)
-        claims = quotas.claims(snapshot.jobs.queue[unit.job], unit.amounts(snapshot))
+        claims = quotas.claims(quotas.row_of(unit.job), unit.amounts(snapshot))
         with books.ledger.trial():
             for task, demand in zip(unit.tasks, unit.demands, strict=True):
                 used = {start.node for start in found.starts} if unit.distinct_nodes else set()
@@ -230,7 +231,8 @@ class _TakeBack:
             ends_at = least_end_at(snapshot, rows)
             self._least_end_at = float(ends_at[ends_at > snapshot.now].min(initial=np.inf))
             rows = rows[(ends_at <= snapshot.now) & ~holds_kept(snapshot, rows)]
-            self._runs = sorted(borrowable_runs(snapshot, rows), key=lambda holding: holding.cost)
+            runs = borrowable_runs(snapshot, self._rows, rows)
+            self._runs = sorted(runs, key=lambda holding: holding.cost)
         return self._runs
 
     # --- the plan --------------------------------------------------------------------------------

@@ -90,14 +90,14 @@ def pending_units(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[Pending, Job
     jobs = tasks.job.take(waits)
     in_gang = snapshot.jobs.gang.take(jobs) > 0
     quotas = _quotas_after(snapshot, plan)
-    keys = np.stack([snapshot.jobs.queue.take(jobs), tasks.demand.take(waits)])[:, ~in_gang]
+    keys = np.stack([quotas.rows.of_jobs(jobs), tasks.demand.take(waits)])[:, ~in_gang]
     pairs, counts = np.unique(keys, axis=1, return_counts=True)
-    for (queue, demand), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+    for (line, demand), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
         spec = snapshot.names.demands[demand]
         amounts = amounts_of(snapshot.names, demand)
-        fits = min(count, quotas.runs(queue, amounts))
+        fits = min(count, quotas.runs(line, amounts))
         if fits > 0:
-            quotas.add(queue, [(kind, fits * amount) for kind, amount in amounts])
+            quotas.add(line, [(kind, fits * amount) for kind, amount in amounts])
             yield Pending(demands=(spec,), count=fits), None
     for row in dict.fromkeys(jobs[in_gang].tolist()):
         job = as_needed(snapshot, row)
@@ -107,9 +107,9 @@ def pending_units(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[Pending, Job
             tasks=tuple(snapshot.tasks_of(row)),
             demands=tuple(snapshot.tasks.demand[task] for task in snapshot.tasks_of(row)),
         )
-        amounts, queue = unit.amounts(snapshot), snapshot.jobs.queue[row]
-        if quotas.at_limit(queue, amounts) is None:
-            quotas.add(queue, amounts)
+        amounts, line = unit.amounts(snapshot), quotas.row_of(row)
+        if quotas.at_limit(line, amounts) is None:
+            quotas.add(line, amounts)
             yield Pending(demands=demands, distinct_nodes=job.distinct_nodes), job
 
 
@@ -118,7 +118,7 @@ def _quotas_after(snapshot: Snapshot, plan: Plan) -> Quotas:
     quotas = Quotas(snapshot)
     for task in plan.starts.task.tolist():
         amounts = amounts_of(snapshot.names, snapshot.tasks.demand[task])
-        quotas.add(snapshot.jobs.queue[snapshot.tasks.job[task]], amounts)
+        quotas.add(quotas.row_of(snapshot.tasks.job[task]), amounts)
     return quotas
 
 

@@ -17,6 +17,7 @@ from headgate.planning.shares.queue_tree import queue_tree
 from headgate.planning.times.estimates import Estimates
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.life import DONE, HOLDING
+from headgate.state.quota_rows import quota_rows
 from headgate.state.tables import GPU_GONE
 
 _SAME_GPU_S = 1e-3  # the error of sums of GPU seconds
@@ -86,13 +87,14 @@ class FairFinish:
 
     def _shares(self, snapshot: Snapshot, jobs: Ints, wanted: Ints) -> Ints:
         """Return the fair shares of jobs that can use `wanted` GPUs."""
-        queue = snapshot.jobs.queue.take(jobs).astype(np.int64)
-        by_queue = np.bincount(queue, wanted, len(snapshot.queues.spec)).astype(np.int64)
+        rows = quota_rows(snapshot)
+        queue = rows.of_jobs(jobs)
+        by_queue = np.bincount(queue, wanted, len(rows.parent)).astype(np.int64)
         hierarchy = Hierarchy(
             queue=queue,
             user=snapshot.jobs.user.take(jobs).astype(np.int64),
             priority=snapshot.jobs.priority.take(jobs).astype(np.int64),
-            tree=queue_tree(snapshot, by_queue),
+            tree=queue_tree(rows, by_queue),
         )
         total = np.array([(snapshot.gpus.task.array() != GPU_GONE).sum()], np.int64)
         return fair_shares(hierarchy, unfinished=wanted[:, None], gpus=total)

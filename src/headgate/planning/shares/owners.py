@@ -16,6 +16,7 @@ from headgate.planning.shares.fair_shares import Hierarchy
 from headgate.planning.shares.queue_tree import queue_tree
 from headgate.planning.units.unit import Unit
 from headgate.state import Snapshot, TaskState
+from headgate.state.quota_rows import quota_rows
 
 GPU_KIND, CPU_KIND = 0, 1
 
@@ -51,7 +52,8 @@ class Owners:
             - int(cpus[snapshot.tasks.demand.take(on_gpus)].sum()),
         )
         self.share_by_job = np.zeros((2, jobs), np.int64)
-        queue = snapshot.jobs.queue.array().astype(np.int64)
+        self._rows = quota_rows(snapshot)
+        queue = self._rows.by_job().astype(np.int64)
         user = snapshot.jobs.user.array().astype(np.int64)
         for kind in (GPU_KIND, CPU_KIND):
             rows = np.flatnonzero(need[kind])
@@ -117,10 +119,8 @@ class Owners:
         return np.stack([np.bincount(self.of_job, row, owners).astype(np.int64) for row in by_job])
 
     def _hierarchy(self, rows: Ints, queue: Ints, user: Ints, room: Ints, kind: int) -> Hierarchy:
-        wanted = np.bincount(queue, room, len(self._snapshot.queues.spec)).astype(np.int64)
-        tree = queue_tree(
-            self._snapshot, wanted, GPUS_KIND if kind == GPU_KIND else BASE_KINDS[CPUS]
-        )
+        wanted = np.bincount(queue, room, len(self._rows.parent)).astype(np.int64)
+        tree = queue_tree(self._rows, wanted, GPUS_KIND if kind == GPU_KIND else BASE_KINDS[CPUS])
         return Hierarchy(
             queue=queue,
             user=user,

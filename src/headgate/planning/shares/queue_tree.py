@@ -13,7 +13,7 @@ import numpy as np
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.model import WHOLE, Queue
 from headgate.model.queue import GPUS_KIND, guaranteed_of
-from headgate.state import Snapshot
+from headgate.state.quota_rows import QuotaRows
 from headgate.state.quotas import lends
 
 NO_CEILING = 1 << 40
@@ -28,7 +28,8 @@ def _none() -> Ints:
 class QueueTree:
     """Queues by row, each with its parent and its numbers of GPUs; all arrays are `[queues]`.
 
-    Jobs are in queues without children. `Hierarchy` raises ValueError for a tree that is none.
+    Users are queues as well where what they hold is limited. Jobs are in queues without children.
+    `Hierarchy` raises ValueError for a tree that is none.
     """
 
     parent: Ints  # rows, -1 for a queue at the top
@@ -92,26 +93,25 @@ class QueueTree:
             above = self.parent[above]
 
 
-def queue_tree(snapshot: Snapshot, wanted: Ints, kind: str = GPUS_KIND) -> QueueTree:
-    """Return the tree of a snapshot's queues, in GPUs, or in CPUs; O(queues x depth).
+def queue_tree(rows: QuotaRows, wanted: Ints, kind: str = GPUS_KIND) -> QueueTree:
+    """Return the tree of a view's queues, in GPUs, or in CPUs; O(queues x depth).
 
-    `wanted` is what the jobs in each queue hold and wait for, `[queues]`. What a queue that lends
-    nothing has of its guarantee beyond that stays idle.
+    Where users are limited, they are equal children of their queues. `wanted` is what the jobs of
+    each row hold and wait for, `[rows]`. What a queue that lends nothing has of its guarantee
+    beyond that stays idle.
     """
-    specs, rows = snapshot.queues.spec.array().tolist(), snapshot.names.queue_rows
-    parent = np.array([rows[q.parent] if q.parent else -1 for q in specs], np.int64)
-    guaranteed = np.array(
-        [guaranteed_of(specs, row, kind) // WHOLE for row in range(len(specs))], np.int64
-    )
+    specs, users = rows.specs, rows.most_of_users(kind)
+    guaranteed = [guaranteed_of(specs, row, kind) // WHOLE for row in range(len(specs))]
+    most = [NO_CEILING if each is None else each // WHOLE for each in users]
     tree = QueueTree(
-        parent=parent,
-        weight=np.array([queue.weight for queue in specs], np.float64),
-        guaranteed=guaranteed,
-        most=np.array([_most(queue, kind) for queue in specs], np.int64),
+        parent=np.array(rows.parent, np.int64),
+        weight=np.array([*(queue.weight for queue in specs), *(1.0 for _ in users)], np.float64),
+        guaranteed=np.array([*guaranteed, *(0 for _ in users)], np.int64),
+        most=np.array([*(_most(queue, kind) for queue in specs), *most], np.int64),
     )
-    if not guaranteed.any():
+    if not any(guaranteed):
         return tree
-    keeps = [row for row in range(len(specs)) if not lends(snapshot, row)]
+    keeps = [row for row in range(len(specs)) if not lends(rows.view, row)]
     if not keeps:
         return tree
     return replace(tree, idle=_idle(tree, keeps, tree.total(wanted)))

@@ -23,6 +23,7 @@ from headgate.planning.shares.task_counts import (
     task_changes,
 )
 from headgate.state import Changes, JobState, Scratch, Snapshot
+from headgate.state.quota_rows import QuotaRows, quota_rows
 from headgate.state.tables import GPU_FREE, GPU_GONE
 
 
@@ -74,8 +75,9 @@ class Standing:
     task_type: Ints  # [tasks]
     free: Ints  # [nodes, classes] free GPUs
     free_gpu: Ints  # rows of free GPUs, by node, class, row
-    queue: Ints  # [jobs] rows
-    tree: QueueTree  # of queues, less what other jobs hold
+    rows: QuotaRows
+    queue: Ints  # [jobs] of these rows: the queue, or its user in that
+    tree: QueueTree  # of these rows, less what other jobs hold
     hierarchy: Hierarchy
 
     @property
@@ -248,8 +250,9 @@ def _build(
     free = np.flatnonzero(snapshot.gpus.task.array()[hardware.row] == GPU_FREE)
     nodes = len(snapshot.nodes.alive)
     held_milli = snapshot.jobs.held_gpus_milli.take(jobs).astype(np.int64)
-    held, queue = -(-held_milli // WHOLE), snapshot.jobs.queue.take(jobs).astype(np.int64)
-    tree = _tree(snapshot, held, queue, unfinished[index].sum(axis=1))
+    held, rows = -(-held_milli // WHOLE), quota_rows(snapshot)
+    queue = rows.of_jobs(jobs)
+    tree = _tree(rows, held, queue, unfinished[index].sum(axis=1))
     return Standing(
         snapshot=snapshot,
         hardware=hardware,
@@ -267,6 +270,7 @@ def _build(
         task_type=waiting.type,
         free=np.bincount(hardware.cell[free], minlength=nodes * classes).reshape(nodes, classes),
         free_gpu=hardware.row[free],
+        rows=rows,
         queue=queue,
         tree=tree,
         hierarchy=_hierarchy(snapshot, jobs, queue, tree),
@@ -317,13 +321,13 @@ def _hierarchy(snapshot: Snapshot, jobs: Ints, queue: Ints, tree: QueueTree) -> 
     )
 
 
-def _tree(snapshot: Snapshot, held: Ints, queue: Ints, unfinished: Ints) -> QueueTree:
+def _tree(rows: QuotaRows, held: Ints, queue: Ints, unfinished: Ints) -> QueueTree:
     """Return the tree of queues for jobs that hold GPUs: less what other jobs hold."""
-    others = snapshot.gpus_of_queues().astype(np.int64)
+    others = -(-rows.own_gpus_milli() // WHOLE)
     np.subtract.at(others, queue, held)
     wanted = others.copy()
     np.add.at(wanted, queue, unfinished)
-    return queue_tree(snapshot, wanted).beside(others)
+    return queue_tree(rows, wanted).beside(others)
 
 
 def _ints(column: FrozenColumn) -> Ints:

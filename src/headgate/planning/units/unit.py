@@ -236,7 +236,7 @@ class FirstFit:
 
         In their order, or if they do not fit so, the largest first. With `among` only on these
         nodes, tried in that order, the largest tasks first. Raises no error for a queue's ceiling:
-        it is the caller's to check (`Scratch.has_room`).
+        it is the caller's to check (`Scratch.may_hold`).
         """
         if among is None and len(unit.tasks) == 1:
             return self._place_single(unit.tasks[0], unit.demands[0])

@@ -28,12 +28,15 @@ class UnfairFlow(FlowPolicy):
         return np.arange(len(standing.jobs)), None
 
     def entitle(self, standing: Standing) -> Entitled:
-        """Entitle the jobs of a queue together to all waiting tasks, up to the queue's ceiling."""
+        """Entitle the jobs of a queue together to all waiting tasks, up to the queue's ceiling.
+
+        Those of each user, where users have ceilings.
+        """
         queues, waiting = len(standing.tree.most), standing.waiting.sum(axis=1)
         gpus = standing.free.sum() if standing.hierarchy.has_idle else waiting.sum()
         within = standing.hierarchy.allocate(held=standing.held, room=waiting, gpus=int(gpus))
         most = np.bincount(standing.queue, within, minlength=queues).astype(np.int64)
         no_share = np.full(len(standing.jobs), NO_CEILING)
         return Entitled(
-            target=no_share, group=standing.queue, row=np.arange(queues), most=most, least=most
+            target=no_share, group=standing.queue, row=standing.rows.ids(), most=most, least=most
         )

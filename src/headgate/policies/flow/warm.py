@@ -51,7 +51,8 @@ class WarmRound:
         """Update to a snapshot; return its standing, and the changes, None after a cold start.
 
         The work in flight is kept if the policy plans `ahead`. The flow is not if the tasks that
-        are counted now divide GPUs into other classes: its places are by class.
+        are counted now divide GPUs into other classes: its places are by class; nor if jobs are in
+        other queues, or other queues limit their users: its pools may be of these.
         """
         changes = self.changes(snapshot)
         if changes is None or self.standing is None:
@@ -59,7 +60,8 @@ class WarmRound:
             self.work = Work(snapshot) if ahead else None
             return self.standing, None
         before, self.standing = self.standing, standing_after(self.standing, snapshot, changes)
-        if not self.standing.hardware.divides_as(before.hardware):
+        same_groups = self.standing.rows.divides_as(before.rows) and not len(changes.assigned)
+        if not (self.standing.hardware.divides_as(before.hardware) and same_groups):
             self.flow = None
         if self.work is not None:
             self.work.update(snapshot, changes)

@@ -50,10 +50,13 @@ class _Preemption:
     """The choice of victims; jobs are indices into `Standing.jobs`."""
 
     def __init__(self, snapshot: Snapshot, greedy: GreedyRound, slack: float) -> None:
-        self._queue = greedy.standing.queue
+        rows, quotas = greedy.standing.rows, greedy.quotas
+        self._lines = [rows.lines_of(job) for job in greedy.standing.jobs.tolist()]
         self._waiting = greedy.waiting.copy()
         self._held = greedy.held.copy()  # GPUs, less those of STOPPING runs
-        self._room = greedy.room_milli() // WHOLE  # GPUs by queue
+        self._room = greedy.room_milli() // WHOLE  # GPUs by queue, and by user alone
+        for row in range(rows.queues, len(self._room)):
+            self._room[row] = (quotas.limit(row) - quotas.used(row)) // WHOLE
         self._freed: list[int] = []  # classes of GPUs of STOPPING runs, ascending
         self._runs: list[_Run] = []  # that may be victims, latest first
         running = np.zeros_like(self._held)
@@ -91,7 +94,7 @@ class _Preemption:
                 continue
             if tasks.state[task] == TaskState.STOPPING:
                 self._freed += classes
-                self._room[snapshot.jobs.queue[row]] += len(classes)
+                self._room[[*greedy.standing.rows.lines_of(row)]] += len(classes)
                 if job is not None:
                     self._held[job] -= len(classes)
             elif job is not None:
@@ -126,7 +129,7 @@ class _Preemption:
                 self._preempt(run, task_type)
                 reason = preempted_for(self._snapshot, int(self._greedy.standing.jobs[job]))
                 victims.append(Group((Stop(run.task),), reason))
-            self._room[self._queue[job]] -= 1
+            self._room[[*self._lines[job]]] -= 1
             self._held[job] += 1
             self._missing[job] -= 1
             self._waiting[job, task_type] -= 1
@@ -144,7 +147,7 @@ class _Preemption:
         width = len(run.gpu_classes)
         self._spare_gpus[run.job] -= width
         self._spare_runs[run.job] -= 1
-        self._room[self._queue[run.job]] += width
+        self._room[[*self._lines[run.job]]] += width
         rest = list(run.gpu_classes)
         rest.remove(next(each for each in rest if self._accepts[task_type, each]))
         self._freed = sorted(self._freed + rest)
@@ -155,7 +158,7 @@ class _Preemption:
     def _take_freed(self, job: int, task_type: int) -> bool:
         """Allocate the smallest GPU being freed that fits; return whether there was one."""
         fitting = next((each for each in self._freed if self._accepts[task_type, each]), None)
-        if fitting is None or self._room[self._queue[job]] <= 0:
+        if fitting is None or self._room[[*self._lines[job]]].min() <= 0:
             return False
         self._freed.remove(fitting)
         return True
@@ -187,14 +190,13 @@ class _Preemption:
         return False
 
     def _latest(self, job: int, task_type: int, tasks: list[int]) -> _Run | None:
-        """Return the victim for a job, of its own queue if that is at its ceiling, or None.
+        """Return the victim for a job, or None; of its own queue if that is at its ceiling.
 
-        One of `tasks` starts once it has ended.
+        And of its user if that is at its own. One of `tasks` starts once it has ended.
         """
-        queue = self._queue[job]
         for run in self._runs:
-            width = len(run.gpu_classes)
-            room = self._room[queue] + width * (self._queue[run.job] == queue)
+            width, same = len(run.gpu_classes), self._lines[run.job]
+            room = min(self._room[row] + width * (row in same) for row in self._lines[job])
             may_lose = self._spare_runs[run.job] > 0 and self._spare_gpus[run.job] >= width
             may_lose &= self._accepts[task_type, list(run.gpu_classes)].any() and room > 0
             if may_lose and self._starts_on(run, tasks):

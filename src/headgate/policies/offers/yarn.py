@@ -96,9 +96,8 @@ class _Round:
             self._user_milli[user_queue] = self._user_milli.get(user_queue, 0) + milli
 
         self._kept = self._quotas.without_use()  # room for the first in line
-        self._guaranteed = queue_tree(
-            snapshot, np.zeros(len(snapshot.queues.spec), np.int64)
-        ).guaranteed
+        nothing = np.zeros(len(self._quotas.parent), np.int64)
+        self._guaranteed = queue_tree(self._quotas.rows, nothing).guaranteed
         self._user_queues: dict[UserQueue, list[_Rank]] = {}  # heaps of waiting jobs
         self._first: dict[int, int] = {}  # by queue: its first waiting job
         self._places: dict[int, Iterator[tuple[int, int]]] = {}  # by job: (task, GPU), best first
@@ -121,7 +120,7 @@ class _Round:
         open_users = {user: min(rows) for user, rows in jobs_of.items()}
         while open_users and (self._gpus.left or self._open_jobs):
             user_queue = min(open_users, key=lambda each: self._user_rank(each, open_users[each]))
-            if not self._room_milli(user_queue[0]) or not self._offer(user_queue):
+            if not self._room_milli(open_users[user_queue]) or not self._offer(user_queue):
                 del open_users[user_queue]
         placed, short = self._checked()
         explained = refusals(
@@ -186,9 +185,9 @@ class _Round:
             ranks.append((0.0 if below else 1.0, held / over, self._first[queue]))
         return *ranks, (0.0, _gpus(self._user_milli.get(user_queue, 0)), first)
 
-    def _room_milli(self, queue: int) -> int:
-        """Return the thousandths of GPUs that a queue may hold more."""
-        return max(0, int(self._quotas.room_milli(self._kept)[queue]))
+    def _room_milli(self, job: int) -> int:
+        """Return the thousandths of GPUs that the queue of a job, and its user, may hold more."""
+        return max(0, int(self._quotas.room_milli(self._kept)[self._quotas.row_of(job)]))
 
     def _rank(self, job: int) -> _Rank:
         held = _gpus(self._job_milli.get(job, 0)) if self._evenly else 0
@@ -201,7 +200,7 @@ class _Round:
             job = waiting[0][-1]
             milli = self._place_unit(job)
             if milli is None:
-                milli = self._place_task(job, user_queue[0])
+                milli = self._place_task(job)
             if milli is None:  # free GPUs are only taken: none will fit in this round
                 heapq.heappop(waiting)
                 continue
@@ -213,7 +212,7 @@ class _Round:
     def _count(self, job: int, milli: int) -> None:
         """Count thousandths of GPUs as held by a job, its user and its queue."""
         queue, user = self._snapshot.jobs.queue[job], self._snapshot.jobs.user[job]
-        self._quotas.add(queue, gpus_alone(milli))
+        self._quotas.add(self._quotas.row_of(job), gpus_alone(milli))
         self._user_milli[queue, user] = self._user_milli.get((queue, user), 0) + milli
         self._job_milli[job] = self._job_milli.get(job, 0) + milli
 
@@ -221,22 +220,22 @@ class _Round:
         """Place a multi-GPU unit of a job; return its thousandths of GPUs, None if none fits."""
         if job not in self._open_jobs:
             return None
-        before, line, queue = len(self._scratch.starts), self._line, self._snapshot.jobs.queue[job]
-        room_milli, kept = self._room_milli(queue), line.kept
+        before, line = len(self._scratch.starts), self._line
+        room_milli, kept = self._room_milli(job), line.kept
         below_share = self._below_share(job)
         milli = line.offer(self._index[job], room_milli, below_share=below_share)
         if line.kept is not kept:
             self._gpus.remove_nodes(line.kept)
-            self._kept.add(queue, gpus_alone(line.kept_milli))
+            self._kept.add(self._quotas.row_of(job), gpus_alone(line.kept_milli))
         if milli is not None:
             self._gpus.remove(self._scratch.starts[before:])
         else:
             self._open_jobs.discard(job)
         return milli
 
-    def _place_task(self, job: int, queue: int) -> int | None:
+    def _place_task(self, job: int) -> int | None:
         """Place a task of a job on one whole GPU; return its thousandths, None if none fits."""
-        if self._room_milli(queue) < WHOLE:
+        if self._room_milli(job) < WHOLE:
             return None
         if job not in self._places:
             self._places[job] = places_of(self._snapshot, self._tasks(job), self._gpus)

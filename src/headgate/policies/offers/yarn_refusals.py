@@ -60,7 +60,7 @@ class _AfterOffers:
         for task in self._placed:
             job = snapshot.tasks.job[task]
             amounts = amounts_of(snapshot.names, snapshot.tasks.demand[task])
-            self._quotas.add(snapshot.jobs.queue[job], amounts)
+            self._quotas.add(self._quotas.row_of(job), amounts)
         free = snapshot.gpus.task.array() == GPU_FREE
         free[[snapshot.nodes.first_gpu[p.node] + gpu for p in placed for gpu in p.gpus]] = False
         free[np.isin(snapshot.gpus.node.array(), line.kept)] = False
@@ -78,7 +78,7 @@ class _AfterOffers:
         why = no_gpu_of_type(standing, task_type, snapshot.names.demands[demand], self._free)
         if task_type == len(standing.accepts):
             return why
-        row, amounts = snapshot.jobs.queue[job], amounts_of(snapshot.names, demand)
+        row, amounts = self._quotas.row_of(job), amounts_of(snapshot.names, demand)
         if self._quotas.at_limit(row, amounts) is not None:
             return queue_limit(snapshot, self._quotas, row, amounts)
         by_model = task_type >= len(standing.kinds.memories)

@@ -3,7 +3,7 @@
 Units start in order as long as they fit. The first ones that do not get reservations
 (`planning.place.timetable`); what comes later starts if it fits now and delays none of them. A job
 whose queue has no room below its ceiling waits with all later jobs of its queue, and delays no
-other.
+other; one whose user may hold no more there, with all later ones of its user.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Backfill:
         self._estimates, self._most = estimates, most
         self.serving = Serving(scratch, self._end_at, placer, keeps_free=True)
         self._reserved_at = self._snapshot.memos.get(RESERVED_AT)
-        self._full: set[int] = set()  # queues at their ceilings
+        self._full: set[int] = set()  # rows of quotas at their ceilings
+        self._rows = scratch.quotas.rows
         self._expected_s: dict[int, float] = {}  # by the first task of a unit, of the first units
         self._left = 0  # the index of the first job that is not served in order
 
@@ -99,7 +100,7 @@ class Backfill:
             for unit in self._units(job):
                 if self.serving.ceilings.has_room(unit):
                     return unit
-                self._full.add(self._snapshot.jobs.queue[job])
+                self._full.add(self.serving.ceilings.line_of(unit))
                 break
         return None
 
@@ -107,10 +108,14 @@ class Backfill:
         return self._reserved_at is None or math.isnan(self._reserved_at[job])
 
     def _units(self, job: int) -> Iterator[Unit]:
-        """Yield the units of a job that have not been placed or reserved; none of a full queue."""
-        if self._snapshot.jobs.queue[job] not in self._full:
+        """Yield the units of a job that have not been placed or reserved; none in a full line."""
+        if not self._is_full(job):
             for units in waiting_units(self._snapshot, job):
                 yield from (unit for unit in units if not self._is_taken(unit))
+
+    def _is_full(self, job: int) -> bool:
+        """Return whether a job waits with those of its queue, or of its user, for a ceiling."""
+        return not self._full.isdisjoint(self._rows.lines_of(job))
 
     def _is_taken(self, unit: Unit) -> bool:
         return unit.tasks[0] in self.serving.started or unit.tasks[0] in self.serving.reserved
@@ -126,7 +131,7 @@ class Backfill:
             for unit in self._units(job):
                 answer = yield Turn(unit)
                 if answer is Answer.FULL:
-                    self._full.add(self._snapshot.jobs.queue[job])
+                    self._full.add(self.serving.ceilings.line_of(unit))
                     break
                 if answer is Answer.WAITS:
                     return
@@ -135,12 +140,12 @@ class Backfill:
     def _is_too_large(self, job: int) -> bool:
         """Return whether a job, below its ceiling, needs more GPUs than are free; O(nodes)."""
         rows = self._snapshot.jobs
-        milli, queue = rows.unit_gpus_milli[job], rows.queue[job]
+        milli = rows.unit_gpus_milli[job]
         return (
             rows.waiting[job] == unit_size(self._snapshot, job)
             and milli > free_milli(self._scratch)
-            and queue not in self._full
-            and self._scratch.has_room(queue, gpus_alone(milli))
+            and not self._is_full(job)
+            and self._scratch.may_hold(job, gpus_alone(milli))
         )
 
     def _reserving(self, jobs: Ints) -> Turns:
@@ -153,7 +158,7 @@ class Backfill:
             for unit in self._units(job):
                 run_s = self._run_s(unit)
                 if (yield Turn(unit, run_s, run_s, reserves=True)) is Answer.FULL:
-                    self._full.add(self._snapshot.jobs.queue[job])
+                    self._full.add(self.serving.ceilings.line_of(unit))
                     break
                 if len(self.reservations) == self._most:
                     return
@@ -171,19 +176,27 @@ class Backfill:
         taken[[*self.serving.started, *self.serving.reserved]] = True
         left = (~taken[units.lead]).nonzero()[0]
         if self._full:
-            left = left[~np.isin(units.queue[left], sorted(self._full))]
+            left = self._not_full(units, left)
         left = left[self._fits(units, left)]
         while len(left):
             index, left = int(left[0]), left[1:]
             unit, run_s = units.unit(index), float(units.run_s[index])
             answer = yield Turn(unit, run_s)
             if answer is Answer.FULL:
-                left = left[units.queue[left] != units.queue[index]]
+                self._full.add(self.serving.ceilings.line_of(unit))
+                left = self._not_full(units, left)
             elif answer is Answer.STARTED:
                 left = left[self._fits(units, left)]
             else:
                 shape, too_long = units.shape, self.serving.too_long.get(unit.shape, math.inf)
                 left = left[(shape[left] != shape[index]) | (units.run_s[left] <= too_long)]
+
+    def _not_full(self, units: WaitingUnits, left: Ints) -> Ints:
+        """Return the units of jobs that do not wait for a ceiling."""
+        if self._rows.column is None:
+            return left[~np.isin(units.queue[left], sorted(self._full))]
+        full = {job for job in dict.fromkeys(units.job[left].tolist()) if self._is_full(job)}
+        return left[~np.isin(units.job[left], sorted(full))]
 
     def _fits(self, units: WaitingUnits, left: Ints) -> Bools:
         """Return which units may fit the GPUs that are free for as long as they run."""

@@ -1,7 +1,8 @@
 """First in, first out: strict order of arrival, gangs whole, no locality.
 
 The first waiting job blocks all later ones until all its tasks have started. Exception: jobs of a
-queue that is at its `max_gpus` are skipped, so that a ceiling does not block other queues. Nodes
+queue that is at its `max_gpus` are skipped, so that a ceiling does not block other queues; likewise
+those of a user who holds all that a queue allows each user. Nodes
 are filled in the order in which they joined (first fit), smallest sufficient GPUs first. Tasks
 without GPUs take their turns like all others.
 """
@@ -51,7 +52,7 @@ class _Round:
         self._fit = fit(self._scratch, placer)
         self._refusals: list[Refusal] = []
         self._head: Unit | None = None  # the first that does not fit
-        self._full: dict[int, list[int]] = {}  # by queue at its ceiling: the jobs that wait for it
+        self._full: dict[int, list[int]] = {}  # by row at its ceiling: the jobs that wait for it
 
     def _end_at(self, tasks: Ints) -> Floats:
         return Estimates(self._snapshot).end_at(tasks)  # few rounds ask, for moves
@@ -71,15 +72,16 @@ class _Round:
 
     def _turns(self) -> Turns:
         """Yield units in order of arrival until one does not fit."""
+        rows = self._scratch.quotas.rows
         for job in self._snapshot.waiting_jobs():
-            queue = self._snapshot.jobs.queue[job]
-            if queue in self._full:
-                self._full[queue].append(job)
+            full = [row for row in rows.lines_of(job) if row in self._full]
+            if full:
+                self._full[full[0]].append(job)
                 continue
             for unit in self._units(job):
                 answer = Answer.WAITS if unit is None else (yield Turn(unit))
-                if answer is Answer.FULL:
-                    self._full[queue] = [job]
+                if answer is Answer.FULL and unit is not None:
+                    self._full[self._serving.ceilings.line_of(unit)] = [job]
                     self._refuse(self._why(job, unit), job)
                     break
                 if answer is Answer.WAITS:

@@ -247,12 +247,12 @@ class Preempting:
         snapshot, quotas = self._snapshot, self._quotas.copy()
         for run in runs:
             tasks = self._runs.tasks_of(run)
-            theirs = snapshot.jobs.queue[snapshot.tasks.job[tasks[0]]]
-            if not self._gives_way_to(quotas, unit)[theirs]:
+            job = snapshot.tasks.job[tasks[0]]
+            if not self._gives_way_to(quotas, unit)[snapshot.jobs.queue[job]]:
                 return False
             for task in tasks:
                 amounts = amounts_of(snapshot.names, snapshot.tasks.demand[task])
-                quotas.add(theirs, amounts, -1)
+                quotas.add(quotas.row_of(job), amounts, -1)
         self._quotas = quotas
         return True
 

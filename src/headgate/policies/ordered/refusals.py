@@ -71,19 +71,21 @@ class Explained:
             self._placer,
         )
         reserved = {each.unit.job for each in self._round.served.reservations}
-        heads: dict[int, str] = {}  # of queues at their ceilings
+        heads: dict[int, str] = {}  # by row of quotas at its ceiling
+        quotas = scratch.quotas
         head = ""
         for job in self._jobs.tolist():
             unit = _first_unit(snapshot, job, started)
             if unit is None and started.issuperset(snapshot.waiting_of(job).tolist()):
                 continue
-            queue, name = snapshot.jobs.queue[job], snapshot.job(job).id
+            lines, name = quotas.rows.lines_of(job), snapshot.job(job).id
             reason: Reason
-            if queue in heads:
-                reason = behind_head(heads[queue])
-            elif not scratch.has_room(queue, least := _least(snapshot, job, unit)):
-                heads[queue] = name
-                reason = queue_limit(snapshot, scratch.quotas, queue, least)
+            if ahead := [heads[row] for row in lines if row in heads]:
+                reason = behind_head(ahead[0])
+            elif not scratch.may_hold(job, least := _least(snapshot, job, unit)):
+                full = quotas.at_limit(quotas.row_of(job), least)
+                heads[full.row if full is not None and full.row in lines else lines[0]] = name
+                reason = queue_limit(snapshot, quotas, quotas.row_of(job), least)
             elif unit is None:
                 reason = being_stopped(scratch, job)
             elif not head or job in reserved:
