@@ -35,7 +35,7 @@ class TestPreemptiveFlowSharing(OwnPolicy):
 class TestPreemptiveFlowSharingWithoutSlack(OwnPolicy):
     """On states in which a job is above its share, and another one can use its GPU."""
 
-    seeds = (59, 354, 588, 749, 1839, 1983, 2243, 2475, 2650, 2670, 2751, 3839, 4249, 4415)
+    seeds = (59, 354, 588, 749, 1839, 1983, 2243, 2475, 2650, 2670, 2751, 3839, 4415, 4856)
     worlds = len(seeds)
     idles_by_choice = True
 
