@@ -140,7 +140,7 @@ def test_a_user_at_the_limit_waits_and_others_of_the_queue_do_not(policy: str) -
     assert started(state, plan) == {"ann": 3, "bob": 3}
     full = UserLimit(queue="lab", user="ann", resource="gpus", used=3000, limit=3000)
     assert full in reasons(state, plan, "first") + reasons(state, plan, "second")
-    assert full.cause() == "queue lab: ann has 3 GPUs, each user is allowed 3"
+    assert full.cause() == "queue lab: ann has 3 of 3 GPUs per user"
     assert full.way_out() == "starts when tasks of ann in the queue end"
     run(state, policy)
     assert run(state, policy).starts.task.tolist() == []
@@ -171,7 +171,7 @@ def test_other_kinds_are_limited_for_each_user_as_well(policy: str) -> None:
     assert held(state)["lab", "ann", "cpus"] == held(state)["lab", "bob", "cpus"] == 8000
     assert held(state)["default", "bob", "gpus"] == 3000
     full = UserLimit(queue="lab", user="ann", resource="cpus", used=8000, limit=8000)
-    assert full.cause() == "queue lab: ann has 8 CPUs, each user is allowed 8"
+    assert full.cause() == "queue lab: ann has 8 of 8 CPUs per user"
     assert reasons(state, plan, "first")[0] == full
 
 

@@ -16,6 +16,7 @@ queues:
 - name: vision
   weight: 2
   limit: {gpus: 16, cpus: 12.5, memory: 64GiB, licence: 3}
+  per_user: {gpus: 4, cpus: 2.5, memory: 1GiB, licence: 1}
   labels: [ml]
   queues:
   - {name: training, types: [deep-learning], max_gpus: 8}
@@ -37,8 +38,9 @@ def problems(text: str) -> list[str]:
 
 def test_a_file_gives_a_tree_each_queue_after_the_one_above_it() -> None:
     limit = (("cpus", 12_500), ("licence", 3000), ("memory", 64 << 30))
+    each = (("cpus", 2500), ("gpus", 4000), ("licence", 1000), ("memory", 1 << 30))
     assert load_queues(TREE) == (
-        Queue(name="vision", weight=2.0, max_gpus=16, limit=limit, labels=("ml",)),
+        Queue(name="vision", weight=2.0, max_gpus=16, limit=limit, per_user=each, labels=("ml",)),
         Queue(name="training", parent="vision", types=("deep-learning",), max_gpus=8),
         Queue(
             name="interactive",
@@ -89,6 +91,27 @@ def test_a_file_gives_a_tree_each_queue_after_the_one_above_it() -> None:
         (
             "[{name: a, limit: {gpus: 1.5}}]",
             "queues[0].limit.gpus (line 1): must be a whole",
+        ),
+        ("[{name: a, per_user: 3}]", "queues[0].per_user (line 1): must be amounts by kind, not 3"),
+        (
+            "[{name: a, per_user: {cpus: 0}}]",
+            "queues[0].per_user.cpus (line 1): must be a number above 0",
+        ),
+        (
+            "[{name: a, per_user: {gpus: -1}}]",
+            "queues[0].per_user.gpus (line 1): must be ",
+        ),
+        (
+            "[{name: a, per_user: {licence: x}}]",
+            "queues[0].per_user.licence",
+        ),
+        (
+            "[{name: a, per_user: {gpus: 4}, max_gpus: 3}]",
+            "queues[0].per_user (line 1): is 4 gpus, above the limit of 3 gpus",
+        ),
+        (
+            "[{name: a, per_user: {memory: 2GiB}, limit: {memory: 1GiB}}]",
+            "queues[0].per_user (line 1): is 2 GiB of memory, above the limit of 1 GiB",
         ),
         (
             "[{name: a, types: [x]}, {name: b, types: [x]}]",

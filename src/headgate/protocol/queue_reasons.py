@@ -51,8 +51,8 @@ class UserLimit(Reason):
 
     def cause(self) -> str:
         used, limit = (_amount(self.resource, amount) for amount in (self.used, self.limit))
-        most = f"each user is allowed {limit}"
-        return f"queue {self.queue}: {self.user} has {used} {_name(self.resource)}, {most}"
+        has = f"{self.user} has {used} of {limit} {_name(self.resource)} per user"
+        return f"queue {self.queue}: {has}"
 
     def way_out(self) -> str:
         if not self.used:
@@ -71,8 +71,8 @@ class UserTooSmall(Reason):
 
     def cause(self) -> str:
         needed, limit = (_amount(self.resource, amount) for amount in (self.needed, self.limit))
-        allows = f"queue {self.queue} allows each user {limit}"
-        return f"rejected: needs {needed} {_name(self.resource)}, {allows}"
+        what = f"{needed} {_name(self.resource)}"
+        return f"rejected: needs {what}, {limit} per user in queue {self.queue}"
 
     def way_out(self) -> str:
         limit = _amount(self.resource, self.limit)

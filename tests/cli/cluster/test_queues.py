@@ -29,9 +29,10 @@ def file(tmp_path: Path) -> Any:
 
 NEW = """
 - {name: default}
-- {name: narrow, max_gpus: 5, weight: 1}
+- {name: narrow, max_gpus: 5, weight: 1, per_user: {gpus: 2}}
 - name: team
   limit: {cpus: 8, memory: 2GiB}
+  per_user: {cpus: 6}
   queues: [{name: deep, types: [deep-learning]}, {name: rest}]
 """
 
@@ -46,9 +47,9 @@ def test_a_file_is_applied_after_what_it_changes_is_shown(up: Any, file: Any) ->
     shown = up("queues", "apply", file(NEW), "--dry-run").out.splitlines()
     assert {*listed(up)} == before
     assert {"+ team", "+ deep", "+ rest"} <= {*shown}
-    assert any(line.startswith("~ narrow: weight 2 -> 1, max_gpus none -> 5") for line in shown), (
-        shown
-    )
+    (narrow,) = [line for line in shown if line.startswith("~ narrow: ")]
+    assert narrow.startswith("~ narrow: weight 2 -> 1, max_gpus none -> 5"), shown
+    assert narrow.endswith(", per_user none -> 2 gpus"), shown
     assert "confirm" in up("queues", "apply", file(NEW)).err, "a change needs -y without a terminal"
     done = up("queues", "apply", file(NEW), "-y")
     assert done.out.endswith("the queues are those of the file\n")
@@ -56,9 +57,11 @@ def test_a_file_is_applied_after_what_it_changes_is_shown(up: Any, file: Any) ->
     assert up("queues", "apply", file(NEW)).out == "the queues are those of the file\n"
     wide = up("queues", "-o", "wide").out
     assert "8 cpus, 2 GiB memory" in wide
+    assert "6 cpus" in wide
     assert "deep-learning" in wide
     (team,) = [q for q in up("queues", "-o", "json").json["queues"] if q["name"] == "team"]
     assert team["limit"] == {"cpus": 8, "memory_bytes": 2 << 30}
+    assert team["per_user"] == {"cpus": 6}
     names = [line for line in wide.splitlines() if "deep" in line]
     assert names[0].startswith("  deep"), "the queues of a queue are indented"
 

@@ -26,7 +26,13 @@ from headgate.cli.simulate import demo
 from headgate.protocol import Reason
 from headgate.protocol.node_reasons import Infeasible, NodeBusyOutside, NodesDraining
 from headgate.protocol.order_reasons import WaitsForTasks
-from headgate.protocol.queue_reasons import NotLent, QueueQuota, QueueStopped
+from headgate.protocol.queue_reasons import (
+    NotLent,
+    QueueQuota,
+    QueueStopped,
+    UserLimit,
+    UserTooSmall,
+)
 from headgate.protocol.reasons import (
     BackfillTooLong,
     BehindHead,
@@ -212,6 +218,7 @@ SAMPLES: list[Reason] = [
     BelowShare(running_gpus=1, share_gpus=3, ahead="sort-1", ahead_over_gpus=2),
     QueueLimit(queue="poor", used_gpus=2, max_gpus=2),
     QueueQuota(queue="poor", resource="cpus", used=8000, limit=8000),
+    UserLimit(queue="poor", user="ann", resource="gpus", used=8000, limit=8000),
     QueueStopped(queue="poor"),
     NotLent(queue="vision", resource="GPUs"),
     JobsInFlightLimit(queue="nightly", in_flight=1, max_jobs_in_flight=1, ahead=2),
@@ -237,6 +244,8 @@ REASONS: list[Reason] = [
     BelowShare(running_gpus=100, share_gpus=120, ahead="sort-1", ahead_over_gpus=20),
     QueueLimit(queue="research", used_gpus=100, max_gpus=100),
     QueueQuota(queue="research", resource="memory", used=512 << 30, limit=512 << 30),
+    UserLimit(queue="research", user="ann", resource="memory", used=512 << 30, limit=512 << 30),
+    UserTooSmall(queue="research", resource="gpus", needed=100_000, limit=64_000),
     QueueStopped(queue="research"),
     NotLent(queue="research", resource="cpus"),
     QueueTooSmall(queue="research", needed_gpus=100, max_gpus=64),

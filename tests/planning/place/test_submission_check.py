@@ -16,6 +16,7 @@ from headgate.planning.place.submission_check import check_submission, exceeds_q
 from headgate.policies.ordered.fifo import FirstInFirstOut
 from headgate.ports import Parameter, PolicyInfo, make_policy
 from headgate.protocol import Reason
+from headgate.protocol.queue_reasons import UserTooSmall
 from headgate.protocol.reasons import NothingFits, PolicyRefuses, QueueTooSmall
 
 GIB = 1 << 30
@@ -212,6 +213,23 @@ def test_tasks_that_run_together_must_fit_the_ceiling_of_the_queue() -> None:
     wide = job(Task(demand=Demand(gpus=1)), Task(demand=Demand(gpus=2)), gang=True)
     assert exceeds_queues(wide, [poor]) == QueueTooSmall(queue="poor", needed_gpus=3, max_gpus=2)
     assert exceeds_queues(wide, [OPEN]) is None
+
+
+def test_tasks_that_run_together_must_fit_what_a_queue_or_one_above_allows_each_user() -> None:
+    top = Queue(name="top", per_user=(("cpus", 4000), ("gpus", 3000)))
+    lab = Queue(name="lab", parent="top", per_user=(("gpus", 2000),))
+    pair = job(*[Task(demand=Demand(gpus=1, cpus_milli=2000))] * 2, gang=True)
+    assert exceeds_queues(pair, [lab, top]) is None
+    wide = job(*[Task(demand=Demand(gpus=1))] * 3, gang=True)
+    assert exceeds_queues(replace(wide, gang=False), [lab, top]) is None
+    assert exceeds_queues(wide, [top]) is None
+    found = exceeds_queues(wide, [lab, top])
+    assert found == UserTooSmall(queue="lab", resource="gpus", needed=3000, limit=2000)
+    assert found.cause() == "rejected: needs 3 GPUs, 2 per user in queue lab"
+    assert found.way_out() == "request at most 2, use another queue, or raise its per_user"
+    many = job(Task(demand=Demand(cpus_milli=4500)))
+    found = exceeds_queues(many, [lab, top])
+    assert found == UserTooSmall(queue="top", resource="cpus", needed=4500, limit=4000)
 
 
 def test_the_policy_is_checked_first_and_nodes_only_if_any_is_up() -> None:
