@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.cases import cases
 from tests.policies.test_queue_tree import decide, reasons, tree
+from tests.policies.test_take_back import rounds
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
@@ -33,7 +34,9 @@ from headgate.protocol import (
     QueueChanged,
     Start,
     Steps,
+    TimerFired,
 )
+from headgate.protocol.events import Timer
 from headgate.protocol.queue_reasons import UserLimit
 from headgate.sim.world import SimulatedWorld
 from headgate.state import State, TaskState, check
@@ -189,6 +192,49 @@ def test_a_changed_limit_stops_nothing_and_counts_at_once(policy: str) -> None:
     apply(state, JobAssigned(at=0.0, job="second", queue="default", by="ann"))
     assert started(state, run(state, policy)) == {"ann": 2}
     check(state)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_a_user_may_not_hold_goes_to_others_and_nothing_is_stopped_for_it(
+    policy: str,
+) -> None:
+    state = tree(Queue(name="lab", per_user=gpus(2)), Queue(name="x", parent="lab"))
+    add(state, "first", "ann", "x")
+    add(state, "second", "bob", "default", tasks=6)
+    assert len(run(state, policy).stops) == 0
+    assert held(state)["lab", "ann", "gpus"] == 2000
+    assert held(state)["default", "bob", "gpus"] == 6000
+    for _ in range(3):
+        apply(state, TimerFired(at=state.now + 600.0, timer=Timer.ASK_AGAIN))
+        assert len(run(state, policy).steps) == 0
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_queue_takes_back_what_its_users_may_hold_and_no_more(policy: str) -> None:
+    state = tree(Queue(name="lab", per_user=gpus(2), guaranteed=gpus(6)))
+    add(state, "early", "bob", "default")
+    rounds(policy, state, 0.0)
+    assert held(state)["default", "bob", "gpus"] == 8000
+    add(state, "first", "ann", "lab")
+    rounds(policy, state, 1000.0)
+    assert held(state)["lab", "", "gpus"] == 2000
+    add(state, "second", "eve", "lab")
+    rounds(policy, state, 2000.0)
+    assert (held(state)["lab", "", "gpus"], held(state)["lab", "eve", "gpus"]) == (4000, 2000)
+    assert held(state)["default", "bob", "gpus"] == 4000
+
+
+@pytest.mark.parametrize("policy", ["fsp", "gsp"])
+def test_runs_are_preempted_for_a_user_up_to_the_limit(policy: str) -> None:
+    state = tree(Queue(name="lab", per_user=gpus(2)))
+    add(state, "early", "bob", "default")
+    run(state, policy)
+    add(state, "first", "ann", "lab")
+    add(state, "second", "ann", "lab")
+    stops = 0
+    for _ in range(4):
+        stops += len(run(state, policy).stops)
+    assert stops == 2
 
 
 def test_a_plan_that_breaks_a_limit_of_a_user_is_rejected() -> None:

@@ -362,9 +362,9 @@ class _Trial:
         held = amount_of(self._quotas.used(limit.row, limit.kind) + more[limit.kind])
         most = amount_of(self._quotas.limit(limit.row, limit.kind))
         user = rows.user_of(limit.row)
-        who = f"{user} would have {held} {what} in queue {name}" if user else ""
-        who = who or f"queue {name} would have {held} {what} allocated"
-        return f"{who}, more than {most}"
+        if user is not None:
+            return f"{user} would have {held} {what} in queue {name}, more than {most}"
+        return f"queue {name} would have {held} {what} allocated, more than {most}"
 
 
 def _all_together(view: State | Snapshot, steps: Steps) -> Bools | None:

@@ -65,9 +65,11 @@ class QuotaRows:
         """Return the queue (row) of a row."""
         return row if row < self.queues else self.users[row - self.queues][0]
 
-    def user_of(self, row: int) -> str:
-        """Return the user whose row it is, "" for that of a queue."""
-        return "" if row < self.queues else self.view.names.users[self.users[row - self.queues][1]]
+    def user_of(self, row: int) -> str | None:
+        """Return the user whose row it is, None for that of a queue."""
+        if row < self.queues:
+            return None
+        return self.view.names.users[self.users[row - self.queues][1]]
 
     def lines_of(self, job: int) -> tuple[int, ...]:
         """Return the rows in whose lines a job waits: that of its queue, and those of its user."""

@@ -48,7 +48,8 @@ def queue_limit(
     if found.keeps:
         return not_lent(snapshot, queue, found.kind)
     used = quotas.used(found.row, found.kind)
-    if user := quotas.rows.user_of(found.row):
+    user = quotas.rows.user_of(found.row)
+    if user is not None:
         return UserLimit(
             queue=spec.name,
             user=user,
