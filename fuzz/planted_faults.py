@@ -203,8 +203,8 @@ FAULTS = (
     ),
     Fault(
         "planning/rounds/reclaim.py",
-        "held.demand, -1)\n        queue, amounts =",
-        "held.demand, 0)\n        queue, amounts =",
+        "held.demand, -1)\n        quotas = self",
+        "held.demand, 0)\n        quotas = self",
         "what is reclaimed still counts below the ceiling of its queue",
     ),
     Fault(

@@ -179,7 +179,7 @@ def test_other_kinds_are_limited_for_each_user_as_well(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_changed_limit_stops_nothing_and_counts_at_once(policy: str) -> None:
+def test_a_changed_limit_stops_nothing_and_counts_immediately(policy: str) -> None:
     state = tree(Queue(name="lab"))
     add(state, "first", "ann", "lab", tasks=5)
     run(state, policy)

@@ -2,7 +2,7 @@
 
 Rows of queues are those of the state. Behind them are rows of a user in a queue: one in each queue
 with jobs of the user of which that queue, or one above it, limits what each user holds, and one in
-each queue above that does so itself. They are numbered anew for each view.
+each queue above that does so itself. They are numbered again for each view.
 """
 
 from __future__ import annotations
