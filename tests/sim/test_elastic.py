@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -61,12 +62,12 @@ def node(name: str, gpus: int = 0, cpus: float = 64) -> Node:
 class Watch:
     """What jobs hold after each instant at which nothing is being stopped or about to start."""
 
-    def __init__(self, policy: str, facts: Sequence[Event]) -> None:
+    def __init__(self, policy: str, facts: Sequence[Event], *queues: Queue) -> None:
         self.engine, self.batches = Engine(), 0
         self.held: dict[float, dict[str, int]] = {}
-        queue = QueueChanged(at=0.0, queue=Queue(name="q"))
+        changes = [QueueChanged(at=0.0, queue=each) for each in queues or (Queue(name="q"),)]
         world = SimulatedWorld(
-            [queue, *facts],
+            [*changes, *facts],
             network=FluidNetwork({}, **NO_LIMITS),
             policy=make_policy(POLICIES, policy),
             seed=3,
@@ -157,6 +158,49 @@ def test_surplus_takes_the_place_of_units_that_are_lost() -> None:
     watch = Watch("fifo", [*facts, NodeLost(at=5.0, node="a"), *submitted((0, job))])
     assert watch.held[5.0] == {"pool": 2}
     assert watch.ended_at("pool") == pytest.approx(15.0)
+
+
+def in_queue(job: Job, queue: str) -> Job:
+    return replace(job, queue=queue)
+
+
+@pytest.mark.parametrize("policy", [*POLICIES])
+def test_surplus_fills_a_queue_up_to_its_elastic_limit(policy: str) -> None:
+    nodes = [NodeJoined(at=0.0, node=node("n", 8))]
+    job = elastic("grows", 2, 8, 80.0)
+    guaranteed = Queue(name="q", guaranteed=(("gpus", 8000),), elastic_limit=0.5)
+    watch = Watch(policy, [*nodes, *submitted((0, job))], guaranteed)
+    assert watch.held[0.0] == {"grows": 4}
+    limited = Queue(name="q", max_gpus=6, elastic_limit=0.5)
+    watch = Watch(policy, [*nodes, *submitted((0, job))], limited)
+    assert watch.held[0.0] == {"grows": 3}
+
+
+def test_minimum_is_no_surplus_and_starts_beyond_the_elastic_limit() -> None:
+    nodes = [NodeJoined(at=0.0, node=node("n", 8))]
+    queue = Queue(name="q", max_gpus=8, elastic_limit=0.25)
+    watch = Watch("headgate", [*nodes, *submitted((0, elastic("wide", 5, 8, 50.0)))], queue)
+    assert watch.held[0.0] == {"wide": 5}
+
+
+@pytest.mark.parametrize("policy", ["headgate", "fifo", "easy-backfill", "fair", "new-capacity"])
+def test_queue_yields_no_more_of_its_surplus_than_its_ratio(policy: str) -> None:
+    nodes = [NodeJoined(at=0.0, node=node("n", 8))]
+    jobs = [(0, elastic("grows", 2, 8, 160.0)), *((5, rigid(f"r{n}", 1, 10.0)) for n in range(6))]
+    watch = Watch(policy, [*nodes, *submitted(*jobs)], Queue(name="q", yield_ratio=0.5))
+    assert watch.held[5.0]["grows"] == 2 + 3
+
+
+@pytest.mark.parametrize("policy", ["headgate", "fifo", "easy-backfill", "fair", "new-capacity"])
+def test_queue_takes_back_what_others_surplus_holds_whatever_their_ratio(policy: str) -> None:
+    nodes = [NodeJoined(at=0.0, node=node("n", 8))]
+    queues = Queue(name="q", yield_ratio=0.0), Queue(name="lends", guaranteed=(("gpus", 6000),))
+    gang = in_queue(rigid("gang", 6, 10.0), "lends")
+    jobs = submitted((0, elastic("grows", 2, 8, 160.0)), (5, gang))
+    watch = Watch(policy, [*nodes, *jobs], *queues)
+    assert watch.started_at("gang") == 5.0
+    assert watch.held[5.0] == {"grows": 2, "gang": 6}
+    assert watch.engine.state.jobs.lost_gpu_s[0] == 0.0
 
 
 def crowd(seed: int) -> Iterator[Event]:

@@ -29,6 +29,11 @@ class Queue:
 
     The jobs of one user below it hold at most the `per_user` amounts together.
 
+    Surplus of its elastic jobs runs while they all hold at most the part `elastic_limit` of what it
+    is guaranteed, or else may hold. Of all surplus that its jobs may have, the part `yield_ratio`
+    gives way to whatever needs the room; the rest, once it runs, only to queues that take back what
+    they have lent.
+
     Before siblings share the rest by weight, it gets its `guaranteed` amounts, as far as its jobs
     need them. What they do not need others borrow, if it does `lend`. It holds at most its
     `borrow_limit` beyond its guarantee, of the kinds that this names.
@@ -69,6 +74,8 @@ class Queue:
     grace_s: float | None = None
     min_run_s: float = 0.0
     per_user: QueueAmounts = ()
+    elastic_limit: float = 1.0
+    yield_ratio: float = 1.0
 
     def most_gpus(self) -> int | None:
         """Return how many GPUs it may hold, borrowed ones included; None without a limit."""

@@ -27,7 +27,7 @@ from headgate.spec.needs import Amount
 from headgate.spec.shape import Count, FileShape, Memory, Name, Positive, RunTime, parse, shown
 from headgate.spec.where import Selector
 
-_OF_JOBS = ("types", "max_jobs_in_flight", "estimate")
+_OF_JOBS = ("types", "max_jobs_in_flight", "estimate", "yield_ratio")
 
 
 class LimitShape(FileShape):
@@ -44,6 +44,8 @@ class QueueShape(FileShape):
     weight: Annotated[float, Field(ge=1e-6, le=1e6)] = 1.0
     limit: Any = None
     per_user: Any = None
+    elastic_limit: Annotated[float, Field(ge=0, le=1)] = 1.0
+    yield_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     max_gpus: Positive | None = None
     guaranteed: Any = None
     borrow_limit: Any = None
@@ -175,6 +177,8 @@ class _TreeBuilder:
             max_gpus=max_gpus,
             limit=limit,
             per_user=per_user,
+            elastic_limit=shape.elastic_limit,
+            yield_ratio=shape.yield_ratio,
             guaranteed=guaranteed,
             borrow_limit=borrow_limit,
             lend=shape.lend,

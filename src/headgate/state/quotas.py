@@ -209,9 +209,24 @@ class Quotas:
         """
         for row in self._above[queue]:
             if self._has(row, kind):
-                return self.guaranteed[kind][row] - self.held[kind][row]
+                part = self.rows.specs[self.rows.queue_of(row)].elastic_limit
+                return int(part * self.guaranteed[kind][row]) - self.held[kind][row]
         top = sum(each for row, each in enumerate(self.held[kind]) if self.parent[row] < 0)
         return self._capacity(kind) - top
+
+    def beyond_elastic(self, queue: int, amounts: Amounts) -> bool:
+        """Return whether surplus of elastic jobs would hold more than the `elastic_limit` allows.
+
+        Of a queue or one above it: that part of what it is guaranteed, or else may hold.
+        """
+        for row in self._above[queue]:
+            part = self.rows.specs[row].elastic_limit if row < self.rows.queues else 1.0
+            for kind, amount in amounts if part < 1 else ():
+                limits = self._limits.get(kind, {})
+                most = self.guaranteed[kind][row] if self._has(row, kind) else limits.get(row)
+                if amount and most is not None and self.held[kind][row] + amount > part * most:
+                    return True
+        return False
 
     def _is_within(self, row: int, amounts: Amounts) -> bool:
         is_any = False

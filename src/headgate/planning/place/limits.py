@@ -71,10 +71,10 @@ def beyond_capacity(snapshot: Snapshot, quotas: Quotas, found: AtLimit) -> Queue
     kind = found.kind
     assert kind is not None, "it is guaranteed some of it"
     return QueueQuota(
-        queue=snapshot.queue(found.queue).name,
-        resource="gpus" if kind == GPUS else snapshot.names.resources[kind],
-        used=quotas.used(found.queue, kind),
-        limit=quotas.guaranteed[kind][found.queue],
+        queue=snapshot.queue(found.row).name,
+        resource=GPUS_KIND if kind == GPUS else snapshot.names.resources[kind],
+        used=quotas.used(found.row, kind),
+        limit=quotas.guaranteed[kind][found.row],
     )
 
 

@@ -10,6 +10,7 @@ least as near its share as the other gets.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -46,13 +47,37 @@ def with_surplus(
     if not jobs:
         return _again(snapshot, decide(snapshot))
     tasks = snapshot.tasks
+    fixed = _fixed(snapshot, jobs)
     surplus = [task for job in jobs for task in surplus_of(snapshot, job)]
     runs = [t for t in surplus if tasks.state[t] in RUNS and tasks.target[t] < 0]
-    logical = without_runs(snapshot, runs)
+    logical = without_runs(snapshot, [task for task in runs if task not in fixed])
     plan = decide(logical)
     with suppress(InvariantBroken):  # a faulty plan, which admission rejects
-        plan = _Surplus(snapshot, logical, plan, jobs, equal=equal).plan()
+        plan = _Surplus(snapshot, logical, plan, jobs, fixed, equal=equal).plan()
     return _again(snapshot, plan)
+
+
+def _fixed(snapshot: Snapshot, jobs: list[int]) -> frozenset[int]:
+    """Return the surplus runs (tasks, rows) that queues do not yield: those that ran longest.
+
+    As many as `yield_ratio` leaves of all surplus that the jobs of a queue may have, running or
+    not: so that the number does not shrink with each unit that is stopped.
+    """
+    tasks = snapshot.tasks
+    runs: dict[int, list[int]] = {}
+    most: dict[int, int] = {}
+    for job in jobs:
+        queue = snapshot.jobs.queue[job]
+        if snapshot.queue(queue).yield_ratio < 1:
+            more = surplus_of(snapshot, job)
+            runs.setdefault(queue, []).extend(t for t in more if tasks.state[t] in _RUNS)
+            most[queue] = most.get(queue, 0) + len(more)
+    found: list[int] = []
+    for queue, of_queue in runs.items():
+        of_queue.sort(key=lambda task: (tasks.launched_at[task], task))
+        yields = math.ceil(snapshot.queue(queue).yield_ratio * most[queue] - 1e-9)
+        found += of_queue[: most[queue] - yields]
+    return frozenset(found)
 
 
 def _again(snapshot: Snapshot, plan: Plan) -> Plan:
@@ -79,21 +104,23 @@ class _Books(NamedTuple):
     def take(self, snapshot: Snapshot, start: Start) -> bool:
         """Take a place for a task if it is free and its queue may hold it."""
         task, node, gpus = start
-        demand, queue = snapshot.tasks.demand[task], snapshot.jobs.queue[snapshot.tasks.job[task]]
+        demand, row = snapshot.tasks.demand[task], self.quotas.row_of(snapshot.tasks.job[task])
         amounts = amounts_of(snapshot.names, demand)
-        if self.quotas.at_limit(queue, amounts) is not None:
+        if self.quotas.at_limit(row, amounts) is not None:
+            return False
+        if is_surplus(snapshot, task) and self.quotas.beyond_elastic(row, amounts):
             return False
         if self.ledger.infeasibility(demand, node, gpus):
             return False
         self.ledger.take(task, demand, node, gpus)
-        self.quotas.add(queue, amounts)
+        self.quotas.add(row, amounts)
         return True
 
     def free(self, snapshot: Snapshot, start: Start) -> None:
         task, node, gpus = start
-        demand, queue = snapshot.tasks.demand[task], snapshot.jobs.queue[snapshot.tasks.job[task]]
+        demand, row = snapshot.tasks.demand[task], self.quotas.row_of(snapshot.tasks.job[task])
         self.ledger.free(task, demand, node, gpus)
-        self.quotas.add(queue, amounts_of(snapshot.names, demand), -1)
+        self.quotas.add(row, amounts_of(snapshot.names, demand), -1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,9 +154,16 @@ class _Surplus:
     """One round. `left` is what is free beside all that is planned and the surplus that stays."""
 
     def __init__(
-        self, snapshot: Snapshot, logical: Snapshot, plan: Plan, jobs: list[int], *, equal: bool
+        self,
+        snapshot: Snapshot,
+        logical: Snapshot,
+        plan: Plan,
+        jobs: list[int],
+        fixed: frozenset[int],
+        *,
+        equal: bool,
     ) -> None:
-        self._snapshot, self._plan = snapshot, plan
+        self._snapshot, self._plan, self._fixed = snapshot, plan, fixed
         self._now = _Books.of(snapshot)
         self._left = _Books.of(
             logical if plan.hardened is None else without_kept(logical, plan.hardened)
@@ -158,7 +192,7 @@ class _Surplus:
             if isinstance(step, Start):
                 job = self._snapshot.tasks.job[step.task]
                 amounts = amounts_of(self._snapshot.names, self._snapshot.tasks.demand[step.task])
-                self._left.quotas.add(self._snapshot.jobs.queue[job], amounts)
+                self._left.quotas.add(self._left.quotas.row_of(job), amounts)
         taken: list[Start] = []
         for place in places:
             if not self._now.take(self._snapshot, place):
@@ -195,7 +229,7 @@ class _Surplus:
                 demand=demand,
                 share=float(owners.share_by_job[kind, job]) / amount,
                 most=len(rows),
-                base=len(runs),
+                base=len(runs) + sum(task in self._fixed for task in more),
                 is_whole=len(runs) == len(first),
                 idle=idle,
             )
@@ -210,7 +244,7 @@ class _Surplus:
         """Let what runs of the surplus of a job stay where it fits, the longest runs first."""
         tasks = self._snapshot.tasks
         runs = [t for t in surplus_of(self._snapshot, job.row) if tasks.state[t] in _RUNS]
-        runs = [task for task in runs if tasks.target[task] < 0]
+        runs = [t for t in runs if tasks.target[t] < 0 and t not in self._fixed]
         for task in sorted(runs, key=lambda task: (tasks.launched_at[task], task)):
             place = Start(task, tasks.node[task], self._snapshot.held_gpus(task))
             if job.units < job.most and self._left.take(self._snapshot, place):
@@ -302,7 +336,7 @@ class _Surplus:
         snapshot, tasks, plan = self._snapshot, self._snapshot.tasks, self._plan
         steps: list[Group] = []
         for job in self._jobs:
-            stay = {place.task for place in job.kept}
+            stay = {place.task for place in job.kept} | self._fixed
             steps += [
                 Group((Stop(task),), GivesWay())
                 for task in surplus_of(snapshot, job.row)

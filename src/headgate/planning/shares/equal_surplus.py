@@ -64,14 +64,15 @@ def equal_surplus(snapshot: Snapshot, planned: Ints, jobs: Mapping[int, int]) ->
     divide what is left of its guarantee, or of that of the nearest queue above it with one, of each
     kind; of the whole cluster where none has any. O(grants + jobs).
     """
-    names, queue = snapshot.names, snapshot.jobs.queue
+    names = snapshot.names
     every = (kind for demand in jobs.values() for kind, _ in amounts_of(names, demand))
     quotas = Quotas(snapshot, dict.fromkeys(every))
     for task in planned.tolist():
-        quotas.add(queue[snapshot.tasks.job[task]], amounts_of(names, snapshot.tasks.demand[task]))
+        row, demand = quotas.row_of(snapshot.tasks.job[task]), snapshot.tasks.demand[task]
+        quotas.add(row, amounts_of(names, demand))
     of_queue: dict[int, list[int]] = {}
     for job in jobs:
-        of_queue.setdefault(queue[job], []).append(job)
+        of_queue.setdefault(snapshot.jobs.queue[job], []).append(job)
     found: dict[int, int] = {}
     for row, members in of_queue.items():
         needs = [{k: n for k, n in amounts_of(names, jobs[job]) if n} for job in members]

@@ -81,13 +81,13 @@ class _Round:
                     reason = being_stopped(self._scratch, job)
                 else:
                     amounts = unit.amounts(self._snapshot)
-                    reason = self._beyond(queue, unit, amounts)
+                    reason = self._beyond(unit, amounts)
                     if reason is None:
                         answer = yield Turn(unit)
                         if answer is Answer.STARTED:
-                            self._quotas.add(queue, amounts)
+                            self._quotas.add(self._quotas.row_of(job), amounts)
                             continue
-                        reason = self._why(queue, unit, amounts, full=answer is Answer.FULL)
+                        reason = self._why(unit, amounts, full=answer is Answer.FULL)
                 self._blocked[queue] = [job]
                 self._refusals.append(Refusal(reason=reason or UNDECIDED, jobs=(job,)))
                 break
@@ -100,16 +100,18 @@ class _Round:
             for task in self._snapshot.waiting_of(job).tolist():
                 yield one_task(self._snapshot, task)
 
-    def _beyond(self, queue: int, unit: Unit, amounts: Amounts) -> Reason | None:
+    def _beyond(self, unit: Unit, amounts: Amounts) -> Reason | None:
         """Return why a unit waits for the capacity of its queue; None if it may start."""
         if not unit.on_gpus(self._snapshot):
             return None
-        found = self._quotas.beyond_guarantee(queue, amounts)
-        if found is None or self._idle.beyond_guarantee(queue, amounts) is not None:
+        row = self._quotas.row_of(unit.job)
+        found = self._quotas.beyond_guarantee(row, amounts)
+        if found is None or self._idle.beyond_guarantee(row, amounts) is not None:
             return None
         return beyond_capacity(self._snapshot, self._quotas, found)
 
-    def _why(self, queue: int, unit: Unit, amounts: Amounts, *, full: bool) -> Reason | None:
+    def _why(self, unit: Unit, amounts: Amounts, *, full: bool) -> Reason | None:
         if full:
-            return queue_limit(self._snapshot, self._quotas, queue, amounts)
+            row = self._quotas.row_of(unit.job)
+            return queue_limit(self._snapshot, self._quotas, row, amounts)
         return WhyWaits(self._scratch, placer=self._placer).reason(unit)
