@@ -204,7 +204,8 @@ def test_tasks_without_gpus_start_while_an_endless_stream_leaves_too_few_cpus(
     ]
     for gpus in ((), GPUS):
         watch = watched([JobSubmitted(at=41.0, job=large), *small], name, gpus=gpus)
-        assert "large" in watch.hardened
+        if name != "new-capacity":  # there nothing of the same queue overtakes it
+            assert "large" in watch.hardened
         assert watch.started_at["large"] <= 41.0 + 60.0 + 2 * SMALL_S
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
+from typing import Protocol
 
 import numpy as np
 
@@ -24,14 +25,35 @@ from headgate.state import Scratch
 from headgate.state.elastic import unit_size
 
 
-def place_cpu_tasks(scratch: Scratch, placer: Placer | None = None) -> tuple[Refusal, ...]:
+class CpuOrder(Protocol):
+    """Says whose turn it is among jobs with tasks that need no GPU."""
+
+    def next(self) -> int | None:
+        """Return the job (row) whose turn it is; None if all are done."""
+        ...
+
+    def took(self, job: int, cpus_milli: int) -> None:
+        """Count what the job whose turn it was got."""
+        ...
+
+    def done(self, job: int) -> None:
+        """Leave out the job whose turn it was."""
+        ...
+
+
+def place_cpu_tasks(
+    scratch: Scratch, placer: Placer | None = None, order: CpuOrder | None = None
+) -> tuple[Refusal, ...]:
     """Place WAITING tasks without a GPU, jobs in order of arrival, each on its cheapest node.
 
     With the placer by links, ties go to the node that GPU tasks to come miss least
     (`packing.cluster`); then to that with most free CPU slots, then to the first. Returns the
     refusals of jobs with tasks that fit no node. Gangs are placed by a placer, where given.
+    With an `order`, jobs take turns as it says, for a task or a gang each.
     O(tasks x (nodes + replicas of a task's shards)).
     """
+    if order is not None:
+        return tuple(_CpuTasks(scratch, placer).in_turns(order))
     jobs = list(scratch.snapshot.waiting_cpu_jobs())
     return tuple(_CpuTasks(scratch, placer).refusals(jobs)) if jobs else ()
 
@@ -65,6 +87,28 @@ class _CpuTasks:
                 if not tasks.gpus[task] and not self._place(task):
                     yield Refusal(reason=no_room(self._scratch, task), jobs=(job,))
                     break
+
+    def in_turns(self, order: CpuOrder) -> Iterator[Refusal]:
+        """Place tasks as jobs take turns; yield as `refusals` does."""
+        snapshot, left = self._snapshot, dict[int, Iterator[int]]()
+        while (job := order.next()) is not None:
+            if snapshot.jobs.gang[job] and job not in left:
+                before = len(self._scratch.starts)
+                yield from self.refusals([job])
+                started = [start.task for start in self._scratch.starts[before:]]
+                order.took(job, sum(snapshot.demand(task).cpus_milli for task in started))
+                left[job] = iter(())
+                continue
+            if job not in left:
+                tasks = snapshot.waiting_of(job).tolist()
+                left[job] = iter([task for task in tasks if not snapshot.tasks.gpus[task]])
+            task = next(left[job], None)
+            if task is not None and self._place(task):
+                order.took(job, snapshot.demand(task).cpus_milli)
+                continue
+            order.done(job)
+            if task is not None:
+                yield Refusal(reason=no_room(self._scratch, task), jobs=(job,))
 
     def _place_gang(self, job: int) -> Iterator[Refusal]:
         """Place all tasks of a gang, or none and yield a refusal.

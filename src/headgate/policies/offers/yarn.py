@@ -28,6 +28,7 @@ from headgate.planning.place.line import Line
 from headgate.planning.place.multi_gpu import MultiGpuUnits
 from headgate.planning.shares.queue_tree import queue_tree
 from headgate.planning.shares.standing import Standing, standing_of
+from headgate.policies.offers.cpu_turns import CpuTurns
 from headgate.policies.offers.places import FreeGpusByPlace, places_of
 from headgate.policies.offers.yarn_refusals import UserQueue, refusals
 from headgate.protocol import NO_STEPS, Plan, Refusal, Start, Steps
@@ -111,7 +112,8 @@ class _Round:
     def run(self) -> Plan:
         """Offer all free GPUs and return the plan, with the refusals of the tasks left."""
         scratch = self._scratch
-        waiting_for_cpus = place_cpu_tasks(scratch, self._placer)
+        turns = CpuTurns(self._snapshot, evenly=self._evenly)
+        waiting_for_cpus = place_cpu_tasks(scratch, self._placer, turns)
         self._serve_line()
         for ranks in self._user_queues.values():
             ranks[:] = [self._rank(rank[-1]) for rank in ranks]

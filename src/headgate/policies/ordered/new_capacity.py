@@ -52,7 +52,8 @@ class _Round:
         self._serving = Serving(self._scratch, never, policy.placer)
         self._quotas = Quotas(snapshot)
         self._idle = self._quotas.without_use()
-        self._blocked: dict[int, list[int]] = {}  # by queue: its jobs from the first that waits
+        # By row of quotas, of a queue or a user in it: the jobs from the first that waits.
+        self._blocked: dict[int, list[int]] = {}
         self._refusals: list[Refusal] = []
 
     def run(self) -> Plan:
@@ -71,12 +72,14 @@ class _Round:
         jobs = np.array([*self._snapshot.waiting_jobs()], np.int64)
         order = jobs[np.argsort(-self._snapshot.jobs.priority.take(jobs), kind="stable")]
         for job in order.tolist():
-            queue = self._snapshot.jobs.queue[job]
-            if queue in self._blocked:
-                self._blocked[queue].append(job)
+            lines = self._quotas.rows.lines_of(job)
+            line = next((line for line in lines if line in self._blocked), None)
+            if line is not None:
+                self._blocked[line].append(job)
                 continue
             for unit in self._units(job):
                 reason: Reason | None = None
+                line = lines[0]
                 if unit is None:
                     reason = being_stopped(self._scratch, job)
                 else:
@@ -88,7 +91,9 @@ class _Round:
                             self._quotas.add(self._quotas.row_of(job), amounts)
                             continue
                         reason = self._why(unit, amounts, full=answer is Answer.FULL)
-                self._blocked[queue] = [job]
+                        if answer is Answer.FULL:  # of a user's limit, others do not wait
+                            line = self._serving.ceilings.line_of(unit)
+                self._blocked[line] = [job]
                 self._refusals.append(Refusal(reason=reason or UNDECIDED, jobs=(job,)))
                 break
 
