@@ -74,7 +74,7 @@ HISTORY_JOBS = 3000
 NAMES = (
     "headgate", "fifo", "easy-backfill", "conservative-backfill", "least-attained-service", "srtf",
     "fair-order", "fair-easy-backfill", "fair-conservative-backfill", "fs", "fsp", "fsu", "gs",
-    "gsp", "gsd", "capacity", "fair",
+    "gsp", "gsd", "capacity", "fair", "new-capacity",
 )  # fmt: skip
 PLAIN = (
     *NAMES,
