@@ -57,8 +57,10 @@ from headgate.protocol import (
     TaskFinished,
     TaskStarted,
     TaskStopped,
+    TimerFired,
     TopologyChanged,
     Usage,
+    WakeAt,
 )
 from headgate.spec import expand, load_job
 from headgate.state import Snapshot, check
@@ -140,6 +142,8 @@ class ScriptedController:
                     yield from self._launch(member)
             case StopTask():
                 yield TaskStopped(at=self.clock, run=command.run)
+            case WakeAt(at=at) if at <= self.clock:
+                yield TimerFired(at=self.clock, timer=command.timer)
 
     def _launch(self, launch: LaunchTask) -> Iterator[Event]:
         self.launches[launch.run[:2]] = launch

@@ -138,6 +138,7 @@ def test_explanation_of_an_archived_job_has_archived_set(client: Client, control
         assert (view["state"], view["counts"]) == ("finished", {"finished": 2})
     assert view["task"] == {
         "ordinal": 1, "state": "finished", "unfinished": [], "preempted": None, "stopped": None,
+        "surplus": False, "needed": True,
     }  # fmt: skip
 
 

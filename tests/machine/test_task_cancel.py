@@ -6,7 +6,7 @@ import pytest
 from tests.engine.conftest import Bench, stops
 
 from headgate.machine.task_cancel import CancelFault, fault_of
-from headgate.model import Items, Task
+from headgate.model import Elastic, Items, Task
 from headgate.protocol import (
     Command,
     Group,
@@ -147,10 +147,12 @@ def test_second_cancellation_is_refused_unless_it_ends_the_grace_period(bench: B
 def test_tasks_that_cannot_be_cancelled_alone_are_unchanged(bench: Bench) -> None:
     bench.job("gang", [Task()] * 2, gang=True)
     bench.job("calls", [Task()] * 2, items=Items())
+    bench.job("grows", [Task()] * 2, elastic=Elastic(minimum=1))
     bench.job("dag", [Task(), Task(after=(0,)), Task()])
     bench.job("ends", [Task()] * 2)
     assert is_refused(bench, "gang", 0, CancelFault.GANG)
     assert is_refused(bench, "calls", 1, CancelFault.SLOT)
+    assert is_refused(bench, "grows", 1, CancelFault.UNIT)
     assert is_refused(bench, "dag", 0, CancelFault.AWAITED)
     for unknown in (-1, 3):
         assert is_refused(bench, "dag", unknown, CancelFault.UNKNOWN)

@@ -79,7 +79,7 @@ def archived_job(controller: ControllerPort, snapshot: Snapshot, job: str) -> Ar
 
 def list_view(job: ArchivedJob, now: float) -> View:
     """Return the view of a job in lists of jobs."""
-    view = {"nodes": [], **views.as_of(job.view, now)}  # earlier releases kept no nodes
+    view = {"nodes": [], "elastic": None, **views.as_of(job.view, now)}  # not of earlier releases
     gpus = {name: view["gpus"][name] for name in ("held", "peak")}
     return {key: view[key] for key in view if key not in ("results", "exit", "files")} | {
         "gpus": gpus
@@ -90,15 +90,20 @@ def full_view(job: ArchivedJob, now: float, *, default_keep_s: float | None) -> 
     """Return a job with the retention of its results; see `views.results_view`."""
     keep_s = default_keep_s if job.job.keep_s is None else job.job.keep_s
     expiry = views.expiry_view(keep_s, job.ended_at, job.expired_at, now)
-    view = {"nodes": [], "exit": None, "files": views.NO_FILES, **views.as_of(job.view, now)}
-    view["gpus"] = {"by_node": {}, **view["gpus"]}  # earlier releases kept none of the three
+    lacking: View = {"nodes": [], "elastic": None, "exit": None, "files": views.NO_FILES}
+    view = {**lacking, **views.as_of(job.view, now)}
+    view["gpus"] = {"by_node": {}, **view["gpus"]}  # earlier releases kept none of these
     view["command"] = ran.command_of(job.job.program)
     return {**view, "results": {**job.view["results"], **expiry}}
 
 
 def task_view(task: ArchivedTask) -> View:
-    """Return the view of a task; earlier releases did not keep how its last run ended."""
-    return {"exit": 0 if task.view["state"] == "finished" else None, **task.view}
+    """Return the view of a task; earlier releases did not keep how its last run ended.
+
+    Nor did they have elastic jobs.
+    """
+    ended = 0 if task.view["state"] == "finished" else None
+    return {"exit": ended, "surplus": False, "needed": True, **task.view}
 
 
 def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
@@ -110,6 +115,7 @@ def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:
         "state": job.state,
         "counts": counts,
         "preempted_tasks": 0,
+        "elastic": job.view.get("elastic"),
         "waits_s": 0.0,
         "reason": None,
         "message": job.view["message"],
@@ -126,6 +132,7 @@ def _named(task: ArchivedTask) -> View:
     return {
         "ordinal": task.view["ordinal"],
         "state": task.view["state"],
+        **{key: task_view(task)[key] for key in ("surplus", "needed")},
         "unfinished": [],
         "preempted": None,
         "stopped": stops[-1] if stops else None,
@@ -143,6 +150,9 @@ def need_result(controller: ControllerPort, job: ArchivedJob, ordinal: int | Non
     need_kept(job)
     state, done = JobState[job.state.upper()], job.state == "finished"
     if ordinal is not None:
-        done = controller.archive.task(job, ordinal).view["state"] == "finished"
+        task = task_view(controller.archive.task(job, ordinal))
+        done = task["state"] == "finished"
+        if not task["needed"]:
+            raise results.not_needed(job.job.id, ordinal)
     if not done:
         raise results.no_result(job.job.id, ordinal, state, job.view["message"])

@@ -314,9 +314,12 @@ class Client:
         return download.write()
 
     def results(self, job: str) -> Iterator[tuple[int, bytes]]:
-        """Yield the ordinal and the result of each finished task of a job, in order."""
+        """Yield the ordinal and the result of each finished task of a job, in order.
+
+        Of an elastic job not of units that were not needed.
+        """
         for task in self.tasks(job):
-            if task["state"] == "finished":
+            if task["state"] == "finished" and task.get("needed", True):
                 yield task["ordinal"], b"".join(self.result(job, task["ordinal"]))
 
     def table(self, name: str) -> pa.Table:

@@ -94,6 +94,8 @@ def _why_view(found: Why) -> Body:
         task = {
             "ordinal": found.task,
             "state": found.task_state,
+            "surplus": found.surplus,
+            "needed": found.needed,
             "unfinished": unfinished,
             "preempted": found.preempted,
             "stopped": None if found.stopped is None else stop_view(found.stopped),

@@ -107,8 +107,10 @@ def shown_task(client: FollowingClient, job: str, task: int | None) -> tuple[Vie
 def need_output(job: str, task: View) -> None:
     """Raise SpecError `not_finished` for a task that has not run yet."""
     if not task["attempts"]:
-        text = f"task {task['ordinal']} of {job} has not run yet"
-        problem = Problem(path=job, problem=text, hint=f"headgate why {job}")
+        needed = task.get("needed", True)  # not of earlier releases
+        text = "has not run yet" if needed else "has not run: it was not needed"
+        hint = f"headgate why {job}" if needed else ""
+        problem = Problem(path=job, problem=f"task {task['ordinal']} of {job} {text}", hint=hint)
         raise SpecError([problem], code="not_finished")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from headgate.model import Program
 from headgate.state import JobState, Snapshot, TaskState
+from headgate.state.elastic import is_surplus, is_unneeded
 from headgate.state.tables import NO_EXIT
 
 View = dict[str, Any]
@@ -36,7 +37,7 @@ def exit_of(status: int) -> int | str | None:
 
 def task_exit(snapshot: Snapshot, task: int) -> int | str | None:
     """Return how the last run of a task ended, None while that is not known."""
-    if snapshot.tasks.state[task] == TaskState.FINISHED:
+    if snapshot.tasks.state[task] == TaskState.FINISHED and not is_unneeded(snapshot, task):
         return 0
     return exit_of(snapshot.tasks.exit_status[task])
 
@@ -70,6 +71,11 @@ def gpus_of(snapshot: Snapshot, job: int) -> dict[str, list[int]]:
         if held:
             found.setdefault(node, set()).update(held)
     return {snapshot.node(node).id: sorted(found[node]) for node in sorted(found)}
+
+
+def unit_view(snapshot: Snapshot, task: int) -> View:
+    """Return what a task is in an elastic job; of any other it is needed, and no surplus."""
+    return {"surplus": is_surplus(snapshot, task), "needed": not is_unneeded(snapshot, task)}
 
 
 def whole_view(snapshot: Snapshot, job: int, view: View) -> View:

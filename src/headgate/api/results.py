@@ -8,6 +8,7 @@ from headgate.base.errors import Problem, SpecError
 from headgate.base.states import JOB_WORDS, PENDING
 from headgate.base.units import format_seconds, format_time
 from headgate.state import JobState, Snapshot, TaskState
+from headgate.state.elastic import is_unneeded
 from headgate.state.life import ENDED
 from headgate.state.lookup import task_row
 
@@ -42,13 +43,22 @@ def need_result(snapshot: Snapshot, job: int, ordinal: int | None) -> None:
     state, alone = JobState(snapshot.jobs.state[job]), False
     done = state is JobState.FINISHED
     if ordinal is not None:
-        task = TaskState(snapshot.tasks.state[task_row(snapshot, job, ordinal)])
+        row = task_row(snapshot, job, ordinal)
+        if is_unneeded(snapshot, row):
+            raise not_needed(snapshot.job(job).id, ordinal)
+        task = TaskState(snapshot.tasks.state[row])
         alone = (task, state) == (TaskState.CANCELLED, JobState.ACTIVE)
         done = task is TaskState.FINISHED
         state = JobState.CANCELLED if alone else state
     if not done:
         message = snapshot.jobs.message[job]
         raise no_result(snapshot.job(job).id, ordinal, state, message, alone=alone)
+
+
+def not_needed(name: str, ordinal: int) -> SpecError:
+    """Return the error that a unit of an elastic job has no result, since others did the work."""
+    text = f"task {ordinal} of job {name} has no result: it was not needed"
+    return SpecError([Problem(path=name, problem=text)], code="not_finished")
 
 
 def no_result(

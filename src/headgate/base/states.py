@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 PENDING, PREEMPTED, RUNNING = "PENDING", "PREEMPTED", "RUNNING"
+COMPLETED, UNNEEDED = "COMPLETED", "UNNEEDED"
 
 TASK_WORDS: Mapping[str, str] = {
     "held": PENDING,
@@ -18,7 +19,7 @@ TASK_WORDS: Mapping[str, str] = {
     "running": RUNNING,
     "stopping": "STOPPING",
     "moving": "MOVING",
-    "finished": "COMPLETED",
+    "finished": COMPLETED,  # UNNEEDED without a run, in an elastic job
     "failed": "FAILED",
     "cancelled": "CANCELLED",
 }
@@ -28,7 +29,7 @@ JOB_WORDS: Mapping[str, str] = {
     "queued": PENDING,
     "active": PENDING,  # RUNNING while a task of it has GPUs or CPUs; else as its tasks
     "stopping": "STOPPING",
-    "finished": "COMPLETED",
+    "finished": COMPLETED,
     "failed": "FAILED",
     "cancelled": "CANCELLED",
 }
@@ -49,13 +50,16 @@ def node_word(state: str, *, draining: bool = False) -> str:
     return NODE_WORDS.get(state, state.upper())
 
 
-def task_word(state: str, *, preempted: bool = False) -> str:
+def task_word(state: str, *, preempted: bool = False, needed: bool = True) -> str:
     """Return the word for the state of a task; `preempted`: its last run was, and none came after.
 
-    A state that is not known, of a later release, is returned in upper case.
+    One that is not `needed` has finished without a run. A state that is not known, of a later
+    release, is returned in upper case.
     """
     if preempted and state in ("waiting", "blocked"):
         return PREEMPTED
+    if not needed and state == "finished":
+        return UNNEEDED
     return TASK_WORDS.get(state, state.upper())
 
 
@@ -71,8 +75,13 @@ def job_word(state: str, tasks: Mapping[str, int], preempted: int = 0) -> str:
     return JOB_WORDS.get(state, state.upper())
 
 
-def tasks_by_word(tasks: Mapping[str, int], preempted: int = 0) -> dict[str, int]:
-    """Return the numbers of tasks by word; `tasks` are those by state, `total` aside."""
+def tasks_by_word(
+    tasks: Mapping[str, int], preempted: int = 0, unneeded: int = 0
+) -> dict[str, int]:
+    """Return the numbers of tasks by word; `tasks` are those by state, `total` aside.
+
+    `unneeded` of those that have finished had no run, in an elastic job.
+    """
     counts: dict[str, int] = {PREEMPTED: preempted} if preempted else {}
     for state, count in tasks.items():
         if state != "total":
@@ -80,4 +89,7 @@ def tasks_by_word(tasks: Mapping[str, int], preempted: int = 0) -> dict[str, int
             counts[word] = counts.get(word, 0) + count
     if preempted:
         counts[PENDING] = counts.get(PENDING, 0) - preempted
+    if unneeded:
+        counts[COMPLETED] = counts.get(COMPLETED, 0) - unneeded
+        counts[UNNEEDED] = unneeded
     return {word: count for word, count in counts.items() if count > 0}

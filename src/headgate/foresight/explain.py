@@ -30,6 +30,7 @@ from headgate.protocol.reasons import (
     UsedElsewhere,
 )
 from headgate.state import JobState, Snapshot, State, TaskState
+from headgate.state.elastic import UnitCounts, unit_counts
 from headgate.state.life import DONE, ENDED, HOLDING, PENDING
 from headgate.state.queues import as_needed
 from headgate.state.stops import waits_preempted
@@ -50,7 +51,8 @@ class Explanation:
     """A job's `counts` of tasks by state, and the reason why tasks wait.
 
     `preempted_tasks` of them wait after a preemption. `waits_s` is the time since submission.
-    `reason` is None when no task waits; then `message` may be how the job ended.
+    `reason` is None when no task waits; then `message` may be how the job ended. `elastic` is None
+    for other jobs.
     """
 
     job: str
@@ -60,6 +62,7 @@ class Explanation:
     reason: Reason | None
     message: str | None
     preempted_tasks: int = 0
+    elastic: UnitCounts | None = None
 
 
 class ExplanationContext:
@@ -180,6 +183,7 @@ def explain(
         reason=reason,
         message=view.jobs.message[job],
         preempted_tasks=_preempted(view, rows),
+        elastic=unit_counts(view, job, states),
     )
 
 

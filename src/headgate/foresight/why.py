@@ -23,6 +23,7 @@ from headgate.protocol import RunStop
 from headgate.protocol.after_moves import AfterMoves
 from headgate.protocol.reasons import Fragmented, GangShort, PolicyBroke
 from headgate.state import JobState, Scratch, Snapshot, TaskState
+from headgate.state.elastic import is_surplus, is_unneeded
 from headgate.state.ledger import Ledger
 from headgate.state.life import PENDING, RUNS
 from headgate.state.stops import preemption
@@ -103,6 +104,8 @@ class Why:
     explanation: Explanation
     task: int | None
     task_state: str | None
+    surplus: bool  # of an elastic job
+    needed: bool  # not a unit of an elastic job that has finished without a run
     run: RunFacts | None
     unfinished: tuple[int, ...]
     preempted: str | None
@@ -153,6 +156,8 @@ class _Explainer:
             explanation=_with_moves(self._explanation, room),
             task=None if task is None else snapshot.ordinal(task),
             task_state=None if task_state is None else task_state.name.lower(),
+            surplus=task is not None and is_surplus(snapshot, task),
+            needed=task is None or not is_unneeded(snapshot, task),
             run=self._run(task) if task is not None and task_state in RUNS else None,
             preempted=None if task is None else preemption(snapshot, task),
             stopped=None if task is None else next(iter(snapshot.stops.get(task, ())[-1:]), None),

@@ -1,7 +1,7 @@
 """Cancelling one task of a job while its others continue: for which tasks that is possible, how.
 
-Not for what exists only with the rest of its job: a member of a gang, a slot of an executor, and a
-task whose result later tasks of the job wait for.
+Not for what exists only with the rest of its job: a member of a gang, a unit of an elastic job, a
+slot of an executor, and a task whose result later tasks of the job wait for.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ class CancelFault(Enum):
     OVER = auto()  # it, or its job, has ended
     STOPPING = auto()  # it, or its job, is being cancelled already, or its job has failed
     GANG = auto()
+    UNIT = auto()  # of an elastic job
     SLOT = auto()
     AWAITED = auto()  # tasks of its job that were not cancelled come after it
 
@@ -42,6 +43,8 @@ def fault_of(view: View, job: int, ordinal: int, *, now: bool) -> CancelFault | 
         return CancelFault.OVER
     if spec.gang:
         return CancelFault.GANG
+    if spec.elastic is not None:
+        return CancelFault.UNIT
     if spec.items is not None:
         return CancelFault.SLOT
     if job_state == JobState.STOPPING or (is_cancelled(view, task) and not now):

@@ -47,7 +47,8 @@ class SurplusHeld(Reason):
         return f"surplus: {self.running} of at most {self.most} units run"
 
     def way_out(self) -> str:
-        return "starts where no other job needs the room"
+        after = "" if self.running else "after the job's first units, "
+        return f"starts {after}where no other job needs the room"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

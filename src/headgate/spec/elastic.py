@@ -9,7 +9,7 @@ from pydantic import Field
 
 from headgate.spec.document import Document, Place
 from headgate.spec.needs import Needs
-from headgate.spec.shape import FileShape, Positive
+from headgate.spec.shape import Count, FileShape, Positive
 
 
 class ElasticShape(FileShape):
@@ -18,6 +18,12 @@ class ElasticShape(FileShape):
     unit: Annotated[Needs, Field(description="what each unit holds")] = Needs()
     min: Annotated[Positive, Field(description="units without which it does not start")]
     max: Annotated[Positive, Field(description="units that run at a time at most")]
+
+
+class ElasticUnits(ElasticShape):
+    """The same in a job file, whose units are programs, which may fail."""
+
+    retries: Annotated[Count, Field(description="times a failed unit is run again")] = 0
 
 
 class ElasticWork(ElasticShape):

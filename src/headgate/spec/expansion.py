@@ -208,8 +208,14 @@ def _short_form(job_file: JobFile) -> Tasks:
     if job_file.run is None:
         raise AssertionError("unreachable: load_job has checked that a job runs something")
     if job_file.elastic is not None:
-        unit = Resources.model_construct(**dict(job_file.elastic.unit))
-        return Tasks(run=job_file.run, count=job_file.elastic.max, resources=unit, params={})
+        units = job_file.elastic
+        return Tasks(
+            run=job_file.run,
+            count=units.max,
+            resources=Resources.model_construct(**dict(units.unit)),
+            retries=units.retries,
+            params={},
+        )
     return Tasks(run=job_file.run, count=1, resources=job_file.resources or Resources(), params={})
 
 

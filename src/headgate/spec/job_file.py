@@ -15,7 +15,7 @@ from headgate.base.errors import nearest
 from headgate.base.units import MOST_SECONDS
 from headgate.spec.communication import CommunicationShape, check_communication
 from headgate.spec.document import Document, Place, clipped, read_document
-from headgate.spec.elastic import ElasticShape, check_elastic
+from headgate.spec.elastic import ElasticUnits, check_elastic
 from headgate.spec.environment import (
     KeptFilesKey,
     KeptPatterns,
@@ -220,7 +220,7 @@ class JobFile(FileShape):
         Resources | None, Field(description="with `run` or `ray`: its resources")
     ] = None
     elastic: Annotated[
-        ElasticShape | None, Field(description="with `run`: as many equal units as there is room")
+        ElasticUnits | None, Field(description="with `run`: as many equal units as there is room")
     ] = None
     ray: Annotated[RayScript | None, Field(description="instead: a plain Ray program")] = None
     data: Annotated[dict[Name, Data], Field(default_factory=dict, description="named data")]

@@ -8,16 +8,63 @@ the last ones, is HELD while it does not run, so that no policy serves it, and n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from headgate.base.arrays import Bools, Ints
 from headgate.state.life import JobState, TaskState
+from headgate.state.tables import NO_EXIT
 from headgate.state.view import View
 
 if TYPE_CHECKING:
     from headgate.state.snapshot import Snapshot
+
+_EXECUTES = (TaskState.STARTING, TaskState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitCounts:
+    """How many units of an elastic job run, and how many of these are `surplus`.
+
+    Of those that have finished, `unneeded` had no run that did: another one finished before.
+    """
+
+    min: int
+    max: int
+    running: int
+    surplus: int
+    unneeded: int
+
+
+def unit_counts(view: View, job: int, states: Sequence[int]) -> UnitCounts | None:
+    """Return the numbers of units of a job with tasks in these states; None if it is not elastic.
+
+    O(its tasks).
+    """
+    if view.job(job).elastic is None:
+        return None
+    size, rows = unit_size(view, job), view.tasks_of(job)
+    runs = [state in _EXECUTES for state in states]
+    return UnitCounts(
+        min=size,
+        max=len(rows),
+        running=sum(runs),
+        surplus=sum(runs[size:]),
+        unneeded=sum(is_unneeded(view, task) for task in rows),
+    )
+
+
+def is_unneeded(view: View, task: int) -> bool:
+    """Return whether a unit of an elastic job has finished without a run that did."""
+    tasks = view.tasks
+    if tasks.state[task] != TaskState.FINISHED or view.job(tasks.job[task]).elastic is None:
+        return False
+    attempt, last = tasks.attempts[task], view.stops.get(task, ())[-1:]
+    was_stopped = bool(last) and last[0].attempt == attempt
+    return not attempt or was_stopped or tasks.exit_status[task] not in (0, NO_EXIT)
 
 
 def unit_size(view: View, job: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headgate.protocol import RunStop, StopKind
+from headgate.state.elastic import is_surplus
 from headgate.state.life import PENDING, TaskState
 from headgate.state.view import View
 
@@ -69,9 +70,12 @@ def is_cancelled(view: View, task: int) -> bool:
 
 
 def preemption(view: View, task: int) -> str | None:
-    """Return why a task's last run was preempted or moved, None once it runs again or has ended."""
+    """Return why a task's last run was preempted or moved, None once it runs again or has ended.
+
+    None for surplus of an elastic job, which is stopped in the course of things.
+    """
     last = view.stops.get(task, ())[-1:]
-    if not last or last[0].cause.kind not in _BY_PLANS:
+    if not last or last[0].cause.kind not in _BY_PLANS or is_surplus(view, task):
         return None
     state, attempt = view.tasks.state[task], view.tasks.attempts[task]
     again = state not in (TaskState.STOPPING, TaskState.MOVING, *PENDING)

@@ -138,6 +138,7 @@ def test_array_begins_at_any_index(submitted: Any, controller: Any) -> None:
     assert launch.program.stage.count == 5
 
 
+ELASTIC = "{run: a, elastic: {min: 1, max: 2}}"
 FILE = """\
 name: sweep
 envs: {A: in-file, B: kept}
@@ -203,9 +204,23 @@ def test_options_for_a_ray_file_and_a_directory_of_the_command_line_find_their_p
     assert f"working_dir: . in the file, {other} on the command line" in output.err
 
 
+def test_resources_and_retries_of_the_command_line_are_of_each_unit_of_an_elastic_job(
+    up: Any, job_file: Any, controller: Any
+) -> None:
+    file = job_file("{run: 'true', elastic: {unit: {gpus: 1, cpus: 1}, min: 1, max: 2}}")
+    output = up("submit", file, "--gpus", "2", "--retries", "3")
+    assert "elastic.unit.gpus: 1 in the file, 2 on the command line" in output.err
+    job = controller.engine.state.job(0)
+    assert (job.retries, [task.demand.gpus for task in job.tasks]) == (3, [2, 2])
+
+
 @pytest.mark.parametrize(
     ("file", "arguments", "problem"),
     [
+        (ELASTIC, ["--array", "0-3"], "--array: does not go with 'elastic' of the file"),
+        (ELASTIC, ["--nodes", "2"], "num_nodes: an elastic job has equal units"),
+        (ELASTIC, ["--time-limit", "1h"], "time_limit: an elastic job has equal units"),
+        (ELASTIC, ["--gpus", "much"], "elastic.unit.gpus: must be whole GPUs"),
         (
             "{data: {d: {files: [/x]}}, tasks: {for_each: d, run: a}, reduce: {run: b}}",
             ["--gpus", "2"],

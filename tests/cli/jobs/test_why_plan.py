@@ -67,8 +67,9 @@ def test_why_shows_a_waiting_and_a_running_task(shared: Any, controller: Any) ->
     view = shared("why", "job-2/1", "-o", "json").json
     assert (view["job"], view["task"]) == (
         "job-2",
-        {"ordinal": 1, "state": "waiting", "unfinished": [], "preempted": None, "stopped": None},
-    )
+        {"ordinal": 1, "state": "waiting", "unfinished": [], "preempted": None, "stopped": None,
+         "surplus": False, "needed": True},
+    )  # fmt: skip
     assert view["reason"]["code"] == "BelowShare"
     assert view["share"] == {
         "job": "job-2", "held_gpus": 0, "waiting_tasks": 3, "share_gpus": 2, "may_win_gpus": 2,

@@ -45,6 +45,7 @@ def _fetch_all(client: Client, view: View, place: Path, settings: ProgramSetting
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
     job, tasks = view["id"], client.tasks(view["id"])
+    tasks = [task for task in tasks if task.get("needed", True)]  # not of earlier releases
     finished = [task["ordinal"] for task in tasks if task["state"] == "finished"]
     missing = sorted({task["ordinal"] for task in tasks} - {*finished})
     if finished:

@@ -207,7 +207,19 @@ def _nodes(job: Job) -> str | None:
 
 
 def _done(job: Job) -> str:
-    return f"{job['tasks'].get('finished', 0)}/{job['tasks']['total']}"
+    """Return how many tasks have finished, of all; of an elastic job, how many units run."""
+    finished, total, units = job["tasks"].get("finished", 0), job["tasks"]["total"], _units(job)
+    if units is None:
+        return f"{finished}/{total}"
+    if job["ended_at"] is None:
+        return f"{units['running']} of {units['min']}-{units['max']}"
+    return f"{finished - units['unneeded']}/{total - units['unneeded']}"
+
+
+def _units(job: Job) -> Mapping[str, int] | None:
+    """Return the numbers of units of an elastic job; earlier releases had none."""
+    units: Mapping[str, int] | None = job.get("elastic")
+    return units
 
 
 def _time(job: Job) -> str:
@@ -263,11 +275,9 @@ def get(
         return
     output.print_facts(_facts(view, tasks, task))
     output.print_text("")
-    output.print_table(
-        ("TASK", "STATE", "NODE", "GPU IDS", "RUNS", "FAILURES", "RAN"),
-        map(_task_cells, tasks),
-        names=("NODE", "GPU IDS"),
-    )
+    columns = _TASK_COLUMNS if _units(view) is not None else _TASK_COLUMNS_OF_OTHERS
+    rows = [[cell(each) for cell in columns.values()] for each in tasks]
+    output.print_table(tuple(columns), rows, names=("NODE", "GPU IDS"))
 
 
 def _facts(
@@ -282,6 +292,7 @@ def _facts(
         ("Queue", f"{view['queue']}, priority {view['priority']}"),
         ("State", _state(view) + (", archived" if view["archived"] else "")),
         ("Tasks", _tasks(view) + _gang(view) + _limit(view)),
+        ("Elastic", _elastic(view)),
         ("GPUs", f"{view['gpus']['held']} allocated (peak {view['gpus']['peak']})"),
         ("Nodes", places(view)),
         ("Submitted", local_time(view["submitted_at"])),
@@ -346,7 +357,8 @@ def _log(tasks: Sequence[dict[str, Any]], task: int | None) -> str | None:
 
 def _tasks(view: Job) -> str:
     """Return the numbers of a job's tasks as text: `8 (3 PENDING, 5 RUNNING)`."""
-    counts = tasks_by_word(view["tasks"], view.get("preempted_tasks", 0))
+    unneeded = (_units(view) or {}).get("unneeded", 0)
+    counts = tasks_by_word(view["tasks"], view.get("preempted_tasks", 0), unneeded)
     shown = ", ".join(f"{count} {word}" for word, count in counts.items())
     return f"{view['tasks']['total']} ({shown})"
 
@@ -372,6 +384,16 @@ def _gang(view: dict[str, Any]) -> str:
     if view.get("num_nodes") is not None:  # not in views archived by older releases
         return ", a gang, each on its own node"
     return ", a gang" if view["gang"] else ""
+
+
+def _elastic(view: Job) -> str | None:
+    """Return how many units of an elastic job run; None for another job, and for one that ended."""
+    units = _units(view)
+    if units is None or view["ended_at"] is not None:
+        return None
+    least, most = units["min"], units["max"]
+    surplus = f", {units['surplus']} of them surplus" if units["surplus"] else ""
+    return f"{output.counted(units['running'], 'unit')} of {least} to {most}{surplus}"
 
 
 def _limit(view: dict[str, Any]) -> str:
@@ -406,19 +428,31 @@ def _files(view: dict[str, Any]) -> str | None:
     return "; ".join(filter(None, parts)) or None
 
 
-def _task_cells(task: dict[str, Any]) -> tuple[object, ...]:
-    ran = None
-    if task["ended_at"] is not None:
-        ran = output.duration(task["ended_at"] - task["started_at"])
-    gpus = ",".join(map(str, task["gpus"])) or None
-    return (
-        *(task["ordinal"], _task_state(task), task["node"], gpus),
-        *(task["attempts"], task["failures"], ran),
-    )
+def _ran(task: Job) -> str | None:
+    if task["ended_at"] is None or task["started_at"] is None:
+        return None
+    return output.duration(task["ended_at"] - task["started_at"])
 
 
-def _task_state(task: dict[str, Any]) -> str:
-    return task_word(task["state"], preempted=task["preempted"] is not None)
+def _task_state(task: Job) -> str:
+    needed = task.get("needed", True)  # not of earlier releases
+    return task_word(task["state"], preempted=task["preempted"] is not None, needed=needed)
+
+
+_TASK_COLUMNS: dict[str, Callable[[Job], object]] = {
+    "TASK": lambda task: task["ordinal"],
+    "UNIT": lambda task: "surplus" if task["surplus"] else "minimum",
+    "STATE": _task_state,
+    "NODE": lambda task: task["node"],
+    "GPU IDS": lambda task: ",".join(map(str, task["gpus"])) or None,
+    "RUNS": lambda task: task["attempts"],
+    "FAILURES": lambda task: task["failures"],
+    "RAN": _ran,
+}
+_TASK_COLUMNS_OF_OTHERS = {
+    heading: cell for heading, cell in _TASK_COLUMNS.items() if heading != "UNIT"
+}
+"""Those of tasks of jobs that are not elastic."""
 
 
 def cancel(

@@ -10,7 +10,9 @@ from dataclasses import replace
 from headgate.base.errors import Problem, SpecError
 from headgate.cli.jobs.command_options import JobOptions
 
-_PLACE = re.compile(r"(?:(?:tasks|run|ray)\.)?(?:resources\.)?(\w+)(?:[.\[].*)?", re.DOTALL)
+_PLACE = re.compile(
+    r"(?:(?:tasks|run|ray|elastic)\.)?(?:(?:resources|unit)\.)?(\w+)(?:[.\[].*)?", re.DOTALL
+)
 _OPTIONS = {
     "num_nodes": "nodes", "envs": "env", "count": "array", "first_index": "array",
     "max_running": "array",

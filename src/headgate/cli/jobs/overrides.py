@@ -29,7 +29,7 @@ def overridden(text: str, source: str, keys: Mapping[str, Any]) -> tuple[Keys, l
     problems = list(_misplaced(data, keys))
     if problems:
         raise SpecError(problems, code="usage")
-    if "run" in data and any(key in _OF_TASKS for key in keys):
+    if "run" in data and "elastic" not in data and any(key in _OF_TASKS for key in keys):
         data = _long_form(data, keys)
     warnings = list[Problem]()
     for place, value in _placed(data, keys):
@@ -69,7 +69,10 @@ def _misplaced(data: Keys, keys: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(path=_option(key), problem=text, hint=hint)
     if "count" not in keys:
         return
-    if "ray" in data:
+    if "elastic" in data:
+        hint = "write 'min' and 'max' into the file instead"
+        yield Problem(path="--array", problem="does not go with 'elastic' of the file", hint=hint)
+    elif "ray" in data:
         yield Problem(path="--array", problem="does not go with 'ray', which is one program")
     elif "num_nodes" in data:
         hint = "remove one of them"
@@ -106,9 +109,11 @@ def _placed(data: Keys, keys: Mapping[str, Any]) -> Iterator[tuple[Place, Any]]:
 def _place_of(data: Keys, key: str) -> Place:
     """Return the place in the file of the keys beside this one."""
     if key in _OF_TASKS:
-        return ("ray",) if "ray" in data else ("tasks",)
+        return next((place,) for place in ("ray", "elastic", "tasks") if place in data)
     if key not in Needs.model_fields:
         return ()
+    if "elastic" in data:
+        return ("elastic", "unit")
     if "ray" in data:
         return ("ray", "resources") if "resources" in data["ray"] else ("resources",)
     return ("tasks", "resources") if "tasks" in data else ("resources",)

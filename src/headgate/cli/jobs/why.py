@@ -69,11 +69,18 @@ def _head(explanation: View, target: str, task: int | None) -> Iterator[str]:
     state = job_word(explanation["state"], counts, preempted)
     archived = ", archived" if explanation["archived"] else ""
     if task is None:
-        yield f"{target}: {state}{archived} ({_tasks(tasks_by_word(counts, preempted), state)})"
+        unneeded = (explanation.get("elastic") or {}).get("unneeded", 0)
+        words = tasks_by_word(counts, preempted, unneeded)
+        yield f"{target}: {state}{archived} ({_tasks(words, state)})"
     else:
         named = explanation["task"]
-        word = task_word(named["state"], preempted=named["preempted"] is not None)
-        yield f"{target}: {word} (job: {state}{archived})"
+        word = task_word(
+            named["state"],
+            preempted=named["preempted"] is not None,
+            needed=named.get("needed", True),  # not of earlier releases
+        )
+        surplus = ", surplus" if named.get("surplus") else ""
+        yield f"{target}: {word}{surplus} (job: {state}{archived})"
     reason = explanation["reason"]
     if reason is not None:
         yield f"Submitted: {format_seconds(explanation['waits_s'])} ago"

@@ -91,6 +91,8 @@ def _not_alone(view: Snapshot, job: int, task: int, fault: CancelFault) -> SpecE
         return _ended_already(spec.id, task if alone else None, JOB_WORDS["stopping"])
     if fault is CancelFault.GANG:
         text = f"{name} is a task of a gang, which ends as a whole"
+    elif fault is CancelFault.UNIT:
+        text = f"{name} is a unit of an elastic job, of which as many run as there is room for"
     elif fault is CancelFault.SLOT:
         text = f"{name} is a slot, which any call of its job may use"
     else:
