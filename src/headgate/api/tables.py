@@ -21,6 +21,7 @@ _JOBS = {
     **{f"read_bytes_{name}": pa.int64() for name in ("node", "rack", "cluster")},
     **{f"{name}_s": pa.float64() for name in ("estimated", "time_limit", "wait", "run")},
     **{f"{name}_at": pa.float64() for name in ("submitted", "started", "ended")},
+    **{f"elastic_{name}": pa.int64() for name in ("min", "max", "running", "surplus", "unneeded")},
     "reason": pa.string(),
     "message": pa.string(),
     "public": pa.bool_(),

@@ -28,6 +28,7 @@ from headgate.cli.common.several import answers, as_one
 from headgate.cli.common.stops import stop_lines
 from headgate.cli.common.times import in_local_time, local_time
 from headgate.cli.data import fetch, kept_files
+from headgate.cli.jobs.units import progress_cell, units_of, units_text, unneeded_of
 from headgate.cli.jobs.why import job_and_task
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def job_lines(
         "USER": lambda job: job["user"],
         "QUEUE": lambda job: job["queue"],
         "STATE": _state,
-        "TASKS": _done,
+        "TASKS": progress_cell,
         "GPUS": lambda job: job["gpus"]["held"],
         **more,
         "TIME": _time,
@@ -185,7 +186,7 @@ def _wide(listed: Sequence[Job]) -> tuple[tuple[str, ...], list[tuple[object, ..
     rows: list[tuple[object, ...]] = [
         (
             *(job["id"], job["name"], job["user"], job["queue"], job["priority"]),
-            *(_state(job), _done(job), job["gpus"]["held"], job["gpus"]["peak"]),
+            *(_state(job), progress_cell(job), job["gpus"]["held"], job["gpus"]["peak"]),
             *(_nodes(job), output.duration(job["wait_s"]), output.duration(job["run_s"])),
             output.sentence(job["reason"]) or _first_line(job["message"]),
         )
@@ -204,22 +205,6 @@ def _nodes(job: Job) -> str | None:
     more = len(job["nodes"]) - _MOST_NODES
     shown = ", ".join(job["nodes"][:_MOST_NODES])
     return shown + (f" and {more} more" if more > 0 else "") or None
-
-
-def _done(job: Job) -> str:
-    """Return how many tasks have finished, of all; of an elastic job, how many units run."""
-    finished, total, units = job["tasks"].get("finished", 0), job["tasks"]["total"], _units(job)
-    if units is None:
-        return f"{finished}/{total}"
-    if job["ended_at"] is None:
-        return f"{units['running']} of {units['min']}-{units['max']}"
-    return f"{finished - units['unneeded']}/{total - units['unneeded']}"
-
-
-def _units(job: Job) -> Mapping[str, int] | None:
-    """Return the numbers of units of an elastic job; earlier releases had none."""
-    units: Mapping[str, int] | None = job.get("elastic")
-    return units
 
 
 def _time(job: Job) -> str:
@@ -275,7 +260,7 @@ def get(
         return
     output.print_facts(_facts(view, tasks, task))
     output.print_text("")
-    columns = _TASK_COLUMNS if _units(view) is not None else _TASK_COLUMNS_OF_OTHERS
+    columns = _TASK_COLUMNS if units_of(view) is not None else _TASK_COLUMNS_OF_OTHERS
     rows = [[cell(each) for cell in columns.values()] for each in tasks]
     output.print_table(tuple(columns), rows, names=("NODE", "GPU IDS"))
 
@@ -292,7 +277,7 @@ def _facts(
         ("Queue", f"{view['queue']}, priority {view['priority']}"),
         ("State", _state(view) + (", archived" if view["archived"] else "")),
         ("Tasks", _tasks(view) + _gang(view) + _limit(view)),
-        ("Elastic", _elastic(view)),
+        ("Elastic", units_text(view)),
         ("GPUs", f"{view['gpus']['held']} allocated (peak {view['gpus']['peak']})"),
         ("Nodes", places(view)),
         ("Submitted", local_time(view["submitted_at"])),
@@ -357,8 +342,8 @@ def _log(tasks: Sequence[dict[str, Any]], task: int | None) -> str | None:
 
 def _tasks(view: Job) -> str:
     """Return the numbers of a job's tasks as text: `8 (3 PENDING, 5 RUNNING)`."""
-    unneeded = (_units(view) or {}).get("unneeded", 0)
-    counts = tasks_by_word(view["tasks"], view.get("preempted_tasks", 0), unneeded)
+    preempted = view.get("preempted_tasks", 0)
+    counts = tasks_by_word(view["tasks"], preempted, unneeded_of(view))
     shown = ", ".join(f"{count} {word}" for word, count in counts.items())
     return f"{view['tasks']['total']} ({shown})"
 
@@ -384,16 +369,6 @@ def _gang(view: dict[str, Any]) -> str:
     if view.get("num_nodes") is not None:  # not in views archived by older releases
         return ", a gang, each on its own node"
     return ", a gang" if view["gang"] else ""
-
-
-def _elastic(view: Job) -> str | None:
-    """Return how many units of an elastic job run; None for another job, and for one that ended."""
-    units = _units(view)
-    if units is None or view["ended_at"] is not None:
-        return None
-    least, most = units["min"], units["max"]
-    surplus = f", {units['surplus']} of them surplus" if units["surplus"] else ""
-    return f"{output.counted(units['running'], 'unit')} of {least} to {most}{surplus}"
 
 
 def _limit(view: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ from headgate.cli.jobs.command_options import JobOptions, with_job_options
 from headgate.cli.jobs.option_places import option_places
 from headgate.cli.jobs.programs import command_of, is_job_file
 from headgate.cli.jobs.stdin import unread_stdin
+from headgate.cli.jobs.units import progress_of, units_text
 
 if TYPE_CHECKING:
     from headgate.api.client import Client
@@ -229,12 +230,12 @@ def _wait(client: Client, job: str, settings: ProgramSettings) -> dict[str, Any]
     with output.progress(*columns, as_json=False) as bar:
         line = bar.add_task(job, total=None, why="")
         for view in following.changes(client, job):
-            tasks = view["tasks"]
+            (completed, total), units = progress_of(view), units_text(view)
             bar.update(
                 line,
-                description=f"{job} {_word(view)}",
-                total=tasks["total"],
-                completed=tasks.get("finished", 0),
+                description=f"{job} {_word(view)}" + (f", {units}" if units else ""),
+                total=total,
+                completed=completed,
                 why=visible(output.sentence(view["reason"]) or ""),
             )
         return view

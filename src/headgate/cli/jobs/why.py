@@ -16,6 +16,7 @@ from headgate.cli.common.settings import FormatOption, StateOption, settle
 from headgate.cli.common.stops import stop_text
 from headgate.cli.common.times import in_local_time
 from headgate.cli.jobs.sizing import sizing_facts
+from headgate.cli.jobs.units import unneeded_of
 
 View = dict[str, Any]
 _MOST_DIGITS = 12
@@ -69,8 +70,7 @@ def _head(explanation: View, target: str, task: int | None) -> Iterator[str]:
     state = job_word(explanation["state"], counts, preempted)
     archived = ", archived" if explanation["archived"] else ""
     if task is None:
-        unneeded = (explanation.get("elastic") or {}).get("unneeded", 0)
-        words = tasks_by_word(counts, preempted, unneeded)
+        words = tasks_by_word(counts, preempted, unneeded_of(explanation))
         yield f"{target}: {state}{archived} ({_tasks(words, state)})"
     else:
         named = explanation["task"]
