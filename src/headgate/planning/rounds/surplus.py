@@ -110,9 +110,10 @@ class _Books(NamedTuple):
             return False
         if is_surplus(snapshot, task) and self.quotas.beyond_elastic(row, amounts):
             return False
-        if self.ledger.infeasibility(demand, node, gpus):
+        try:
+            self.ledger.take(task, demand, node, gpus)
+        except InvariantBroken:
             return False
-        self.ledger.take(task, demand, node, gpus)
         self.quotas.add(row, amounts)
         return True
 
@@ -284,16 +285,22 @@ class _Surplus:
 
         On the node where the fewest have to.
         """
+        others = [
+            other
+            for other in self._jobs
+            if other is not job and other.kept and other.level(-1) >= job.level(1)
+        ]
         by_node: dict[int, list[tuple[_ElasticJob, Start]]] = {}
-        for other in self._jobs:
-            for place in reversed(other.kept if other is not job else ()):
+        for other in sorted(others, key=lambda each: -each.level()):
+            for place in reversed(other.kept):
                 by_node.setdefault(place.node, []).append((other, place))
         best: tuple[Start, list[tuple[_ElasticJob, Start]]] | None = None
         for node, units in by_node.items():
-            units.sort(key=lambda unit: -unit[0].level())
             found = self._fewest(job, node, units)
             if found is not None and (best is None or len(found[1]) < len(best[1])):
                 best = found
+                if len(best[1]) == 1:
+                    break
         if best is None:
             return None
         place, leaving = best
