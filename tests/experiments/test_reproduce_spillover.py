@@ -49,10 +49,11 @@ def test_report_has_a_verdict_for_every_claim_and_rows_for_every_experiment() ->
         assert {row["cluster"] for row in rows} == {"identical", "unlike"}
         assert all(row["tasks_per_s"] > 0 for row in rows)
     assert {file.name for file in Path("spillover-report").iterdir()} == {"report.html", "rows.csv"}
-    _check_page(Path(found["report"]))
+    check_page(Path(found["report"]))
 
 
-def _check_page(path: Path) -> None:
+def check_page(path: Path) -> None:
+    """Check that a page is whole, links to its own parts alone, and shows no NaN."""
     text = path.read_text()
     page = Page()
     page.feed(text)

@@ -86,6 +86,7 @@ VERBS = {
         "closed-partition": "reproduce.closed_partition:closed_partition",
         "packing": "reproduce.packing:packing",
         "spillover": "reproduce.spillover:spillover",
+        "label-queues": "reproduce.label_queues:label_queues",
     },
 }
 """By group and name, the module and the function of each verb."""

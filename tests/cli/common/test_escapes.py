@@ -94,6 +94,7 @@ CASES: dict[str, tuple[str, ...]] = {
     "reproduce closed-partition": ("--out {evil}",),
     "reproduce packing": ("--out {evil} --pods {evil} --nodes {evil}",),
     "reproduce spillover": ("--out {evil}",),
+    "reproduce label-queues": ("--out {evil}",),
 }  # fmt: skip
 """By verb: the arguments of command lines that read and print what others have named."""
 
