@@ -39,7 +39,7 @@ from headgate.model import WHOLE
 Totals = dict[tuple[str, int], tuple[float, float, float]]
 """Of a group, those of capacity, new-capacity and headgate."""
 
-SIZES = LabelSizes(mixed=2, alone=(10, 60), assumed=("default",))
+SIZES = LabelSizes(mixed=2, alone=(10, 60), varied=(10, 60), assumed=("default",))
 
 
 # --- groups --------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_claims_fail_for_figures_that_contradict_them(change: Totals, claims: se
 
 
 def test_outliers_count_for_no_mean_but_as_runs() -> None:
-    sizes = LabelSizes(mixed=1, alone=(10, 20), assumed=("default",))
+    sizes = LabelSizes(mixed=1, alone=(10, 20), varied=(10, 20), assumed=("default",))
     times = {
         run: GroupTimes(
             total_s=900.0 if run.seed == 5 and run.variant == CAPACITY else 10.0,

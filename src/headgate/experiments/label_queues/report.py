@@ -13,10 +13,11 @@ from headgate.experiments.frame.experiment import Experiment, Runner
 from headgate.experiments.frame.report import Claims, Report, Table
 from headgate.experiments.label_queues import PAPER
 from headgate.experiments.label_queues.claims import CLAIMS
-from headgate.experiments.label_queues.results import LabelResults, as_json, less_by_variant
+from headgate.experiments.label_queues.results import LabelResults, as_json
 from headgate.experiments.label_queues.runs import (
     ALONE,
     ASSUMED,
+    CAPACITY,
     MIXED,
     VARIANTS,
     LabelRun,
@@ -137,16 +138,18 @@ _ASSUMED_WORDS = (
 
 def _assumptions(results: LabelResults) -> Table:
     """Return a row per assumption and variant: what total times are less than Capacity's."""
-    few, many = results.sizes.alone[0], results.sizes.alone[-1]
+    few, many = results.sizes.varied
+    rows = []
+    for name in results.sizes.assumed:
+        for variant in VARIANTS:
+            if variant != CAPACITY:
+                less = results.less_if(variant, ASSUMED[name]).values()
+                rows.append([name, variant, *(f"{part:.1%}" for part in less)])
     return Table(
         title="Total time less than under capacity, by assumption",
         head=("assumption", "variant", "mixed", f"{few} alone", f"{many} alone"),
         brief=("ASSUMPTION", "VARIANT", "MIXED", f"{few} ALONE", f"{many} ALONE"),
-        rows=[
-            [name, variant, *(f"{part:.1%}" for part in less.values())]
-            for name in results.sizes.assumed
-            for variant, less in less_by_variant(results, ASSUMED[name]).items()
-        ],
+        rows=rows,
     )
 
 

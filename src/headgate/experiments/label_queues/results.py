@@ -39,6 +39,11 @@ class LabelResults:
     seeds: Sequence[int]
     times: Mapping[LabelRun, GroupTimes]
 
+    @property
+    def shapes(self) -> list[tuple[str, int]]:
+        """All groups: an experiment and a number of jobs each."""
+        return [(MIXED, 2 * self.sizes.mixed), *((ALONE, jobs) for jobs in self.sizes.alone)]
+
     def of(
         self, experiment: str, jobs: int, variant: str, assumed: Assumed = DEFAULT
     ) -> list[GroupTimes]:
@@ -70,32 +75,39 @@ class LabelResults:
 
     def better(self, variant: str) -> list[bool]:
         """Return, by run, whether the total time is less than under Capacity: every run counts."""
-        shapes = [(MIXED, 2 * self.sizes.mixed), *((ALONE, jobs) for jobs in self.sizes.alone)]
         return [
             own.total_s < theirs.total_s
-            for shape in shapes
+            for shape in self.shapes
             for own, theirs in zip(self.of(*shape, variant), self.of(*shape, CAPACITY), strict=True)
         ]
 
-    def less_if(self, experiment: str, jobs: int, variant: str, assumed: Assumed) -> float:
-        """Return the same as `less` under assumptions, of as many runs under each."""
-        own, theirs = (
-            fmean(times.total_s for times in self.of(experiment, jobs, name, assumed)[:OTHERS])
-            for name in (variant, CAPACITY)
-        )
-        return 1 - own / theirs
+    def less_if(self, variant: str, assumed: Assumed) -> dict[tuple[str, int], float]:
+        """Return the same under assumptions, by experiment and number of jobs: of equal runs."""
+
+        def mean_s(shape: tuple[str, int], name: str) -> float:
+            return fmean(times.total_s for times in self.of(*shape, name, assumed)[:OTHERS])
+
+        shapes = [(MIXED, 2 * self.sizes.mixed), *((ALONE, jobs) for jobs in self.sizes.varied)]
+        return {shape: 1 - mean_s(shape, variant) / mean_s(shape, CAPACITY) for shape in shapes}
 
 
 def as_json(results: LabelResults) -> dict[str, Any]:
     """Return all tables as JSON: a list of rows for each experiment, and of assumptions."""
-    shapes = [(MIXED, 2 * results.sizes.mixed), *((ALONE, jobs) for jobs in results.sizes.alone)]
     tables: dict[str, Any] = {MIXED: [], ALONE: []}
-    for experiment, jobs in shapes:
+    for experiment, jobs in results.shapes:
         tables[experiment] += [_row(results, experiment, jobs, name) for name in VARIANTS]
     tables["assumptions"] = [
-        {"assumption": name, "variant": variant, **less}
+        {
+            "assumption": name,
+            "variant": variant,
+            "experiment": experiment,
+            "jobs": jobs,
+            "less_than_capacity": less,
+        }
         for name in results.sizes.assumed
-        for variant, less in less_by_variant(results, ASSUMED[name]).items()
+        for variant in VARIANTS
+        if variant != CAPACITY
+        for (experiment, jobs), less in results.less_if(variant, ASSUMED[name]).items()
     ]
     return tables
 
@@ -115,19 +127,4 @@ def _row(results: LabelResults, experiment: str, jobs: int, variant: str) -> dic
         "less_than_capacity": results.less(experiment, jobs, variant),
         "completion_s": fmean(times.completion_s for times in runs),
         "longest_wait_s": max(times.longest_wait_s for times in runs),
-    }
-
-
-def less_by_variant(results: LabelResults, assumed: Assumed) -> dict[str, dict[str, float]]:
-    """Return, for all but Capacity, what total times are less than its under assumptions."""
-    few, many = results.sizes.alone[0], results.sizes.alone[-1]
-    shapes = {
-        "mixed": (MIXED, 2 * results.sizes.mixed),
-        "fewest": (ALONE, few),
-        "most": (ALONE, many),
-    }
-    return {
-        variant: {name: results.less_if(*shape, variant, assumed) for name, shape in shapes.items()}
-        for variant in VARIANTS
-        if variant != CAPACITY
     }

@@ -65,16 +65,22 @@ ASSUMED: Final = {
 class LabelSizes:
     """How large the experiments are: jobs of each kind in a mixed group, and WordCounts alone.
 
-    `assumed` names the assumptions, the default among them.
+    `assumed` names the assumptions, the default among them; of WordCounts alone, groups of the
+    `varied` sizes run under others.
     """
 
     mixed: int
     alone: tuple[int, ...]  # ascending
+    varied: tuple[int, int]
     assumed: tuple[str, ...]
 
 
-FULL: Final = LabelSizes(mixed=5, alone=(10, 20, 30, 40, 50, 60), assumed=tuple(ASSUMED))
-QUICK: Final = LabelSizes(mixed=2, alone=(2, 4), assumed=("default", "deep-learning has 1/2"))
+FULL: Final = LabelSizes(
+    mixed=5, alone=(10, 20, 30, 40, 50, 60), varied=(10, 30), assumed=tuple(ASSUMED)
+)
+QUICK: Final = LabelSizes(
+    mixed=2, alone=(2, 4), varied=(2, 4), assumed=("default", "deep-learning has 1/2")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +105,12 @@ class GroupTimes:
 
 def plan(sizes: LabelSizes, seeds: Sequence[int]) -> list[LabelRun]:
     """Return all runs, long ones first; under other assumptions fewer runs and sizes."""
-    ends, varied = (sizes.alone[0], sizes.alone[-1]), [ASSUMED[name] for name in sizes.assumed]
+    varied = [ASSUMED[name] for name in sizes.assumed]
     shapes = [
         (ALONE, jobs, assumed, seed)
         for jobs in reversed(sizes.alone)
         for assumed in varied
-        if jobs in ends or assumed == DEFAULT
+        if jobs in sizes.varied or assumed == DEFAULT
         for seed in (seeds if assumed == DEFAULT else seeds[:OTHERS])
     ]
     shapes += [(MIXED, 2 * sizes.mixed, assumed, seed) for assumed in varied for seed in ORDERS]
