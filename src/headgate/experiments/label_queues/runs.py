@@ -31,17 +31,19 @@ class QueueVariant:
     elastic: bool
 
 
-CAPACITY, NEW_CAPACITY, HEADGATE = "capacity", "new-capacity", "headgate"
+CAPACITY, ELASTIC_CAPACITY = "capacity", "elastic-capacity"
+NEW_CAPACITY, HEADGATE = "new-capacity", "headgate"
 
 VARIANTS: Final = {
     variant.name: variant
     for variant in (
         QueueVariant(name=CAPACITY, policy="capacity", hard=True, elastic=False),
+        QueueVariant(name=ELASTIC_CAPACITY, policy="capacity", hard=True, elastic=True),
         QueueVariant(name=NEW_CAPACITY, policy="headgate", hard=False, elastic=True),
         QueueVariant(name=HEADGATE, policy="headgate", hard=False, elastic=True),
     )
 }
-"""By name, in the order of tables."""
+"""By name, in the order of tables; `elastic-capacity` separates what elastic jobs gain alone."""
 
 MIXED, ALONE = "mixed", "alone"
 ORDERS: Final = (1, 2, 3)
