@@ -39,8 +39,7 @@ VARIANTS: Final = {
     for variant in (
         QueueVariant(name=CAPACITY, policy="capacity", hard=True, elastic=False),
         QueueVariant(name=ELASTIC_CAPACITY, policy="capacity", hard=True, elastic=True),
-        # There is no policy by the published rules yet: `headgate` is in its place.
-        QueueVariant(name=NEW_CAPACITY, policy="headgate", hard=False, elastic=True),
+        QueueVariant(name=NEW_CAPACITY, policy="new-capacity", hard=False, elastic=True),
         QueueVariant(name=HEADGATE, policy="headgate", hard=False, elastic=True),
     )
 }

@@ -121,6 +121,10 @@ class _CpuTasks:
         ):  # without links to weigh, it starts near its data
             yield from self._place_gang_by(self._placer, job)
             return
+        fit = self._that_fit(job, tasks)
+        if fit < count:
+            yield Refusal(reason=gang_short(self._scratch, job, fit), jobs=(job,))
+            return
         used: set[int] | None = set() if self._snapshot.job(job).distinct_nodes else None
         with self._scratch.trial() as trial:
             placed = sum(1 for _ in takewhile(lambda task: self._place(task, used), tasks))
@@ -131,6 +135,15 @@ class _CpuTasks:
         if unit is not None and FirstFit(self._scratch).place(unit):
             return
         yield Refusal(reason=gang_short(self._scratch, job, placed), jobs=(job,))
+
+    def _that_fit(self, job: int, tasks: Sequence[int]) -> int:
+        """Return how many tasks of a gang fit, if they are equal; else their number. O(nodes)."""
+        demands = {self._snapshot.tasks.demand[task] for task in tasks}
+        if len(demands) != 1:
+            return len(tasks)
+        most = 1 if self._snapshot.job(job).distinct_nodes else len(tasks)
+        room = self._scratch.ledger.room(demands.pop())[self._nodes]
+        return min(int(np.minimum(room, most).sum()), len(tasks))
 
     def _place_gang_by(self, placer: Placer, job: int) -> Iterator[Refusal]:
         """Place all tasks of a gang by a placer, or none and yield a refusal."""
