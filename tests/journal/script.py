@@ -70,6 +70,7 @@ from headgate.protocol import (
     NodeResumed,
     OrderFailed,
     Outside,
+    OverUse,
     Plan,
     PlanFailed,
     PlanReady,
@@ -251,7 +252,8 @@ def play(
 ) -> None:
     """Play all of it, such as after a storm; record each batch, then call `observe`."""
     script = _Script(engine, record, observe)
-    for chapter in (_cluster, _programs, _ends, _moves, _slots, _elastic, _scaling, _data, _faults):
+    for chapter in (_cluster, _programs, _ends, _moves, _slots, _overs, _elastic, _scaling, _data,
+                    _faults):  # fmt: skip
         chapter(script)
 
 
@@ -444,6 +446,15 @@ def _elastic(t: _Script) -> None:
     t.job("shrinks", one, one, one, elastic=Elastic(minimum=2, work_s=60.0))
     t.starts("shrinks", ("m3", ()), ("m3", ()))
     t.give(TaskFinished(at=t.at, run=t.run("shrinks")))
+
+
+def _overs(t: _Script) -> None:
+    """Runs that use more than they hold, one of which ends."""
+    t.job("over", PARTIAL, PARTIAL)
+    t.starts("over", ("m0", (1,)), ("m0", (1,)))
+    over = tuple(OverUse(t.run("over", n), 1 << 21, 41) for n in range(2))
+    t.give(NodeReported(at=t.at, node="m0", cpus_milli=0, memory_bytes=1 << 21, over=over))
+    t.give(TaskFinished(at=t.at, run=t.run("over")))
 
 
 def _scaling(t: _Script) -> None:

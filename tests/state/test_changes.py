@@ -18,7 +18,7 @@ SEED = st.integers(0, 10**6)
 TABLES = ("tasks", "jobs", "queues", "nodes", "gpus", "shards", "runtime_classes")
 # What of a thing may change without that it counts as a change of it.
 UNSEEN = {
-    "tasks": {"blockers", "crashes", "failures", "next_attempt"},
+    "tasks": {"blockers", "crashes", "failures", "next_attempt", "over_bytes", "over_gpu_bytes"},
     "jobs": {
         "message", "read_node_bytes", "read_rack_bytes", "read_cluster_bytes", "lost_gpu_s",
         "waiting_cpu", "running_cpu", "running", "started_at", "ended_at", "peak_gpus_milli",

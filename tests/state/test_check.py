@@ -208,6 +208,8 @@ FAULTS = [
     (put("gpus", "outside_bytes", 3, 1), "free memory of GPUs is counted"),
     (put("gpus", "outside_bytes", 0, 1), "GPUs of nodes without a report are not used outside"),
     (others_use_less_than_nothing, "what is used outside is not negative"),
+    (put("tasks", "over_bytes", 5, 1), "only runs use more than they hold"),
+    (put("tasks", "over_gpu_bytes", 6, -1), "only runs use more than they hold"),
 ]
 
 

@@ -100,10 +100,10 @@ def full_view(job: ArchivedJob, now: float, *, default_keep_s: float | None) -> 
 def task_view(task: ArchivedTask) -> View:
     """Return the view of a task; earlier releases did not keep how its last run ended.
 
-    Nor did they have elastic jobs.
+    Nor did they have elastic jobs, or know what runs use.
     """
     ended = 0 if task.view["state"] == "finished" else None
-    return {"exit": ended, "surplus": False, "needed": True, **task.view}
+    return {"exit": ended, "surplus": False, "needed": True, "over": None, **task.view}
 
 
 def explanation_view(job: ArchivedJob, task: ArchivedTask | None) -> View:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from headgate.api import ran
+from headgate.api import ran, uses
 from headgate.api.status import with_status
 from headgate.foresight.explain import (
     Explanation,
@@ -22,7 +22,6 @@ from headgate.foresight.explain import (
 )
 from headgate.model import (
     CPUS,
-    MEMORY,
     UNLIMITED,
     WHOLE,
     Dataset,
@@ -265,6 +264,7 @@ def task_view(snapshot: Snapshot, row: int) -> View:
         "node": None if node < 0 else snapshot.node(node).id,
         "gpus": list(tasks.run_gpus[row]),
         **ran.unit_view(snapshot, row),
+        "over": uses.over_view(snapshot, row),
         "attempts": tasks.attempts[row],
         "failures": tasks.failures[row],
         "exit": ran.task_exit(snapshot, row),
@@ -414,10 +414,11 @@ def node_view(
         "labels": list(node.labels),
         "total": _vector(snapshot, total),
         "granted": _vector(snapshot, granted),
-        "actual": _used(snapshot, row),
-        "outside": _used_outside(snapshot, row),
+        "actual": uses.actual_view(snapshot, row),
+        "outside": uses.outside_view(snapshot, row),
         "gpus": [_gpu_view(snapshot, row, index) for index in range(len(node.gpus))],
         "runs": list(runs),
+        "over": [*uses.overs_of_node(snapshot, row)],
         "free_gpus": nodes.free_gpus[row],
         "cpus": node.cpus,
         "free_cpus": amount_of(max(nodes.free.at(row, CPUS), 0)),
@@ -463,21 +464,6 @@ def _vector(snapshot: Snapshot, amounts: Sequence[int]) -> View:
         else:
             view[name] = amount / WHOLE
     return view
-
-
-def _used(snapshot: Snapshot, row: int) -> View | None:
-    actual = snapshot.nodes.actual
-    if math.isnan(snapshot.nodes.reported_at[row]):
-        return None
-    return {"cpus": actual.at(row, CPUS) / WHOLE, "memory_bytes": actual.at(row, MEMORY)}
-
-
-def _used_outside(snapshot: Snapshot, row: int) -> View | None:
-    """Return what processes outside Headgate use of a node, null before a report."""
-    outside = snapshot.nodes.outside
-    if math.isnan(snapshot.nodes.reported_at[row]):
-        return None
-    return {"cpus": outside.at(row, CPUS) / WHOLE, "memory_bytes": outside.at(row, MEMORY)}
 
 
 def _gpu_view(snapshot: Snapshot, row: int, index: int) -> View:

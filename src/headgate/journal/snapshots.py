@@ -111,6 +111,8 @@ _LATER = {
     "tasks.run_gpus": "tasks.grant",
     "tasks.exit_status": "tasks.grant",
     "tasks.kept": "tasks.grant",
+    "tasks.over_bytes": "tasks.grant",
+    "tasks.over_gpu_bytes": "tasks.grant",
 }
 """Columns that earlier releases did not store, all rows blank then; one of as many rows each."""
 

@@ -211,12 +211,24 @@ class Outside(NamedTuple):
 NO_OUTSIDE = Outside()
 
 
+class OverUse(NamedTuple):
+    """What a run uses where that is more than it holds, in bytes; 0 of what is not more.
+
+    Of its node's memory, and of the memory of the GPU of which it uses most.
+    """
+
+    run: RunId
+    memory_bytes: int = 0
+    gpu_bytes: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReported(Event):
     """The measured use of a node that is up, by all processes; thresholded by its world.
 
     `cpus_milli` are thousandths of processors; `gpus` are by index. No run may use what is used
-    `outside`; a report that says that more than all of the node is changes nothing.
+    `outside`; `over` are the runs that use more than they hold, all others do not. A report that
+    says the impossible, as of more than the node has or of a run elsewhere, changes nothing.
     """
 
     node: str
@@ -224,6 +236,7 @@ class NodeReported(Event):
     memory_bytes: int
     gpus: tuple[GpuUse, ...] = ()
     outside: Outside = NO_OUTSIDE
+    over: tuple[OverUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from headgate.base.errors import InvariantBroken
 from headgate.model import UNLIMITED, WHOLE, Job
 from headgate.state.elastic import unit_size
 from headgate.state.hardened import faults_of
-from headgate.state.life import DONE, ENDED, HOLDING, PENDING, JobState, TaskState
+from headgate.state.life import DONE, ENDED, HOLDING, PENDING, RUNS, JobState, TaskState
 from headgate.state.moves import unit_of
 from headgate.state.state import State
 from headgate.state.tables import FOR_MOVE, GPU_FREE, GPU_GONE, GPU_IN_PART
@@ -25,6 +25,7 @@ def _one_of(kind: type[IntEnum], states: Collection[int]) -> Array:
 
 
 _HOLDS = _one_of(TaskState, HOLDING)
+_RUNS = _one_of(TaskState, RUNS)
 _PENDS = _one_of(TaskState, PENDING)
 _DONE = _one_of(TaskState, DONE)
 _IN_FLIGHT = _one_of(TaskState, (TaskState.WAITING, *HOLDING))
@@ -349,6 +350,9 @@ def _check_reports(state: State) -> None:
     nodes, gpus, kinds = state.nodes, state.gpus, state.nodes.actual.array()
     outside = nodes.outside.array()
     none = np.isnan(nodes.reported_at.array())
+    runs = _RUNS[state.tasks.state.array()]
+    for over in (state.tasks.over_bytes.array(), state.tasks.over_gpu_bytes.array()):
+        _require("only runs use more than they hold", (over == 0) | (runs & (over > 0)), over=over)
     down = nodes.alive.array() == 0
     _require("a node that is down has no report", none[down], nodes=np.flatnonzero(down & ~none))
     _require("nothing is used of a node without a report", kinds[none] == 0, nodes=none)

@@ -50,6 +50,7 @@ def vacate(state: State, task: int) -> None:
     """End the run of a task that is stopped to move: it holds its target alone, and is MOVING."""
     tasks, target = state.tasks, state.tasks.target[task]
     state.lose_run(task)
+    tasks.over_bytes[task] = tasks.over_gpu_bytes[task] = 0
     if tasks.grant[task] != target:
         state.free(tasks.grant[task])
     tasks.grant[task], tasks.target[task] = target, -1

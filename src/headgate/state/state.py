@@ -510,6 +510,7 @@ class State(View):
             self.stops.withdraw(task, self.tasks.attempts[task])
         else:
             self.lose_run(task)
+        self.tasks.over_bytes[task] = self.tasks.over_gpu_bytes[task] = 0
         self.count_gpus(task, -1)
         self.move_task(task, to)
 

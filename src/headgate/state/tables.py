@@ -50,6 +50,8 @@ class TaskTable(Generic[C]):
     run_gpus: C  # tuple of the indices of the GPUs of its last run, on its node
     exit_status: C  # of the program of its last run, negative for a signal; or NO_EXIT
     kept: C  # KeptRun, the last run that left files; None without one
+    over_bytes: C  # memory that its run uses, as last reported, where more than it holds; else 0
+    over_gpu_bytes: C  # likewise of the GPU of which it uses most
 
 
 @dataclass(slots=True)
@@ -215,6 +217,7 @@ _DTYPES: dict[str, str] = {
     "draining": "u1", "idle_since": "f8", "down_since": "f8",
     "memory_bytes": "i8", "size_bytes": "i8", "free_bytes": "i8", "actual_bytes": "i8",
     "outside_bytes": "i8", "used_memory_bytes": "i8", "used_gpu_bytes": "i8",
+    "over_bytes": "i8", "over_gpu_bytes": "i8",
     "read_node_bytes": "i8", "read_rack_bytes": "i8", "read_cluster_bytes": "i8",
     "launched_at": "f8", "started_at": "f8", "ended_at": "f8", "submitted_at": "f8", "read_s": "f8",
     "estimated_s": "f8", "time_limit_s": "f8", "count": "f8", "log_mean": "f8", "log_var": "f8",

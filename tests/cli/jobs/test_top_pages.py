@@ -37,7 +37,7 @@ def node(name: str, *gpus: dict[str, Any], **facts: Any) -> dict[str, Any]:
         "id": name, "state": "up", "draining": None, "gpus": list(gpus),
         "total": {"cpus": 64.0, "memory_bytes": 512 * GIB},
         "granted": {"cpus": 8.0, "memory_bytes": 64 * GIB},
-        "actual": {"cpus": 8.0, "memory_bytes": 64 * GIB}, **facts,
+        "actual": {"cpus": 8.0, "memory_bytes": 64 * GIB}, "over": [], **facts,
     }  # fmt: skip
 
 
@@ -95,6 +95,18 @@ def test_a_node_that_uses_more_than_is_allocated_stands_out(
     line = shown(0, views(nodes=[node("n0", **facts)]))[1]
     assert cells(line.text)[0][-1] == over
     assert (line.style == "alert") == (over != "-")
+
+
+def test_runs_that_use_more_than_they_hold_stand_below_the_nodes() -> None:
+    memory = {"used_bytes": 41 * GIB, "held_bytes": 32 * GIB}
+    run = {"task": "job-1/0", "memory": memory, "gpu_memory": None}
+    lines = shown(0, views(nodes=[node("n0", over=[run])]))
+    (line,) = [each for each in lines if "job-1/0" in each.text]
+    assert line.text == "job-1/0 on n0 uses 41 GiB of memory, holds 32 GiB"
+    assert line.style == "alert"
+    texts = [each.text for each in shown(0, views(nodes=[node("n0", over=[run] * 12)]))]
+    assert sum("uses 41 GiB" in text for text in texts) == 10
+    assert "and 2 more runs; headgate nodes -o json lists all" in texts
 
 
 def test_gpus_show_who_has_them_and_who_else_uses_them() -> None:

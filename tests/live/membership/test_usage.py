@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,8 @@ from headgate.live.membership.usage import (
     report_fault,
 )
 from headgate.live.node.node_status import GpuReport, NodeReport
-from headgate.model import Gpu, Node
+from headgate.machine.job_order import activate
+from headgate.model import Demand, Gpu, Job, Node, Queue, RunId, Task
 from headgate.protocol import (
     NO_OUTSIDE,
     GpuOutside,
@@ -28,6 +30,7 @@ from headgate.protocol import (
     NodeLost,
     NodeReported,
     Outside,
+    OverUse,
 )
 
 GIB = 1 << 30
@@ -230,3 +233,69 @@ def test_report_of_the_impossible_has_a_fault(wrong: NodeReport, message: str) -
 @pytest.mark.parametrize("good", [CALM, used(4000, 100, 16), with_gpu(utilisation=None)])
 def test_report_of_the_possible_has_none(good: NodeReport) -> None:
     assert report_fault(good) == ""
+
+
+# ------------------------------------------------------------- runs that use more than they hold
+
+
+class Runs:
+    """A node of 100 GiB with a run that holds 32 GiB of it and a quarter of GPU 0."""
+
+    def __init__(self) -> None:
+        self.engine, self.at = Engine(), 1.0
+        self.engine.handle(NodeJoined(at=0, node=LARGE))
+        demand = Demand(gpus=1, gpu_milli=250, memory_bytes=32 * GIB)
+        job = Job(id="j", name="j", user="ada", queue="default", tasks=(Task(demand=demand),) * 2)
+        state = self.engine.state
+        state.set_queue(Queue(name="default"))
+        activate(state, state.add_job(job))
+        state.launch(0, 0, (0,), attempt=1)
+        self.run = state.run_id(0)
+
+    def counted(self, *over: OverUse) -> tuple[OverUse, ...] | None:
+        """Return what counts after a report, None if that is no event."""
+        self.at += PERIOD_S
+        large = replace(SEEN, over=over)
+        event = node_reported(self.engine.state.freeze(), "n0", large, self.at)
+        if event is None:
+            return None
+        self.engine.handle(event)
+        return event.over
+
+    def uses(self, gib: float, gpu_gib: float = 0) -> tuple[OverUse, ...] | None:
+        return self.counted(OverUse(self.run, int(gib * GIB), int(gpu_gib * GIB)))
+
+
+SEEN = replace(CALM, memory_bytes=100 * GIB, gpus=(replace(GPU, index=0),))
+
+
+def test_run_that_uses_more_counts_from_a_twentieth_on_and_until_half_of_that() -> None:
+    runs = Runs()
+    assert runs.counted() == ()
+    assert runs.uses(33.5) is None, "as good as what it holds"
+    assert runs.uses(41) == (OverUse(runs.run, 41 * GIB),)
+    assert runs.uses(42) is None
+    assert runs.uses(43) == (OverUse(runs.run, 43 * GIB),)
+    assert runs.uses(33) == (OverUse(runs.run, 33 * GIB),)
+    assert runs.uses(32.5) == ()
+    assert runs.uses(33) is None
+    assert runs.uses(0, 5) == (OverUse(runs.run, 0, 5 * GIB),), "a quarter is 4 GiB"
+    assert runs.uses(0, 4.01) == ()
+    assert runs.uses(150) == (OverUse(runs.run, 100 * GIB),), "the machine has more than the node"
+    assert runs.counted() == ()
+
+
+def test_run_that_has_ended_or_is_unknown_does_not_count() -> None:
+    runs = Runs()
+    runs.uses(41)
+    others = [OverUse(RunId(job, n, a), 41 * GIB) for job, n, a in (("j", 0, 2), ("k", 0, 1))]
+    assert runs.counted(*others, OverUse(RunId("j", 1, 0), 41 * GIB)) == ()
+
+
+@pytest.mark.parametrize(
+    "over", [(-1, 0), (0, -1), (math.nan, 0), (101 * GIB, 0), (0, 17 * GIB), (0, math.nan)]
+)
+def test_use_of_a_run_that_cannot_be_is_a_fault(over: tuple[Any, Any]) -> None:
+    runs = Runs()
+    assert report_fault(replace(SEEN, over=(OverUse(runs.run, 41 * GIB, GIB),))) == ""
+    assert "used by j/0.1" in report_fault(replace(SEEN, over=(OverUse(runs.run, *over),)))

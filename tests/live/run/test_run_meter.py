@@ -53,6 +53,7 @@ def test_most_memory_is_kept_and_the_first_look_counts_nothing(
     next_line(guarded)
     meter.look()
     assert meter.peaks.memory_bytes == most
+    assert meter.now.memory_bytes <= most - 60 * MIB, "it has freed what it held"
 
 
 def test_memory_of_gpus_is_that_of_its_processes_on_the_gpu_with_most(
@@ -101,16 +102,17 @@ def test_end_of_the_processes_is_no_error(guarded: subprocess.Popen[bytes]) -> N
 
 
 def test_what_was_seen_is_reported_at_the_end_of_the_block_even_after_an_error() -> None:
-    reported = list[Peaks]()
+    reported, noted = list[Peaks](), list[Peaks]()
 
     async def run() -> None:
-        async with measured(os.getpid(), on_gpus=False, report=reported.append):
+        async with measured(os.getpid(), on_gpus=False, report=reported.append, note=noted.append):
             await asyncio.sleep(0)
             raise ValueError("it fails")
 
     with pytest.raises(ValueError, match="it fails"):
         asyncio.run(run())
     assert reported == [Peaks()], "so short a run was not seen"
+    assert noted[-1] == Peaks(), "it uses nothing any more"
 
 
 def test_usage_of_a_run_gets_what_was_seen() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from headgate.base.states import job_word, task_word, tasks_by_word
 from headgate.base.text import visible_values
 from headgate.base.units import format_compact, format_seconds
 from headgate.cli.common import output, tables
+from headgate.cli.common.overs import over_text
 from headgate.cli.common.settings import (
     DryRunOption,
     FormatOption,
@@ -42,6 +43,7 @@ _WATCHED = ("running", "stopping", "preempted", "pending")
 
 _COMMAND_LINES, _COMMAND_COLUMNS = 5, 200
 _MOST_NODES = 8
+_MOST_OVERS = 4
 
 
 def jobs(
@@ -293,9 +295,19 @@ def _facts(
         ("Results", _results(view["results"])),
         ("Files", _files(view)),
         ("Reason", output.sentence(reason)),
+        ("Uses more", "\n".join(_overs(tasks)) or None),
         ("Stopped", "\n".join(stop_lines(tasks, every=task is not None)) or None),
         ("Message", view["message"]),
     )
+
+
+def _overs(tasks: Sequence[Job]) -> Iterator[str]:
+    """Yield a line for each run that uses more than it holds, of the first ones."""
+    over = [task for task in tasks if task.get("over")]  # not of earlier releases
+    for task in over[:_MOST_OVERS]:
+        yield f"task {task['ordinal']} on {task['node']} {over_text(task['over'])}"
+    if len(over) > _MOST_OVERS:
+        yield f"and {len(over) - _MOST_OVERS} more tasks"
 
 
 def _at(at: float | None) -> str | None:

@@ -13,6 +13,7 @@ from headgate.base.text import enumerated
 from headgate.base.units import format_ratio, format_seconds, format_size
 from headgate.cli.cluster.queues import loan_text, names_in_tree
 from headgate.cli.common import tables
+from headgate.cli.common.overs import over_text
 from headgate.cli.common.screen import ScreenLine
 from headgate.cli.jobs.jobs import job_lines
 from headgate.model.queue import GPUS_KIND
@@ -32,7 +33,7 @@ _NODE_LEGEND = (
 )
 _GPU_HEADINGS = ("NODE", "GPU", "MODEL", "TASK", "SHARE", "USE", "ALLOCATED", "USED", "NOTE")
 _GPU_LEGEND = "SHARE, ALLOCATED (memory): granted to runs. USE, USED (memory): measured"
-_MOST_JOBS, _MOST_LINKS = 200, 200
+_MOST_JOBS, _MOST_LINKS, _MOST_OVERS = 200, 200, 10
 _MUCH = 0.1  # of a node or a GPU, that is used beyond what is allocated: less is no finding
 
 
@@ -91,7 +92,7 @@ def _nodes_page(views: Views, width: int, terminal: bool) -> list[ScreenLine]:
     lines = _table(
         _NODE_HEADINGS, rows, width, terminal, text="OVER", alerts=[bool(row[-1]) for row in rows]
     )
-    lines += [*_notes(_NODE_LEGEND, width), ScreenLine("")]
+    lines += [*_notes(_NODE_LEGEND, width), *_overs(views["nodes"], width), ScreenLine("")]
     gpus: dict[str, list[Views]] = {}
     for node in views["nodes"]:
         for gpu in node["gpus"]:
@@ -105,6 +106,17 @@ def _nodes_page(views: Views, width: int, terminal: bool) -> list[ScreenLine]:
     if views["more_running"]:
         lines += _notes("and more; headgate jobs lists all", width)
     return lines
+
+
+def _overs(nodes: Sequence[Views], width: int) -> Iterator[ScreenLine]:
+    """Yield a line for each run that uses more than it holds, of the first ones."""
+    runs = [(node["id"], run) for node in nodes for run in node["over"]]
+    texts = [f"{run['task']} on {node} {over_text(run)}" for node, run in runs[:_MOST_OVERS]]
+    if len(runs) > _MOST_OVERS:
+        texts.append(f"and {len(runs) - _MOST_OVERS} more runs; headgate nodes -o json lists all")
+    for text in texts:
+        lines = tables.wrapped(text, max(width, 20)).splitlines()
+        yield from (ScreenLine(line, "alert") for line in lines)
 
 
 def _node_cells(node: Views) -> tuple[object, ...]:

@@ -41,6 +41,7 @@ from headgate.live.node.run_logs import log_path, logs_directory
 from headgate.live.node.shared import keep_shared
 from headgate.live.node.store import ShardStore, StoredShard, time_disk
 from headgate.live.run.outside import OutsideMeter
+from headgate.live.run.over_notes import noted, notes_directory
 from headgate.live.run.run_env import env_directory
 from headgate.live.run.run_limits import remove_groups
 from headgate.model import RunId, task_of_result
@@ -152,6 +153,7 @@ class NodeAgent:
         if self._outside is not None:
             used_bytes = machine.memory_bytes - machine.memory_free_bytes
             machine = replace(machine, outside=self._outside.measure(used_bytes))
+        machine = replace(machine, over=noted(notes_directory(self._root, self._node)))
         return AgentReport(
             node=self._node,
             uid=os.geteuid(),

@@ -41,6 +41,7 @@ from headgate.live.node.store import ShardStore
 from headgate.live.run.checkpoints import checkpoint_of, remove_checkpoint
 from headgate.live.run.environment import environment_of
 from headgate.live.run.hub import GangPlace
+from headgate.live.run.over_notes import note_use, notes_directory
 from headgate.live.run.process import WorkerProcess, failure_of
 from headgate.live.run.ray_run import ray_place
 from headgate.live.run.rendezvous import RendezvousMaker
@@ -95,6 +96,7 @@ class TaskExecutor:
         Idle workers end after `linger_s`, as they may hold GPU memory.
         """
         self._root, self._node, self._linger_s = Path(root), node, linger_s
+        self._notes = notes_directory(self._root, node)
         os.umask(PRIVATE_UMASK)  # no other user looks into what Headgate writes on a node
         make_traversable(self._root, node, scratch_directory(self._root, node).name)
         self._store = ShardStore(shards_directory(self._root, node))
@@ -457,8 +459,9 @@ class TaskExecutor:
         """Run the program in a worker, which is returned, with the error or ''."""
         try:
             worker = run.worker = await starting
+            note = partial(note_use, self._notes, launch.run, launch.holds)
             try:
-                async with worker.measured(run.has_used):
+                async with worker.measured(run.has_used, note):
                     error = await worker.run(request, log)
                 if run.notice and not _stands_by(launch):
                     await worker.emptied()

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from headgate.live.node.node_status import GpuReport, NodeReport
 from headgate.model import CPUS, MEMORY, WHOLE
-from headgate.protocol import GpuOutside, GpuUse, NodeReported, Outside
+from headgate.protocol import GpuOutside, GpuUse, NodeReported, Outside, OverUse
 from headgate.state import Snapshot
+from headgate.state.actual_book import memory_held, runs_on
 
 MOVED_SHARE = 0.05
 """A figure that moves by less than this share of the node's or GPU's total is noise: processes
@@ -23,7 +24,8 @@ MOVED_MILLI = 100
 
 LEAST_SHARE = 0.05
 """What is used outside Headgate counts once it is more than this share of the node's or GPU's
-total, and until it is less than half of that: the system itself uses some."""
+total, and until it is less than half of that: the system itself uses some. What a run uses counts
+once it is this share above what the run holds, and until it is less than half of that above."""
 
 MOVED_LOAD = 0.1
 """Least move of the load by processes outside Headgate, as a share of the node's CPUs."""
@@ -62,6 +64,13 @@ def report_fault(machine: NodeReport) -> str:
         (f"bytes of GPU {gpu} are used outside Headgate", used, sizes.get(gpu, 0))
         for gpu, used, _ in outside.gpus
     ]
+    largest = max(sizes.values(), default=0)
+    for run, memory_bytes, gpu_bytes in machine.over:
+        used = f"bytes of memory are used by {run}"
+        figures += [
+            (used, memory_bytes, machine.memory_bytes),
+            (f"bytes of a GPU are used by {run}", gpu_bytes, largest),
+        ]
     wrong = next((each for each in figures if not 0 <= each[1] <= each[2]), None)  # nor NaN
     return "" if wrong is None else f"{wrong[1]} {wrong[0]}, of at most {wrong[2]:g}"
 
@@ -81,6 +90,7 @@ def node_reported(view: Snapshot, name: str, machine: NodeReport, at: float) -> 
         memory_bytes=machine.memory_bytes - machine.memory_free_bytes,
         gpus=_gpus(machine.gpus, view.nodes.gpu_count[row]),
         outside=_outside(view, row, machine),
+        over=tuple(_over(view, row, machine)),
     )
     reported_at = view.nodes.reported_at[row]
     if math.isnan(reported_at):
@@ -124,6 +134,41 @@ def _outside(view: Snapshot, row: int, machine: NodeReport) -> Outside:
     return found._replace(gpus=tuple(gpus))
 
 
+def _over(view: Snapshot, row: int, machine: NodeReport) -> Iterator[OverUse]:
+    """Yield the runs that count as using more than they hold.
+
+    Not those that a report names and that have ended meanwhile. A machine may have more than the
+    node, and a run use that.
+    """
+    reported, spec, tasks = {each.run: each for each in machine.over}, view.node(row), view.tasks
+    for task in runs_on(view, row):
+        run, (most_bytes, most_gpu_bytes) = view.run_id(task), memory_held(view, task)
+        each = reported.get(run)
+        if each is None:
+            continue
+        sizes = [spec.gpus[index].memory_bytes for index in view.held_gpus(task)]
+        memory_bytes = _counted_over(
+            min(each.memory_bytes, spec.memory_bytes or 0),
+            tasks.over_bytes[task],
+            held=most_bytes,
+        )
+        gpu_bytes = _counted_over(
+            min(each.gpu_bytes, max(sizes, default=0)),
+            tasks.over_gpu_bytes[task],
+            held=most_gpu_bytes,
+        )
+        if memory_bytes or gpu_bytes:
+            yield OverUse(run, memory_bytes, gpu_bytes)
+
+
+def _counted_over(used: int, before: int, *, held: int) -> int:
+    """Return how much of what a run uses counts, as it holds less; which counted as `before`."""
+    least = held * (1 + LEAST_SHARE / (2 if before else 1))
+    now = used if held and used > least else 0
+    stays = bool(now) == bool(before) and abs(now - before) <= MOVED_SHARE * held
+    return before if stays else now
+
+
 def _counted(used: int, before: int, *, total: int, beyond: int, moved: float = MOVED_SHARE) -> int:
     """Return how much of a figure counts, which counted as `before`; `beyond` is not the node's."""
     least = LEAST_SHARE * total / (2 if before else 1)
@@ -153,6 +198,7 @@ def _moved(view: Snapshot, row: int, machine: NodeReport, event: NodeReported) -
     moved_bytes = abs(event.memory_bytes - actual.at(row, MEMORY))
     yield moved_bytes > MOVED_SHARE * machine.memory_bytes
     yield event.outside != _outside_before(view, row)
+    yield event.over != tuple(_over_before(view, row))
     sizes = {gpu.index: gpu.memory_bytes for gpu in machine.gpus}
     for index, used in enumerate(used_of):
         gpu, least = first + index, MOVED_SHARE * sizes.get(index, 0)
@@ -172,6 +218,14 @@ def _outside_before(view: Snapshot, row: int) -> Outside:
             if gpus.outside_bytes[first + index]
         ),
     )
+
+
+def _over_before(view: Snapshot, row: int) -> Iterator[OverUse]:
+    """Yield the runs that use more than they hold in the state."""
+    for task in runs_on(view, row):
+        used = view.tasks.over_bytes[task], view.tasks.over_gpu_bytes[task]
+        if any(used):
+            yield OverUse(view.run_id(task), *used)
 
 
 def _differs(now: int | None, before: int, least: float) -> bool:

@@ -14,7 +14,7 @@ import psutil
 import pynvml
 
 from headgate.model.topology.closeness import Closeness
-from headgate.protocol import NO_OUTSIDE, Outside
+from headgate.protocol import NO_OUTSIDE, Outside, OverUse
 
 _ANCESTORS = {
     pynvml.NVML_TOPOLOGY_INTERNAL: Closeness.SWITCH,
@@ -43,7 +43,8 @@ class NodeReport:
     """One node at one moment; `dataclasses.asdict` gives its JSON form.
 
     `cpu_utilisation` is in [0, 1], the mean since the process' last report (0 in the first).
-    `outside` is what processes use of it that belong to no run, if that is measured.
+    `outside` is what processes use of it that belong to no run, if that is measured; `over` are
+    the runs that use more than they hold.
     """
 
     cpus: int
@@ -54,6 +55,7 @@ class NodeReport:
     disk_free_bytes: int
     gpus: tuple[GpuReport, ...]
     outside: Outside = NO_OUTSIDE
+    over: tuple[OverUse, ...] = ()
 
 
 def gpu_closeness() -> tuple[tuple[tuple[int, ...], ...], int]:

@@ -101,14 +101,16 @@ class WorkerProcess:
         """Whether the process has not ended yet."""
         return self._process.returncode is None
 
-    def measured(self, report: Callable[[Peaks], None]) -> AbstractAsyncContextManager[None]:
-        """Measure in a block what its processes use, and report it at the end.
+    def measured(
+        self, report: Callable[[Peaks], None], note: Callable[[Peaks], None]
+    ) -> AbstractAsyncContextManager[None]:
+        """Measure in a block what its processes use, report it at the end, and note it meanwhile.
 
         Nothing is reported of a Ray program, whose processes belong to several runs.
         """
         if self._directory:
             return nullcontext()
-        return measured(self._process.pid, on_gpus=bool(self.gpus), report=report)
+        return measured(self._process.pid, on_gpus=bool(self.gpus), report=report, note=note)
 
     async def run(self, task: RunRequest, log: int) -> str:
         """Run one task, whose output goes to the descriptor `log`; return the error, or ''.

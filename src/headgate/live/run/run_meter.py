@@ -40,7 +40,12 @@ class RunMeter:
         """Take the process id of the guard, and whether the run has GPUs."""
         self._guard, self._on_gpus = guard, on_gpus
         self._first: tuple[float, float] | None = None  # time, and CPU seconds by then
-        self._seen = Peaks()
+        self._seen = self._now = Peaks()
+
+    @property
+    def now(self) -> Peaks:
+        """What the last look saw, with the mean CPUs since the first."""
+        return self._now
 
     @property
     def peaks(self) -> Peaks:
@@ -67,24 +72,40 @@ class RunMeter:
         on_gpus = gpu_processes().values() if self._on_gpus else ()
         used = [sum(some for pid, some in gpu.items() if pid in pids) for gpu in on_gpus]
         mean = round(WHOLE * max(cpu_s - before_s, 0.0) / max(now - since, _FIRST_S))
+        self._now = Peaks(
+            memory_bytes=memory_bytes,
+            gpu_bytes=max([*used, 0]),
+            cpus_milli=mean if pids else self._seen.cpus_milli,
+        )
         self._seen = Peaks(
             memory_bytes=max(memory_bytes, self._seen.memory_bytes),
-            gpu_bytes=max(self._seen.gpu_bytes, *used, 0),
-            cpus_milli=mean if pids else self._seen.cpus_milli,
+            gpu_bytes=max(self._now.gpu_bytes, self._seen.gpu_bytes),
+            cpus_milli=self._now.cpus_milli,
         )
 
 
 @asynccontextmanager
 async def measured(
-    guard: int, *, on_gpus: bool, report: Callable[[Peaks], None]
+    guard: int,
+    *,
+    on_gpus: bool,
+    report: Callable[[Peaks], None],
+    note: Callable[[Peaks], None],
 ) -> AsyncIterator[None]:
-    """Measure a run in a block, with a look every few seconds, and report what it has used."""
+    """Measure a run in a block, with a look every few seconds, and report what it has used.
+
+    `note` is called, in a thread, with what it uses at each look, and with nothing at the end.
+    """
     meter = RunMeter(guard, on_gpus=on_gpus)
+
+    def seen() -> None:
+        meter.look()
+        note(meter.now)
 
     async def look() -> None:
         pause_s = _FIRST_S
         while True:
-            await asyncio.to_thread(meter.look)
+            await asyncio.to_thread(seen)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PERIOD_S)
 
@@ -94,3 +115,4 @@ async def measured(
     finally:
         looking.cancel()
         report(meter.peaks)
+        note(Peaks())

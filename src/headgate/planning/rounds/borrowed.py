@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from headgate.base.arrays import Ints
 from headgate.planning.rounds.claims import held_place
 from headgate.planning.rounds.hidden import HeldPlace
-from headgate.planning.units.price import lost_gpu_s
+from headgate.planning.units.price import lost_gpu_s, uses_more
 from headgate.planning.units.settled import settled_at
 from headgate.planning.units.unit import Unit
 from headgate.protocol import Plan, Start
@@ -154,7 +154,10 @@ def _holding(
 
 
 def borrowable_runs(snapshot: Snapshot, rows: QuotaRows, runs: Ints) -> Iterator[Borrowed]:
-    """Yield what runs (of tasks, rows) hold, gangs as a whole, where all members may be stopped."""
+    """Yield what runs (of tasks, rows) hold, gangs as a whole, where all members may be stopped.
+
+    Among equals those that use more than they hold cost least: they take it from others.
+    """
     leases, tasks, some = set(snapshot.names.leases), snapshot.tasks, set(runs.tolist())
     settled = dict(zip(runs.tolist(), settled_at(snapshot, runs) <= snapshot.now, strict=True))
     for task in runs.tolist():
@@ -165,10 +168,11 @@ def borrowable_runs(snapshot: Snapshot, rows: QuotaRows, runs: Ints) -> Iterator
         held = [place for place in places if place is not None]
         if len(held) < len(places):
             continue
+        modest = float(not any(uses_more(snapshot, each) for each in members))
         if tasks.job[task] in leases:
-            cost = 1.0, 0.0, 0.0, -tasks.launched_at[task], -float(task)
+            cost = 1.0, 0.0, modest, 0.0, -tasks.launched_at[task], -float(task)
         else:
             unsettled = float(not all(settled[each] for each in members))
             price = sum(lost_gpu_s(snapshot, each) for each in members)
-            cost = 2.0, unsettled, price, -tasks.launched_at[task], -float(task)
+            cost = 2.0, unsettled, modest, price, -tasks.launched_at[task], -float(task)
         yield _holding(snapshot, rows, members, held, cost)

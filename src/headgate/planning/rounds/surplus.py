@@ -22,6 +22,7 @@ from headgate.base.errors import InvariantBroken
 from headgate.planning.rounds.hidden import without_kept, without_runs
 from headgate.planning.shares.equal_surplus import equal_surplus
 from headgate.planning.shares.owners import Owners
+from headgate.planning.units.price import uses_more
 from headgate.protocol import Group, Move, OnDemand, Plan, Refusal, Start, Steps, Stop
 from headgate.protocol.order_reasons import GivesWay, SurplusEnds
 from headgate.state import Snapshot, TaskState
@@ -60,6 +61,8 @@ def with_surplus(
 def _fixed(snapshot: Snapshot, jobs: list[int]) -> frozenset[int]:
     """Return the surplus runs (tasks, rows) that queues do not yield: those that ran longest.
 
+    Of them those last that use more than they hold.
+
     As many as `yield_ratio` leaves of all surplus that the jobs of a queue may have, running or
     not: so that the number does not shrink with each unit that is stopped.
     """
@@ -74,10 +77,15 @@ def _fixed(snapshot: Snapshot, jobs: list[int]) -> frozenset[int]:
             most[queue] = most.get(queue, 0) + len(more)
     found: list[int] = []
     for queue, of_queue in runs.items():
-        of_queue.sort(key=lambda task: (tasks.launched_at[task], task))
+        of_queue.sort(key=lambda task: _standing(snapshot, task))
         yields = math.ceil(snapshot.queue(queue).yield_ratio * most[queue] - 1e-9)
         found += of_queue[: most[queue] - yields]
     return frozenset(found)
+
+
+def _standing(snapshot: Snapshot, task: int) -> tuple[bool, float, int]:
+    """Return the order in which surplus runs (tasks, rows) stay, the first one longest."""
+    return uses_more(snapshot, task), snapshot.tasks.launched_at[task], task
 
 
 def _again(snapshot: Snapshot, plan: Plan) -> Plan:
@@ -242,11 +250,14 @@ class _Surplus:
         return any(tasks.state[task] == TaskState.STOPPING or task in planned for task in rows)
 
     def _keep(self, job: _ElasticJob) -> None:
-        """Let what runs of the surplus of a job stay where it fits, the longest runs first."""
+        """Let what runs of the surplus of a job stay where it fits, the longest runs first.
+
+        Before those that use more than they hold: the last ones are stopped first.
+        """
         tasks = self._snapshot.tasks
         runs = [t for t in surplus_of(self._snapshot, job.row) if tasks.state[t] in _RUNS]
         runs = [t for t in runs if tasks.target[t] < 0 and t not in self._fixed]
-        for task in sorted(runs, key=lambda task: (tasks.launched_at[task], task)):
+        for task in sorted(runs, key=lambda task: _standing(self._snapshot, task)):
             place = Start(task, tasks.node[task], self._snapshot.held_gpus(task))
             if job.units < job.most and self._left.take(self._snapshot, place):
                 job.kept.append(place)

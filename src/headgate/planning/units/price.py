@@ -1,4 +1,4 @@
-"""What it costs to stop a run: the work that is lost with it."""
+"""What it costs to stop a run: the work that is lost with it, and what else counts."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def lost_gpu_s(view: View, task: int) -> float:
     kept_s = view.checkpoint_progress_s(task, view.now) / view.speed(task)
     milli = view.names.demands[view.tasks.demand[task]].gpus_milli
     return float(ran_s - kept_s) * ((milli or WHOLE) / WHOLE)
+
+
+def uses_more(view: View, task: int) -> bool:
+    """Return whether the run of a task (row) uses more memory, also of a GPU, than it holds."""
+    return bool(view.tasks.over_bytes[task] or view.tasks.over_gpu_bytes[task])
