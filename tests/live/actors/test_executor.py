@@ -21,7 +21,9 @@ from headgate.live.actors.executor import TaskExecutor
 from headgate.live.base.records import LaunchRecord, OutcomeKind, OutcomeRecord
 from headgate.live.node.run_files import content_of, written_by
 from headgate.live.node.scratch import make_scratch, remove_scratch
-from headgate.model import ProgramType, RunId, Stage, TaskProgram
+from headgate.live.run import run_meter
+from headgate.live.run.over_notes import noted, notes_directory
+from headgate.model import Demand, ProgramType, RunId, Stage, TaskProgram
 from headgate.protocol import FailureKind
 
 PATIENCE_S = 60.0
@@ -424,3 +426,25 @@ def test_command_reads_the_stdin_that_its_job_gives_it_else_an_empty_one(
     outcomes = run(steps)
     assert [(each.kind, each.usage.kept) for each in outcomes] == [(OutcomeKind.FINISHED, None)] * 2
     assert sorted(each.output_bytes for each in outcomes) == [0, len(text)]
+
+
+def test_run_that_uses_more_than_it_holds_is_noted_until_it_ends(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_meter, "gpu_processes", lambda: {0: dict.fromkeys(psutil.pids(), 8)})
+    holds = Demand(gpus=1, gpu_milli=500, gpu_memory_bytes=7)
+    notes = notes_directory(tmp_path, "n0")
+    record = replace(launch_of(0, (0,), program=command("sleep 60")), holds=holds)
+
+    async def steps(executor: TaskExecutor) -> OutcomeRecord:
+        await executor.begin([record])
+        while not noted(notes):  # noqa: ASYNC110  # no event
+            await asyncio.sleep(0.05)
+        (over,) = noted(notes)
+        assert over.run == record.run
+        assert over.gpu_bytes % 8 == 0 < over.gpu_bytes
+        await executor.stop([record.run])
+        return await executor.outcome(record.run)
+
+    assert run(steps).kind is OutcomeKind.STOPPED
+    assert noted(notes) == ()
