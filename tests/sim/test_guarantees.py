@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -12,7 +13,7 @@ from tests.cases import cases
 
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
-from headgate.model import Demand, Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Elastic, Gpu, Job, Node, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import Policy, make_policy
 from headgate.protocol import (
@@ -25,6 +26,7 @@ from headgate.protocol import (
 )
 from headgate.sim.world import SimulatedWorld
 from headgate.state import State, TaskState
+from headgate.state.elastic import unit_size
 from headgate.state.moves import unit_of
 from headgate.state.quotas import HELD_BACK_S
 
@@ -43,8 +45,11 @@ def gpus(count: int) -> tuple[tuple[str, int], ...]:
     return (("gpus", WHOLE * count),)
 
 
-def facts(seed: int) -> Iterator[Event]:
-    """Yield 2 to 4 nodes, a tree of queues with guarantees, and 8 to 20 jobs in it."""
+def facts(seed: int, *, elastic: bool = False) -> Iterator[Event]:
+    """Yield 2 to 4 nodes, a tree of queues with guarantees, and 8 to 20 jobs in it.
+
+    Some of them are `elastic`, if so required.
+    """
     draw = Random(seed)
     sizes = [draw.choice((2, 4)) for _ in range(draw.randint(2, 4))]
     for number, size in enumerate(sizes):
@@ -74,12 +79,22 @@ def facts(seed: int) -> Iterator[Event]:
         queue, gang = draw.choice([*leaves, "default"]), draw.random() < 0.3
         name = f"j{number}"
         job = Job(id=name, name="j", user=draw.choice("uv"), queue=queue, gang=gang, tasks=many)
+        if elastic and draw.random() < 0.4:
+            job = grows(job, draw)
         yield JobSubmitted(at=at, job=job)
 
 
-def world(seed: int, policy: Policy) -> SimulatedWorld:
+def grows(job: Job, draw: Random) -> Job:
+    """Return a job as an elastic one of the same tasks at least, and up to eight more."""
+    least, more = len(job.tasks), draw.choice((1, 4, 8))
+    units = Elastic(minimum=least, work_s=least * job.tasks[0].compute_s)
+    return replace(job, gang=False, tasks=job.tasks[:1] * (least + more), elastic=units)
+
+
+def world(seed: int, policy: Policy, *, elastic: bool) -> SimulatedWorld:
     network = FluidNetwork({}, **NO_LIMITS)
-    return SimulatedWorld([*facts(seed)], network=network, policy=policy, seed=seed)
+    every = [*facts(seed, elastic=elastic)]
+    return SimulatedWorld(every, network=network, policy=policy, seed=seed)
 
 
 Run = tuple[str, dict[int, int]]
@@ -148,7 +163,7 @@ def short(state: State, *, in_order: bool) -> list[str]:
     for job in np.flatnonzero(state.jobs.waiting.array()).tolist():
         spec = state.job(job)
         waits = [t for t in state.tasks_of(job) if state.tasks.state[t] == TaskState.WAITING]
-        tasks = len(spec.tasks) if spec.gang else 1
+        tasks = unit_size(state, job) if state.jobs.gang[job] else 1
         need = spec.tasks[0].demand.gpus
         claims = [
             queue
@@ -199,11 +214,12 @@ class Watch:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_no_claim_waits_for_what_others_borrow(policy: str) -> None:
+@pytest.mark.parametrize("elastic", [False, True], ids=["", "beside elastic jobs"])
+def test_no_claim_waits_for_what_others_borrow(policy: str, elastic: bool) -> None:
     counts: Counter[str] = Counter()
     for seed in range(cases(8)):
         engine = Engine()
-        simulated = world(seed, make_policy(POLICIES, policy))
+        simulated = world(seed, make_policy(POLICIES, policy), elastic=elastic)
         watch = Watch(engine, in_order=policy in ("fifo", "fsu"))
         drive(engine, simulated, observe=(watch,))
         assert not watch.short, f"seed {seed}"

@@ -19,11 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from headgate.base.errors import InvariantBroken
+from headgate.planning.rounds.claims import TAKEN_BACK_FOR
 from headgate.planning.rounds.hidden import without_kept, without_runs
+from headgate.planning.rounds.reclaim import PENDING
 from headgate.planning.shares.equal_surplus import equal_surplus
 from headgate.planning.shares.owners import Owners
 from headgate.planning.units.price import uses_more
-from headgate.protocol import Group, Move, OnDemand, Plan, Refusal, Start, Steps, Stop
+from headgate.protocol import Group, Memo, Move, OnDemand, Plan, Refusal, Start, Steps, Stop
 from headgate.protocol.order_reasons import GivesWay, SurplusEnds
 from headgate.state import Snapshot, TaskState
 from headgate.state.elastic import elastic_jobs, is_surplus, surplus_of, unit_size
@@ -350,7 +352,9 @@ class _Surplus:
 
     def plan(self) -> Plan:
         """Return the plan, with the surplus that is stopped, and that which starts."""
-        self._grow()
+        again_at = self._plan.again_at
+        if again_at is None or again_at > self._snapshot.now:  # else more starts soon
+            self._grow()
         snapshot, tasks, plan = self._snapshot, self._snapshot.tasks, self._plan
         steps: list[Group] = []
         for job in self._jobs:
@@ -368,8 +372,19 @@ class _Surplus:
         return replace(
             plan,
             steps=plan.steps.only(kept) + Steps.of(steps),
+            memo=self._memo(),
             refusals=OnDemand(self._refusals) if self._delayed else plan.refusals,
         )
+
+    def _memo(self) -> Memo:
+        """Return the memo of the plan, in which delayed starts have not been made yet."""
+        starts, memo = self._plan.starts, dict(self._plan.memo)
+        late = starts.task[np.isin(starts.group, sorted(self._delayed))]
+        jobs = {self._snapshot.tasks.job[task] for task in late.tolist()}
+        for column in (TAKEN_BACK_FOR, PENDING):
+            if column in memo:
+                memo[column] = {row: v for row, v in memo[column].items() if row not in jobs}
+        return memo
 
     def _refusals(self) -> Iterator[Refusal]:
         starts = self._plan.starts
