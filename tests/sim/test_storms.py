@@ -38,7 +38,7 @@ def test_no_run_exceeds_its_time_limit_in_a_storm() -> None:
 def test_storms_have_jobs_with_limits_and_jobs_after_others() -> None:
     """`check` has seen that no limit is exceeded, and that no job starts too early."""
     limited = waited = cancelled = 0
-    for seed in range(cases(16)):
+    for seed in range(cases(24)):
         state = ride(seed, FirstInFirstOut()).engine.state
         for row, job in enumerate(state.names.jobs):
             at = state.jobs.state[row]
