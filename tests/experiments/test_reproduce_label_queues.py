@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.experiments import program
+from tests.experiments.invalid_options import INVALID, check_rejected
 from tests.experiments.test_reproduce_spillover import check_page
 
 from headgate.experiments.label_queues.runs import QUICK, VARIANTS
@@ -72,25 +73,6 @@ def test_text_output_has_tables_and_claims_and_strict_fails_where_one_does_not_h
     assert "label-queues-report/report.html" in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "path"),
-    [
-        (("--seeds", "0"), "--seeds"),
-        (("--seeds", "21"), "--seeds"),
-        (("--workers", "0"), "--workers"),
-        (("--out", "file"), "--out"),
-        (("--out", "full"), "--out"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "path"), INVALID)
 def test_invalid_options_are_rejected_before_any_run(arguments: tuple[str, ...], path: str) -> None:
-    Path("file").write_text("mine")
-    Path("full").mkdir()
-    Path("full", "report.html").write_text("<p>mine</p>")
-
-    code, out, err = run("--quick", *arguments, "-o", "json")
-
-    assert (code, out) == (2, "")
-    found = json.loads(err)
-    assert (found["code"], [p["path"] for p in found["problems"]]) == ("usage", [path])
-    assert Path("full", "report.html").read_text() == "<p>mine</p>"
-    assert not Path("label-queues-report").exists()
+    check_rejected(run, "label-queues-report", arguments, path)

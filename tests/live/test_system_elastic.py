@@ -98,7 +98,7 @@ def pieces(tmp_path: Path) -> Pieces:
 def test_surplus_gives_way_to_a_gang_and_returns_when_that_has_ended(
     headgate: Headgate, pieces: Pieces, killed: bool
 ) -> None:
-    """Units on the way out save their work and exit with 0, or are killed: neither ends the job."""
+    """Units that are stopped save their work and exit with 0, or are killed: the job continues."""
     job = submit(headgate, pieces)
     headgate.until(lambda: set(pieces.seen("begun")) == EVERY, "all units have begun")
     gang = headgate.submit(json.dumps(GANG))

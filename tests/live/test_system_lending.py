@@ -43,8 +43,9 @@ def test_a_lender_gets_its_gpus_back_within_its_own_grace(
     run = f"python {script}"
     borrower = submit(headgate, "work", run, queue="borrows", grace=f"{OWN_GRACE_S:g}s")
     # The lender lends nothing for `HELD_BACK_S` after the other test has taken its GPUs back.
-    begun = lambda: seen(tmp_path).count("begun") == GPUS  # noqa: E731
-    headgate.until(begun, "all GPUs are borrowed", HELD_BACK_S + 60.0)
+    headgate.until(
+        lambda: seen(tmp_path).count("begun") == GPUS, "all GPUs are borrowed", HELD_BACK_S + 60.0
+    )
     lender = submit(headgate, "serve", "true", queue="lends")
     if killed:
         headgate.until(lambda: "notice" in seen(tmp_path), "runs have notice")

@@ -95,7 +95,7 @@ def test_report_holds_until_the_next_one_of_its_node(state: State) -> None:
     [
         OverUse(run("j"), -1),
         OverUse(run("j"), 0, -1),
-        OverUse(run("j"), math.nan),  # type: ignore[arg-type]
+        OverUse(run("j"), math.nan),  # type: ignore[arg-type]  # a report may lie
         OverUse(run("j"), 65 * GIB),
         OverUse(run("j"), 4 * GIB),
         OverUse(run("j"), 0, 17 * GIB),

@@ -16,13 +16,12 @@ from headgate.model import WHOLE, Locality, Node
 from headgate.planning.times.estimates import Estimates
 from headgate.ports import Policy
 from headgate.protocol import Reason, Reserved
-from headgate.state import Snapshot, State, TaskState
-from headgate.state.life import ENDED, HOLDING
+from headgate.state import Snapshot, State
+from headgate.state.life import ENDED, EXECUTING, HOLDING
 from headgate.state.view import View
 
 MORE_NODES_MOST = 10_000
 _ROUNDS_MOST = 8
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)
 
 ReadBytes = tuple[int, int, int]  # by Locality
 
@@ -231,7 +230,7 @@ def _holders(snapshot: Snapshot) -> dict[int, list[int]]:
 
 
 def _running(view: Snapshot) -> list[int]:
-    rows: list[int] = np.flatnonzero(np.isin(view.tasks.state.array(), _RUNS)).tolist()
+    rows: list[int] = np.flatnonzero(np.isin(view.tasks.state.array(), EXECUTING)).tolist()
     return rows
 
 

@@ -38,16 +38,16 @@ from headgate.protocol import (
 from headgate.protocol.plan import Starts
 from headgate.protocol.queue_reasons import TakenBack
 from headgate.protocol.reasons import MovedFor, OutrankedBy, PreemptedFor
-from headgate.state import JobState, Snapshot, State, TaskState
-from headgate.state.elastic import may_all_start, may_start
+from headgate.state import JobState, Snapshot, State
+from headgate.state.elastic import may_all_start, may_start, unit_sizes
 from headgate.state.grants import ManyGrants
 from headgate.state.hardened import kept
 from headgate.state.ledger import Ledger
+from headgate.state.life import EXECUTING
 from headgate.state.moves import stays, unit_of
 from headgate.state.quotas import GPUS, AtLimit, Quotas, amounts_of
 from headgate.state.view import View
 
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)
 _MANY = 64  # steps from which on columns are faster than steps one by one
 
 
@@ -239,7 +239,7 @@ class _Trial:
         for task in stops:
             if not 0 <= task < len(states):
                 return f"there is no task {task}"
-            if states[task] not in _RUNS:
+            if states[task] not in EXECUTING:
                 return f"task {task} does not run"
             if task in self._tasks or task in named:
                 return f"task {task} is preempted twice"
@@ -382,7 +382,7 @@ def _all_together(view: State | Snapshot, steps: Steps) -> Bools | None:
     known = _within(stops.task, len(snapshot.tasks.state))
     states = snapshot.tasks.state.take(stops.task[known])
     possible[stops.group[~known]] = False
-    possible[stops.group[known][~np.isin(states, _RUNS)]] = False
+    possible[stops.group[known][~np.isin(states, EXECUTING)]] = False
     known = _within(starts.task, len(snapshot.tasks.state))
     known &= _within(starts.node, len(snapshot.nodes.alive))
     possible[starts.group[~known]] = False
@@ -422,8 +422,7 @@ def _broken_gangs(snapshot: Snapshot, job: Ints, group: Ints) -> Ints:
         return member
     pairs = np.stack([group[member], job[member]])
     (groups, gangs), count = np.unique(pairs, axis=1, return_counts=True)
-    size = snapshot.jobs.task_count.take(gangs) - snapshot.jobs.surplus.take(gangs)
-    broken: Ints = groups[count != size]
+    broken: Ints = groups[count != unit_sizes(snapshot, gangs)]
     return broken
 
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from headgate.model import Job
 from headgate.protocol import Group, Resize, Steps, Stop
-from headgate.state import Snapshot, State, TaskState
+from headgate.state import Snapshot, State
+from headgate.state.life import EXECUTING
 from headgate.state.view import View
-
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)
 
 
 def with_resizes(view: State | Snapshot, steps: Steps, resizes: Sequence[Resize]) -> Steps:
@@ -29,7 +28,7 @@ def _group(view: View, resize: Resize) -> Group:
     if not 0 <= node < len(view.nodes.alive) or slots < 0:
         raise ValueError(f"lease of {view.job(job).id}: no {slots} slots on node {node}")
     tasks = view.tasks
-    runs = [t for t in view.tasks_of(job) if tasks.state[t] in _RUNS and tasks.node[t] == node]
+    runs = [t for t in view.tasks_of(job) if tasks.state[t] in EXECUTING and tasks.node[t] == node]
     runs.sort(key=lambda task: (task in first, tasks.launched_at[task], task), reverse=True)
     return Group(tuple(Stop(task) for task in runs[: max(0, len(runs) - slots)]), reason)
 

@@ -43,7 +43,7 @@ def runs_on(view: View, row: int) -> list[int]:
 def memory_held(view: View, task: int) -> tuple[int, int]:
     """Return the bytes of memory, and of one of its GPUs, beyond which a run uses too much.
 
-    0 without such a limit: it has asked for no memory, or has its GPUs whole.
+    0 without such a limit: it requests no memory, or holds whole GPUs.
     """
     demand, first = view.demand(task), view.nodes.first_gpu[view.tasks.node[task]]
     sizes = [view.gpus.memory_bytes[first + index] for index in view.held_gpus(task)]

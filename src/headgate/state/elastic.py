@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headgate.base.arrays import Bools, Ints
-from headgate.state.life import JobState, TaskState
+from headgate.state.life import EXECUTING, JobState, TaskState
 from headgate.state.tables import NO_EXIT
 from headgate.state.view import View
 
 if TYPE_CHECKING:
     from headgate.state.snapshot import Snapshot
-
-_EXECUTES = (TaskState.STARTING, TaskState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +45,7 @@ def unit_counts(view: View, job: int, states: Sequence[int]) -> UnitCounts | Non
     if view.job(job).elastic is None:
         return None
     size, rows = unit_size(view, job), view.tasks_of(job)
-    runs = [state in _EXECUTES for state in states]
+    runs = [state in EXECUTING for state in states]
     return UnitCounts(
         min=size,
         max=len(rows),
@@ -71,6 +69,12 @@ def unit_size(view: View, job: int) -> int:
     """Return how many tasks a gang has, or an elastic job that does not run waits with."""
     size: int = view.jobs.task_count[job] - view.jobs.surplus[job]
     return size
+
+
+def unit_sizes(view: Snapshot, jobs: Ints) -> Ints:
+    """Return the same of jobs (rows)."""
+    sizes: Ints = view.jobs.task_count.take(jobs) - view.jobs.surplus.take(jobs)
+    return sizes
 
 
 def is_surplus(view: View, task: int) -> bool:

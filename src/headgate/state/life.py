@@ -73,6 +73,9 @@ DONE = (TaskState.FINISHED, TaskState.CANCELLED)
 RUNS = (TaskState.STARTING, TaskState.RUNNING, TaskState.STOPPING)
 """States in which a task has a run."""
 
+EXECUTING = (TaskState.STARTING, TaskState.RUNNING)
+"""States in which a task has a run that is not being stopped."""
+
 HOLDING = (*RUNS, TaskState.MOVING)
 """States in which a task holds GPUs or CPU slots."""
 

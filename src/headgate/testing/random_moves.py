@@ -10,10 +10,9 @@ from headgate.model import Job
 from headgate.planning.moves.migration import moved_for
 from headgate.ports import Policy
 from headgate.protocol import Group, Move, Plan, Reason, Steps
-from headgate.state import JobState, Scratch, Snapshot, TaskState
+from headgate.state import JobState, Scratch, Snapshot
+from headgate.state.life import EXECUTING
 from headgate.state.moves import stays, unit_of
-
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)
 
 
 class RandomMoves(Policy):
@@ -86,5 +85,5 @@ def _units(snapshot: Snapshot) -> Iterator[range]:
         if unit in seen or snapshot.jobs.state[snapshot.tasks.job[task]] != JobState.ACTIVE:
             continue
         seen.add(unit)
-        if all(states[member] in _RUNS for member in unit):
+        if all(states[member] in EXECUTING for member in unit):
             yield unit

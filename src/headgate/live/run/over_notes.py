@@ -25,8 +25,8 @@ def notes_directory(root: Path, node: str) -> Path:
 def note_use(directory: Path, run: RunId, holds: Demand, uses: Peaks) -> None:
     """Leave a note of a run that uses more memory, also of a GPU, than it holds, or remove it.
 
-    One that has asked for no memory, or has its GPUs whole, has no amount to exceed there; of one
-    that has asked for a share of a GPU, what that is in bytes is not known here. A note that cannot
+    One that requests no memory, or holds whole GPUs, has no amount to exceed there; of one that
+    requests a share of a GPU, what that is in bytes is not known here. A note that cannot
     be written is left out.
     """
     memory_bytes = uses.memory_bytes if 0 < holds.memory_bytes < uses.memory_bytes else 0

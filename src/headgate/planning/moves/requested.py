@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from headgate.base.errors import Problem, SpecError, nearest
 from headgate.protocol import Admitted, Moved
-from headgate.state import Snapshot, TaskState
+from headgate.state import Snapshot
 from headgate.state.ledger import Ledger
+from headgate.state.life import EXECUTING
 from headgate.state.lookup import job_row
 from headgate.state.moves import is_moving, unit_of
-
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)
 
 
 def requested_move(
@@ -30,7 +29,7 @@ def requested_move(
         raise _not_movable(job, f"job {job} has no run{where}{elsewhere}")
     units = dict.fromkeys(unit_of(snapshot, task) for task in chosen)
     for unit in units:
-        if any(snapshot.tasks.state[task] not in _RUNS for task in unit):
+        if any(snapshot.tasks.state[task] not in EXECUTING for task in unit):
             raise _not_movable(job, f"not all members of gang {job} run")
     nodes = snapshot.live_nodes() if only is None else [only]
     places = _places(snapshot, chosen, units, [node for node in nodes if node != leaves])
@@ -71,7 +70,7 @@ def _chosen(snapshot: Snapshot, job: int, leave: int | None, to: int | None) -> 
     return [
         task
         for task in snapshot.tasks_of(job)
-        if tasks.state[task] in _RUNS and tasks.node[task] != to
+        if tasks.state[task] in EXECUTING and tasks.node[task] != to
         if leave is None or tasks.node[task] == leave
     ]
 

@@ -42,14 +42,17 @@ def is_claim(snapshot: Snapshot, hardened: Hardened) -> bool:
 
 
 class Books(NamedTuple):
-    """What is free once all runs that are being stopped have ended."""
+    """What nodes and queues have free."""
 
     ledger: Ledger
     quotas: Quotas
 
     @classmethod
     def of(cls, snapshot: Snapshot, also: Sequence[int] = ()) -> Books:
-        """Return that of a snapshot, where some runs (tasks, rows) are stopped beside."""
+        """Return what is free once all runs that are being stopped have ended.
+
+        In a snapshot, where some runs (tasks, rows) are stopped beside.
+        """
         ledger, quotas, tasks = Ledger.tentative(snapshot), Quotas(snapshot), snapshot.tasks
         stopping = np.flatnonzero(tasks.state.array() == TaskState.STOPPING)
         ends = stopping[tasks.target.take(stopping) < 0].tolist()
@@ -60,6 +63,13 @@ class Books(NamedTuple):
                 row = quotas.row_of(tasks.job[task])
                 quotas.add(row, amounts_of(snapshot.names, place.demand), -1)
         return cls(ledger, quotas)
+
+    def free(self, snapshot: Snapshot, start: Start) -> None:
+        """Count what was taken for a start as free again."""
+        task, node, gpus = start
+        demand, row = snapshot.tasks.demand[task], self.quotas.row_of(snapshot.tasks.job[task])
+        self.ledger.free(task, demand, node, gpus)
+        self.quotas.add(row, amounts_of(snapshot.names, demand), -1)
 
     def take(self, snapshot: Snapshot, starts: Sequence[Start]) -> None:
         for task, node, gpus in starts:

@@ -39,12 +39,11 @@ from headgate.protocol import (
 )
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.ledger import Ledger
+from headgate.state.life import EXECUTING
 from headgate.state.quotas import Quotas, amounts_of
 
 PENDING = "units_given_slots"
 """Column of the memo by job: waiting units for which slots were stopped."""
-
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)
 
 
 def with_reclaimed(snapshot: Snapshot, plan: Plan, *, gpus: bool = True) -> Plan:
@@ -126,7 +125,7 @@ class _Reclaim:
         self._book_starts()
         slots = [task for lease in sorted(self._leases) for task in snapshot.tasks_of(lease)]
         for task in slots:
-            if state[task] in _RUNS and task not in stops and (held := self._held(task)):
+            if state[task] in EXECUTING and task not in stops and (held := self._held(task)):
                 self._by_node[held.node].append(held)
 
     def _book_starts(self) -> None:
@@ -395,7 +394,7 @@ class _Reclaim:
     def _resize(self, job: int, node: int, reason: Reclaimed, tasks: list[int]) -> Resize:
         snapshot = self._snapshot
         runs = sum(
-            snapshot.tasks.state[task] in _RUNS and snapshot.tasks.node[task] == node
+            snapshot.tasks.state[task] in EXECUTING and snapshot.tasks.node[task] == node
             for task in snapshot.tasks_of(job)
         )
         return Resize(job, node, runs - len(tasks), reason, tuple(tasks))

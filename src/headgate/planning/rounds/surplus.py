@@ -14,12 +14,11 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from headgate.base.errors import InvariantBroken
-from headgate.planning.rounds.claims import TAKEN_BACK_FOR
+from headgate.planning.rounds.claims import TAKEN_BACK_FOR, Books
 from headgate.planning.rounds.hidden import without_kept, without_runs
 from headgate.planning.rounds.reclaim import PENDING
 from headgate.planning.shares.equal_surplus import equal_surplus
@@ -30,11 +29,9 @@ from headgate.protocol.order_reasons import GivesWay, SurplusEnds
 from headgate.state import Snapshot, TaskState
 from headgate.state.elastic import elastic_jobs, is_surplus, surplus_of, unit_size
 from headgate.state.ledger import Ledger
-from headgate.state.life import RUNS
+from headgate.state.life import EXECUTING, RUNS
 from headgate.state.moves import stays
 from headgate.state.quotas import Quotas, amounts_of
-
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)
 
 
 def with_surplus(
@@ -51,9 +48,9 @@ def with_surplus(
         return _again(snapshot, decide(snapshot))
     tasks = snapshot.tasks
     fixed = _fixed(snapshot, jobs)
-    surplus = [task for job in jobs for task in surplus_of(snapshot, job)]
+    surplus = (task for job in jobs for task in surplus_of(snapshot, job) if task not in fixed)
     runs = [t for t in surplus if tasks.state[t] in RUNS and tasks.target[t] < 0]
-    logical = without_runs(snapshot, [task for task in runs if task not in fixed])
+    logical = without_runs(snapshot, runs)
     plan = decide(logical)
     with suppress(InvariantBroken):  # a faulty plan, which admission rejects
         plan = _Surplus(snapshot, logical, plan, jobs, fixed, equal=equal).plan()
@@ -75,7 +72,7 @@ def _fixed(snapshot: Snapshot, jobs: list[int]) -> frozenset[int]:
         queue = snapshot.jobs.queue[job]
         if snapshot.queue(queue).yield_ratio < 1:
             more = surplus_of(snapshot, job)
-            runs.setdefault(queue, []).extend(t for t in more if tasks.state[t] in _RUNS)
+            runs.setdefault(queue, []).extend(t for t in more if tasks.state[t] in EXECUTING)
             most[queue] = most.get(queue, 0) + len(more)
     found: list[int] = []
     for queue, of_queue in runs.items():
@@ -101,37 +98,25 @@ def _again(snapshot: Snapshot, plan: Plan) -> Plan:
     return plan
 
 
-class _Books(NamedTuple):
-    """What nodes and queues have free."""
+def _books(snapshot: Snapshot) -> Books:
+    """Return what is free now."""
+    return Books(Ledger.tentative(snapshot), Quotas(snapshot))
 
-    ledger: Ledger
-    quotas: Quotas
 
-    @classmethod
-    def of(cls, snapshot: Snapshot) -> _Books:
-        return cls(Ledger.tentative(snapshot), Quotas(snapshot))
-
-    def take(self, snapshot: Snapshot, start: Start) -> bool:
-        """Take a place for a task if it is free and its queue may hold it."""
-        task, node, gpus = start
-        demand, row = snapshot.tasks.demand[task], self.quotas.row_of(snapshot.tasks.job[task])
-        amounts = amounts_of(snapshot.names, demand)
-        if self.quotas.at_limit(row, amounts) is not None:
-            return False
-        if is_surplus(snapshot, task) and self.quotas.beyond_elastic(row, amounts):
-            return False
-        try:
-            self.ledger.take(task, demand, node, gpus)
-        except InvariantBroken:
-            return False
-        self.quotas.add(row, amounts)
-        return True
-
-    def free(self, snapshot: Snapshot, start: Start) -> None:
-        task, node, gpus = start
-        demand, row = snapshot.tasks.demand[task], self.quotas.row_of(snapshot.tasks.job[task])
-        self.ledger.free(task, demand, node, gpus)
-        self.quotas.add(row, amounts_of(snapshot.names, demand), -1)
+def _take(books: Books, snapshot: Snapshot, start: Start) -> bool:
+    """Take a place for a task if it is free and its queue may hold it."""
+    task, quotas = start.task, books.quotas
+    row = quotas.row_of(snapshot.tasks.job[task])
+    amounts = amounts_of(snapshot.names, snapshot.tasks.demand[task])
+    if quotas.at_limit(row, amounts) is not None:
+        return False
+    if is_surplus(snapshot, task) and quotas.beyond_elastic(row, amounts):
+        return False
+    try:
+        books.take(snapshot, (start,))
+    except InvariantBroken:
+        return False
+    return True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -175,12 +160,12 @@ class _Surplus:
         equal: bool,
     ) -> None:
         self._snapshot, self._plan, self._fixed = snapshot, plan, fixed
-        self._now = _Books.of(snapshot)
-        self._left = _Books.of(
+        self._now = _books(snapshot)
+        self._left = _books(
             logical if plan.hardened is None else without_kept(logical, plan.hardened)
         )
         self._delayed: set[int] = set()  # groups
-        self._stopped = [*plan.stops.task.tolist()]
+        self._ending = {*plan.stops.task.tolist(), *plan.moves.task.tolist()}
         for number, group in enumerate(plan.steps):
             self._take_group(number, group)
         self._jobs = [*self._elastic_jobs(jobs)]
@@ -197,16 +182,16 @@ class _Surplus:
     def _take_group(self, number: int, group: Group) -> None:
         """Take what a planned group needs; note it as delayed if surplus has to leave first."""
         places = [*self._places(group)]
-        for task, node, gpus in places:
-            self._left.ledger.take(task, self._snapshot.tasks.demand[task], node, gpus)
-        for step in group.steps:
-            if isinstance(step, Start):
-                job = self._snapshot.tasks.job[step.task]
-                amounts = amounts_of(self._snapshot.names, self._snapshot.tasks.demand[step.task])
-                self._left.quotas.add(self._left.quotas.row_of(job), amounts)
+        moved = {step.task for step in group.steps if isinstance(step, Move)}
+        for place in places:
+            if place.task in moved:  # its queue holds this already
+                demand = self._snapshot.tasks.demand[place.task]
+                self._left.ledger.take(place.task, demand, place.node, place.gpus)
+            else:
+                self._left.take(self._snapshot, (place,))
         taken: list[Start] = []
         for place in places:
-            if not self._now.take(self._snapshot, place):
+            if not _take(self._now, self._snapshot, place):
                 self._delayed.add(number)
                 break
             taken.append(place)
@@ -226,14 +211,14 @@ class _Surplus:
         """Yield the jobs in flight, with fair shares."""
         snapshot, tasks = self._snapshot, self._snapshot.tasks
         surplus = np.array([t for job in jobs for t in surplus_of(snapshot, job)], np.int64)
-        holds = np.isin(tasks.state.take(surplus), _RUNS)
+        holds = np.isin(tasks.state.take(surplus), EXECUTING)
         owners = Owners(snapshot, self._plan.starts.task, surplus[~holds])
         for job in jobs:
             rows = snapshot.tasks_of(job)
             first, more = rows[: unit_size(snapshot, job)], surplus_of(snapshot, job)
             demand = tasks.demand[first[0]]
             kind, amount = owners.kind(demand), max(owners.amount(demand), 1)
-            runs = [task for task in first if tasks.state[task] in _RUNS]
+            runs = [task for task in first if tasks.state[task] in EXECUTING]
             idle = [task for task in reversed(more) if tasks.state[task] == TaskState.HELD]
             yield _ElasticJob(
                 row=job,
@@ -248,20 +233,24 @@ class _Surplus:
     def _is_stopped(self, job: int) -> bool:
         tasks = self._snapshot.tasks
         rows = self._snapshot.tasks_of(job)[: unit_size(self._snapshot, job)]
-        planned = {*self._stopped, *self._plan.moves.task.tolist()}
-        return any(tasks.state[task] == TaskState.STOPPING or task in planned for task in rows)
+        ending = self._ending
+        return any(tasks.state[task] == TaskState.STOPPING or task in ending for task in rows)
+
+    def _yielding(self, job: _ElasticJob) -> list[int]:
+        """Return the tasks (rows) of a job whose runs are surplus, and may be stopped."""
+        tasks = self._snapshot.tasks
+        runs = [t for t in surplus_of(self._snapshot, job.row) if tasks.state[t] in EXECUTING]
+        return [t for t in runs if tasks.target[t] < 0 and t not in self._fixed]
 
     def _keep(self, job: _ElasticJob) -> None:
         """Let what runs of the surplus of a job stay where it fits, the longest runs first.
 
         Before those that use more than they hold: the last ones are stopped first.
         """
-        tasks = self._snapshot.tasks
-        runs = [t for t in surplus_of(self._snapshot, job.row) if tasks.state[t] in _RUNS]
-        runs = [t for t in runs if tasks.target[t] < 0 and t not in self._fixed]
-        for task in sorted(runs, key=lambda task: _standing(self._snapshot, task)):
-            place = Start(task, tasks.node[task], self._snapshot.held_gpus(task))
-            if job.units < job.most and self._left.take(self._snapshot, place):
+        snapshot = self._snapshot
+        for task in sorted(self._yielding(job), key=lambda task: _standing(snapshot, task)):
+            place = Start(task, snapshot.tasks.node[task], snapshot.held_gpus(task))
+            if job.units < job.most and _take(self._left, self._snapshot, place):
                 job.kept.append(place)
 
     # --- division ------------------------------------------------------------------------------
@@ -290,7 +279,7 @@ class _Surplus:
             gpus = ledger.best_gpus(job.demand, node)
             if gpus is not None:
                 place = Start(job.idle[-1], node, gpus)
-                return place if self._left.take(self._snapshot, place) else None
+                return place if _take(self._left, self._snapshot, place) else None
         return None
 
     def _exchanged(self, job: _ElasticJob) -> Start | None:
@@ -320,7 +309,8 @@ class _Surplus:
         for other, unit in leaving:
             other.kept.remove(unit)
             self._left.free(self._snapshot, unit)
-        assert self._left.take(self._snapshot, place), "it fits without these"
+        taken = _take(self._left, self._snapshot, place)
+        assert taken, "it fits without these"
         return place
 
     def _fewest(
@@ -339,12 +329,12 @@ class _Surplus:
             self._left.free(self._snapshot, unit)
             gpus = self._left.ledger.best_gpus(job.demand, node)
             place = None if gpus is None else Start(job.idle[-1], node, gpus)
-            if place is not None and self._left.take(self._snapshot, place):
+            if place is not None and _take(self._left, self._snapshot, place):
                 self._left.free(self._snapshot, place)
                 found = place
                 break
         for _, unit in reversed(leaving):
-            taken = self._left.take(self._snapshot, unit)
+            taken = _take(self._left, self._snapshot, unit)
             assert taken, "it held this"
         return None if found is None else (found, leaving)
 
@@ -355,16 +345,13 @@ class _Surplus:
         again_at = self._plan.again_at
         if again_at is None or again_at > self._snapshot.now:  # else more starts soon
             self._grow()
-        snapshot, tasks, plan = self._snapshot, self._snapshot.tasks, self._plan
+        snapshot, plan = self._snapshot, self._plan
         steps: list[Group] = []
         for job in self._jobs:
-            stay = {place.task for place in job.kept} | self._fixed
-            steps += [
-                Group((Stop(task),), GivesWay())
-                for task in surplus_of(snapshot, job.row)
-                if tasks.state[task] in _RUNS and tasks.target[task] < 0 and task not in stay
-            ]
-            steps += [Group((place,)) for place in job.new if self._now.take(snapshot, place)]
+            stay = {place.task for place in job.kept}
+            leave = (task for task in self._yielding(job) if task not in stay)
+            steps += [Group((Stop(task),), GivesWay()) for task in leave]
+            steps += [Group((place,)) for place in job.new if _take(self._now, snapshot, place)]
         if not steps and not self._delayed:
             return plan
         kept = np.ones(plan.steps.groups, bool)
@@ -378,17 +365,18 @@ class _Surplus:
 
     def _memo(self) -> Memo:
         """Return the memo of the plan, in which delayed starts have not been made yet."""
-        starts, memo = self._plan.starts, dict(self._plan.memo)
-        late = starts.task[np.isin(starts.group, sorted(self._delayed))]
-        jobs = {self._snapshot.tasks.job[task] for task in late.tolist()}
+        memo, jobs = dict(self._plan.memo), self._late_jobs()
         for column in (TAKEN_BACK_FOR, PENDING):
             if column in memo:
                 memo[column] = {row: v for row, v in memo[column].items() if row not in jobs}
         return memo
 
-    def _refusals(self) -> Iterator[Refusal]:
+    def _late_jobs(self) -> tuple[int, ...]:
+        """Return the jobs (rows) of which starts are delayed, ascending."""
         starts = self._plan.starts
         late = starts.task[np.isin(starts.group, sorted(self._delayed))]
-        jobs = tuple(np.unique(self._snapshot.tasks.job.take(late)).tolist())
-        yield Refusal(reason=SurplusEnds(), jobs=jobs)
+        return tuple(np.unique(self._snapshot.tasks.job.take(late)).tolist())
+
+    def _refusals(self) -> Iterator[Refusal]:
+        yield Refusal(reason=SurplusEnds(), jobs=self._late_jobs())
         yield from self._plan.refusals

@@ -51,13 +51,12 @@ from headgate.planning.units.unit import Unit
 from headgate.ports import Policy, capabilities
 from headgate.protocol import Group, OnDemand, Plan, Refusal, Start, Steps, Stop
 from headgate.protocol.queue_reasons import ComesBack, TakenBack
-from headgate.state import Snapshot, TaskState
+from headgate.state import Snapshot
 from headgate.state.ledger import Ledger
+from headgate.state.life import EXECUTING
 from headgate.state.moves import unit_of
 from headgate.state.queues import any_guaranteed
 from headgate.state.quotas import GPUS, Quotas, held_back_until
-
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)
 
 
 def with_guarantees(policy: Policy, snapshot: Snapshot, decide: Callable[[Snapshot], Plan]) -> Plan:
@@ -225,7 +224,7 @@ class _TakeBack:
         """Return the runs that may be stopped, those that cost least first."""
         if self._runs is None:
             snapshot = self._snapshot
-            rows = np.flatnonzero(np.isin(snapshot.tasks.state.array(), _RUNS))
+            rows = np.flatnonzero(np.isin(snapshot.tasks.state.array(), EXECUTING))
             rows = rows[~np.isin(rows, [*self._stops])]
             rows = rows[snapshot.tasks.target.take(rows) < 0]
             ends_at = least_end_at(snapshot, rows)

@@ -6,14 +6,13 @@ import numpy as np
 
 from headgate.base.arrays import Bools, Floats, Ints
 from headgate.protocol import Hardened, Plan
-from headgate.state import Snapshot, TaskState
+from headgate.state import Snapshot
 from headgate.state.hardened import kept_gpus
+from headgate.state.life import EXECUTING
 from headgate.state.queues import least_runs_s
 
 LEAST_S = 60.0
 """A run that takes the place of a stopped one may be stopped after so long, at the earliest."""
-
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)
 
 
 def may_stop(snapshot: Snapshot, tasks: Ints) -> Bools:
@@ -73,7 +72,7 @@ def next_settled_at(snapshot: Snapshot, plan: Plan) -> float | None:
         return plan.again_at
     may_be_settled = snapshot.tasks.attempts.array() > (0 if least_runs_s(snapshot).any() else 1)
     again = np.flatnonzero(may_be_settled)  # few or none
-    runs = again[np.isin(snapshot.tasks.state.take(again), _RUNS)]
+    runs = again[np.isin(snapshot.tasks.state.take(again), EXECUTING)]
     at = settled_at(snapshot, runs)
     next_at = float(at[at > snapshot.now].min(initial=np.inf))
     if plan.again_at is not None:

@@ -194,6 +194,18 @@ def all_units(snapshot: Snapshot, job: int) -> Iterator[Iterable[Unit]]:
         yield (one_task(snapshot, task) for task in tasks[demands == demand].tolist())
 
 
+def units_in_order(snapshot: Snapshot, job: int) -> Iterator[Unit | None]:
+    """Yield the waiting units of a job (row) in the order of tasks, with GPUs or without.
+
+    None for a gang that is being stopped.
+    """
+    if snapshot.jobs.gang[job]:
+        yield waiting_gang(snapshot, job)
+    else:
+        for task in snapshot.waiting_of(job).tolist():
+            yield one_task(snapshot, task)
+
+
 def waiting_gang(snapshot: Snapshot, job: int) -> Unit | None:
     """Return a gang, with or without GPUs, as a unit if all its tasks wait; O(tasks)."""
     tasks = snapshot.waiting_of(job)

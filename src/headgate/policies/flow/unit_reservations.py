@@ -51,6 +51,7 @@ from headgate.policies.flow.times import Times
 from headgate.policies.flow.windows import Windows, cells, shortest_windows, windows_of
 from headgate.protocol import Memo, Refusal, Reserved
 from headgate.state import Scratch
+from headgate.state.elastic import unit_sizes
 from headgate.state.quotas import Quotas, gpus_alone
 from headgate.state.view import Names
 
@@ -547,8 +548,8 @@ class _JobsWithUnits:
         self.unit_milli[jobs] = snapshot.jobs.unit_gpus_milli.take(rows)
         self.run_s, self.high_s = times.run_s, times.surely_s
         self._snapshot, self._shape = snapshot, dict[int, object]()
-        size = snapshot.jobs.task_count.take(rows) - snapshot.jobs.surplus.take(rows)
-        columns = (snapshot.jobs.gang.take(rows), size, snapshot.jobs.first_task.take(rows))
+        size, gang = unit_sizes(snapshot, rows), snapshot.jobs.gang.take(rows)
+        columns = (gang, size, snapshot.jobs.first_task.take(rows))
         lists = (column.tolist() for column in columns)
         self._rows = dict(zip(jobs.tolist(), zip(rows.tolist(), *lists, strict=True), strict=True))
 

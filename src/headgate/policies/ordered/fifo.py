@@ -10,7 +10,6 @@ without GPUs take their turns like all others.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 from headgate.base.arrays import Floats, Ints
 from headgate.base.rng import Random
@@ -22,7 +21,7 @@ from headgate.planning.place.placement import fit
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.why import WhyWaits, being_stopped, gang_short
 from headgate.planning.times.estimates import Estimates
-from headgate.planning.units.unit import Unit, one_task, waiting_gang
+from headgate.planning.units.unit import Unit, units_in_order
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import UNDECIDED
 from headgate.state import Scratch, Snapshot
@@ -78,7 +77,7 @@ class _Round:
             if full:
                 self._full[full[0]].append(job)
                 continue
-            for unit in self._units(job):
+            for unit in units_in_order(self._snapshot, job):
                 answer = Answer.WAITS if unit is None else (yield Turn(unit))
                 if answer is Answer.FULL and unit is not None:
                     self._full[self._serving.ceilings.line_of(unit)] = [job]
@@ -89,14 +88,6 @@ class _Round:
                     self._refuse(self._why(job, unit), job)
                     self._refuse(behind_head(self._snapshot.job(job).id))
                     return
-
-    def _units(self, job: int) -> Iterator[Unit | None]:
-        """Yield the waiting units of a job, with GPUs or without; None for a gang being stopped."""
-        if self._snapshot.jobs.gang[job]:
-            yield waiting_gang(self._snapshot, job)
-        else:
-            for task in self._snapshot.waiting_of(job).tolist():
-                yield one_task(self._snapshot, task)
 
     def _refuse(self, reason: Reason, *jobs: int) -> None:
         """Refuse jobs (rows), or all others that wait if none is named."""

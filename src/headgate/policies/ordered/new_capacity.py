@@ -14,8 +14,6 @@ well, since it would never start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from headgate.base.rng import Random
@@ -24,7 +22,7 @@ from headgate.planning.place.limits import behind_head, beyond_capacity, queue_l
 from headgate.planning.place.placement import fit, never
 from headgate.planning.place.serve import Answer, Serving, Turn, Turns
 from headgate.planning.place.why import WhyWaits, being_stopped
-from headgate.planning.units.unit import Unit, one_task, waiting_gang
+from headgate.planning.units.unit import Unit, units_in_order
 from headgate.protocol import Plan, Reason, Refusal
 from headgate.protocol.reasons import UNDECIDED
 from headgate.state import Scratch, Snapshot
@@ -77,7 +75,7 @@ class _Round:
             if line is not None:
                 self._blocked[line].append(job)
                 continue
-            for unit in self._units(job):
+            for unit in units_in_order(self._snapshot, job):
                 reason: Reason | None = None
                 line = lines[0]
                 if unit is None:
@@ -96,14 +94,6 @@ class _Round:
                 self._blocked[line] = [job]
                 self._refusals.append(Refusal(reason=reason or UNDECIDED, jobs=(job,)))
                 break
-
-    def _units(self, job: int) -> Iterator[Unit | None]:
-        """Yield the waiting units of a job, with GPUs or without; None for a gang being stopped."""
-        if self._snapshot.jobs.gang[job]:
-            yield waiting_gang(self._snapshot, job)
-        else:
-            for task in self._snapshot.waiting_of(job).tolist():
-                yield one_task(self._snapshot, task)
 
     def _beyond(self, unit: Unit, amounts: Amounts) -> Reason | None:
         """Return why a unit waits for the capacity of its queue; None if it may start."""

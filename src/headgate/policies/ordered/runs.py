@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.base.arrays import Ints
-from headgate.state import Snapshot, TaskState
-
-_RUNS = (TaskState.STARTING, TaskState.RUNNING)
+from headgate.state import Snapshot
+from headgate.state.life import EXECUTING
 
 
 class Runs:
@@ -26,7 +25,7 @@ class Runs:
         ranks = np.full(len(snapshot.jobs.state), -1, np.int64)
         ranks[jobs] = np.arange(len(jobs))
         rank = ranks[job]
-        some = np.flatnonzero((rank >= 0) & np.isin(snapshot.tasks.state.take(task), _RUNS))
+        some = np.flatnonzero((rank >= 0) & np.isin(snapshot.tasks.state.take(task), EXECUTING))
         some = some[np.lexsort((task[some], rank[some]))]
         self.gpus, self._task, rank = held[some], task[some], rank[some]
         gang = snapshot.jobs.gang.take(job[some].astype(np.int64)) > 0

@@ -12,6 +12,7 @@ from headgate.base.arrays import Floats, Ints
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.unit import Unit
 from headgate.state import Snapshot
+from headgate.state.elastic import unit_sizes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,7 +39,7 @@ class WaitingUnits:
         milli = rows.unit_gpus_milli.take(jobs).astype(np.int64)
         jobs, milli = jobs[milli <= most_milli], milli[milli <= most_milli]
         lead = rows.first_task.take(jobs).astype(np.int64)
-        count, gang = _unit_sizes(snapshot, jobs), rows.gang.take(jobs) > 0
+        count, gang = unit_sizes(snapshot, jobs), rows.gang.take(jobs) > 0
         if (count > 1).any():
             together = rows.waiting.take(jobs) + rows.waiting_cpu.take(jobs) == count
             ready = np.flatnonzero(~gang | together)
@@ -60,7 +61,7 @@ class WaitingUnits:
     def tasks(self) -> Ints:
         """The number of tasks of each."""
         gang = self.snapshot.jobs.gang.take(self.job) > 0
-        count: Ints = np.where(gang, _unit_sizes(self.snapshot, self.job), 1)
+        count: Ints = np.where(gang, unit_sizes(self.snapshot, self.job), 1)
         return count.astype(np.int64)
 
     @cached_property
@@ -100,12 +101,6 @@ class WaitingUnits:
         demands = self.snapshot.tasks.demand.span(tasks.start, tasks.stop).tolist()
         distinct = self.snapshot.job(job).distinct_nodes and len(tasks) > 1
         return Unit(job=job, tasks=tuple(tasks), demands=tuple(demands), distinct_nodes=distinct)
-
-
-def _unit_sizes(snapshot: Snapshot, jobs: Ints) -> Ints:
-    """Return how many tasks jobs (rows) have, without surplus."""
-    sizes: Ints = snapshot.jobs.task_count.take(jobs) - snapshot.jobs.surplus.take(jobs)
-    return sizes
 
 
 def _without_hardened(snapshot: Snapshot, jobs: Ints) -> Ints:
