@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.app import POLICIES
 from headgate.engine import Engine
 from headgate.foresight.sizing import RUNS_LEAST, Sizing, UsedAmount, sizing_of
+from headgate.foresight.why import why
 from headgate.model import Demand, Gpu, Job, Node, Queue, RunId, Task, Usage
+from headgate.ports import make_policy
 from headgate.protocol import (
     Decide,
     Event,
@@ -32,6 +35,8 @@ GIB = 1 << 30
 NODE = Node(id="n", rack="r", gpus=(Gpu(memory_bytes=80 * GIB),), cpus=16, memory_bytes=64 * GIB)
 LARGE = Demand(cpus_milli=8000, memory_bytes=32 * GIB)
 USED = Usage(peak_memory_bytes=6 * GIB, cpus_milli=900)
+RUN_S, HOUR_S = 5.0, 3600.0
+LONG = {"estimated_s": HOUR_S, "runtime_class": ("long",)}
 
 
 class History:
@@ -49,8 +54,8 @@ class History:
         fields: dict[str, object] = {
             "name": "j", "user": "ada", "queue": "q", "runtime_class": ("train",), **more,
         }  # fmt: skip
-        tasks = (Task(demand=demand),)
-        job = Job(id=f"j{self.jobs}", tasks=tasks, **fields)  # type: ignore[arg-type]  # any fields of a job
+        fields.setdefault("tasks", (Task(demand=demand),))
+        job = Job(id=f"j{self.jobs}", **fields)  # type: ignore[arg-type]  # any fields of a job
         self.jobs, self.at = self.jobs + 1, self.at + 1
         self.give(JobSubmitted(at=self.at, job=job))
         return self.jobs - 1
@@ -73,42 +78,68 @@ class History:
         """Let a job run that uses so much."""
         row = self.submit(demand, **more)
         self.start(row)
-        self.at += 5
+        self.at += RUN_S
         self.give(TaskFinished(at=self.at, run=RunId(f"j{row}", 0, 1), usage=usage))
         check(self.engine.state)
 
     def sizing(self, row: int) -> Sizing | None:
         snapshot = self.engine.snapshot()
         before = digest(snapshot)
-        found = sizing_of(snapshot, row, row)
+        found = sizing_of(snapshot, row)
         assert digest(snapshot) == before
         return found
 
 
-def test_what_was_used_at_most_is_offered_after_some_runs_and_whether_that_fits() -> None:
+def test_what_was_used_at_most_is_offered_after_some_runs() -> None:
     history = History()
     for number in range(RUNS_LEAST):
         history.ran(LARGE, replace(USED, peak_memory_bytes=(4 + number) * GIB))
-    history.start(history.submit(replace(LARGE, memory_bytes=50 * GIB)))
     waits = history.submit(LARGE)
     amounts = (
         UsedAmount(resource="memory", asked=32 * GIB, used=6 * GIB, enough=8 * GIB),
         UsedAmount(resource="cpus", asked=8000, used=900, enough=2000),
     )
-    assert history.sizing(waits) == Sizing(runs=3, amounts=amounts, fits_now=True)
+    assert history.sizing(waits) == Sizing(runs=3, amounts=amounts)
 
 
-def test_it_fits_only_where_it_did_not_and_does_with_less() -> None:
+def expected_starts(history: History, row: int) -> tuple[float | None, float | None]:
+    """Return after how many seconds a job would start, as it is and with what is enough."""
+    snapshot, at = history.engine.snapshot(), history.at
+    before = digest(snapshot)
+    found = why(snapshot, make_policy(POLICIES, "fifo"), row, None, at)
+    assert digest(snapshot) == before
+    assert found.sizing is not None
+    assert found.start is not None
+    starts = (found.start.at, found.sizing.starts_at)
+    full, less = (None if each is None else each - at for each in starts)
+    return full, less
+
+
+def test_why_forecasts_when_a_job_would_start_with_what_is_enough() -> None:
     history = History()
     for _ in range(RUNS_LEAST):
         history.ran(LARGE, USED)
-    fits = history.sizing(history.submit(LARGE))
-    assert fits is not None
-    assert not fits.fits_now
-    history.start(history.submit(replace(LARGE, memory_bytes=60 * GIB)))
-    never = history.sizing(history.submit(LARGE))
-    assert never is not None
-    assert not never.fits_now
+    history.start(history.submit(Demand(memory_bytes=40 * GIB), **LONG))
+    waits = history.submit(LARGE)
+    assert expected_starts(history, waits) == (HOUR_S - 1, 0)
+    huge = history.submit(replace(LARGE, memory_bytes=60 * GIB))
+    assert expected_starts(history, huge) == (HOUR_S - 2 + RUN_S, HOUR_S - 2), "after the other"
+
+
+def test_nothing_is_forecast_for_a_job_that_starts_now() -> None:
+    history = History()
+    for _ in range(RUNS_LEAST):
+        history.ran(LARGE, USED)
+    assert expected_starts(history, history.submit(LARGE)) == (0, None)
+
+
+def test_gang_would_start_sooner_if_all_its_tasks_asked_for_less() -> None:
+    history = History(replace(NODE, gpus=NODE.gpus * 4, cpus=64))
+    for _ in range(RUNS_LEAST):
+        history.ran(LARGE, USED)
+    history.start(history.submit(Demand(memory_bytes=20 * GIB), **LONG))
+    gang = history.submit(LARGE, tasks=(Task(demand=LARGE),) * 2, gang=True)
+    assert expected_starts(history, gang) == (HOUR_S - 1, 0)
 
 
 def test_nothing_is_concluded_from_few_runs_or_from_those_of_others() -> None:

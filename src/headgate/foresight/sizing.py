@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from headgate.model import WHOLE, Demand
-from headgate.planning.place.first_fit import first_fit
 from headgate.protocol.reasons import GPU_MEMORY
-from headgate.state import Snapshot, TaskState, thaw
+from headgate.state import Snapshot, thaw
 from headgate.state.usage import usage_class
 
 RUNS_LEAST = 3
@@ -35,30 +34,46 @@ class UsedAmount:
 class Sizing:
     """The amounts of which tasks used less, by far, or more than is requested; of so many runs.
 
-    `fits_now`: a task that waits has room now if it asks only for what is enough, and else none.
+    `starts_at`: when a task that waits is expected to start if it asks only for what is enough.
     """
 
     runs: int
     amounts: tuple[UsedAmount, ...]
-    fits_now: bool = False
+    starts_at: float | None = None
+
+    @property
+    def less(self) -> tuple[UsedAmount, ...]:
+        """The amounts of which less than is requested is enough."""
+        return tuple(each for each in self.amounts if each.enough < each.asked)
 
 
-def sizing_of(snapshot: Snapshot, job: int, task: int) -> Sizing | None:
+def sizing_of(snapshot: Snapshot, task: int) -> Sizing | None:
     """Return what tasks like one (row) have used, None if it requests about that.
 
-    O(1) where it does; else O(its job's tasks + nodes + rows).
+    O(1), but for finding its kind. `starts_at` is left open.
     """
     classes, row = snapshot.runtime_classes, usage_class(snapshot, task)
     runs = classes.used_runs[row]
     amounts = tuple(_amounts(snapshot, row, snapshot.demand(task)))
-    over = [each for each in amounts if each.used > each.asked]
     if runs < RUNS_LEAST:
-        amounts = tuple(over)
-    if not amounts:
-        return None
-    waits = snapshot.tasks.state[task] == TaskState.WAITING and len(over) < len(amounts)
-    fits = waits and _fits_with(snapshot, job, task, amounts)
-    return Sizing(runs=runs, amounts=amounts, fits_now=fits)
+        amounts = tuple(each for each in amounts if each.used > each.asked)
+    return Sizing(runs=runs, amounts=amounts) if amounts else None
+
+
+def with_less(snapshot: Snapshot, tasks: Iterable[int], sizing: Sizing) -> Snapshot:
+    """Return a snapshot in which some tasks (rows) ask for no more than is enough.
+
+    O(rows), as any hypothetical state.
+    """
+    fields = {"memory": "memory_bytes", GPU_MEMORY: "gpu_memory_bytes", "cpus": "cpus_milli"}
+    least = {fields[each.resource]: each.enough for each in sizing.less}
+    state = thaw(snapshot)
+    for task in tasks:
+        asked = state.demand(task)
+        less = replace(asked, **{f: min(n, getattr(asked, f)) for f, n in least.items()})
+        state.tasks.demand[task] = state.names.demand(less)
+        state.tasks.memory_bytes[task] = less.gpu_memory_bytes
+    return state.freeze()
 
 
 def _amounts(snapshot: Snapshot, row: int, demand: Demand) -> Iterator[UsedAmount]:
@@ -85,24 +100,3 @@ def _round_size(used_bytes: int) -> int:
     while power < least:
         power *= 2
     return power * 3 // 4 if power * 3 // 4 >= least else power
-
-
-def _fits_with(snapshot: Snapshot, job: int, task: int, amounts: tuple[UsedAmount, ...]) -> bool:
-    """Return whether a task, or its gang, has room only if it requests no more than is enough."""
-    spec = snapshot.job(job)
-    tasks = snapshot.waiting_of(job).tolist() if snapshot.jobs.gang[job] else [task]
-    apart = spec.gang and spec.distinct_nodes
-    state = thaw(snapshot)
-    as_is = [state.tasks.demand[each] for each in tasks]
-    if first_fit(state.ledger, tasks, as_is, state.live_nodes(), apart=apart):
-        return False
-    state = thaw(snapshot)
-    smaller = [state.names.demand(_smaller(snapshot.demand(each), amounts)) for each in tasks]
-    return first_fit(state.ledger, tasks, smaller, state.live_nodes(), apart=apart)
-
-
-def _smaller(demand: Demand, amounts: tuple[UsedAmount, ...]) -> Demand:
-    """Return a demand that requests no more than is enough of the amounts."""
-    fields = {"memory": "memory_bytes", GPU_MEMORY: "gpu_memory_bytes", "cpus": "cpus_milli"}
-    least = {fields[e.resource]: e.enough for e in amounts if e.enough < e.asked}
-    return replace(demand, **{f: min(n, getattr(demand, f)) for f, n in least.items()})

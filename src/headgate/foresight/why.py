@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from headgate.foresight.explain import Explanation, explain
 from headgate.foresight.forecast import Forecast, forecast
 from headgate.foresight.outlook import ReadBytes, read_bytes
-from headgate.foresight.sizing import Sizing, sizing_of
+from headgate.foresight.sizing import Sizing, sizing_of, with_less
 from headgate.foresight.whatif import WhatIf
 from headgate.planning.moves.migration import room_by_moves
 from headgate.planning.units.unit import waiting_units
@@ -152,6 +152,7 @@ class _Explainer:
         places = self._places(task) if task is not None and task_state is TaskState.WAITING else []
         cheapest = min(places, key=_Candidate.order, default=None)
         now = min((p for p in places if p.free), key=_Candidate.order, default=None)
+        start = self._start(snapshot)
         return Why(
             explanation=_with_moves(self._explanation, room),
             task=None if task is None else snapshot.ordinal(task),
@@ -168,8 +169,8 @@ class _Explainer:
             cheapest=None if cheapest is None else self._place(cheapest),
             if_freed=None if cheapest is None else self._if_freed(cheapest),
             room_by_moves=room,
-            sizing=None if task is None else sizing_of(snapshot, self._job, task),
-            start=self._start(),
+            sizing=None if task is None else self._sizing(task, start),
+            start=start,
         )
 
     # --- shares ----------------------------------------------------------------------------------
@@ -227,14 +228,27 @@ class _Explainer:
         after = self._snapshot.task(task).after
         return tuple(n for n in after if states[first + n] != TaskState.FINISHED)
 
-    def _start(self) -> Forecast | None:
-        """Return when the task, or the next one of the job, is expected to start."""
+    def _sizing(self, task: int, start: Forecast | None) -> Sizing | None:
+        """Return what tasks like one have used, with the start of those that ask for as much."""
+        snapshot, sizing = self._snapshot, sizing_of(self._snapshot, task)
+        if sizing is None or not sizing.less or start is None or start.at == self._now:
+            return sizing
+        states = snapshot.tasks.state
+        pending = [row for row in snapshot.tasks_of(self._job) if states[row] in PENDING]
+        smaller = self._start(with_less(snapshot, pending, sizing))
+        return sizing if smaller is None else replace(sizing, starts_at=smaller.at)
+
+    def _start(self, snapshot: Snapshot) -> Forecast | None:
+        """Return when the task, or the next one of the job, is expected to start.
+
+        The snapshot is the present one, or one that differs in what tasks ask for.
+        """
         states = self._snapshot.tasks.state
         rows = self._snapshot.tasks_of(self._job) if self._named is None else (self._named,)
         tasks = [task for task in rows if states[task] in PENDING]
         if not tasks or self._broken or self._snapshot.jobs.state[self._job] == JobState.STOPPING:
             return None
-        return forecast(self._snapshot, self._policy, tasks, self._now)
+        return forecast(snapshot, self._policy, tasks, self._now)
 
     def _room_by_moves(self) -> AfterMoves | None:
         """Return the moves that make room for what waits for GPUs that are near each other."""

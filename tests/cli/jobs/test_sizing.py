@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from headgate.cli.jobs.sizing import sizing_facts
 from headgate.foresight.sizing import Sizing, UsedAmount
@@ -14,16 +14,26 @@ OVER = UsedAmount(resource="memory", asked=8 * GIB, used=12 * GIB, enough=16 * G
 UNASKED = UsedAmount(resource="gpu_memory", asked=0, used=GIB // 2, enough=GIB)
 
 
-def text(sizing: Sizing | None) -> str:
-    facts = dict(sizing_facts({"sizing": None if sizing is None else asdict(sizing)}))
-    return facts.get("Used before", "")
+def text(sizing: Sizing | None, start: float | None = None) -> str:
+    view = {
+        "sizing": None if sizing is None else asdict(sizing), "start": {"at": start}, "now": 100.0,
+    }  # fmt: skip
+    return dict(sizing_facts(view)).get("Used before", "")
 
 
-def test_what_was_used_is_shown_with_what_would_fit() -> None:
-    assert text(Sizing(runs=20, amounts=(MEMORY,), fits_now=True)) == (
-        "asked 32 GiB of memory, used at most 6 GiB, in 20 runs; "
-        "with 8 GiB of memory it would fit now"
+def test_what_was_used_is_shown_with_how_much_sooner_it_would_start() -> None:
+    asked = "asked 32 GiB of memory, used at most 6 GiB, in 20 runs; "
+    sizing = Sizing(runs=20, amounts=(MEMORY,), starts_at=160.0)
+    sooner = "with 8 GiB of memory it would start 40 min sooner"
+    assert text(sizing, start=2560.0) == asked + sooner
+    assert text(sizing, start=160.0) == asked + "8 GiB of memory is enough"
+    assert text(sizing) == asked + "with 8 GiB of memory it would start in 1 min"
+    assert text(replace(sizing, starts_at=100.0)) == (
+        asked + "with 8 GiB of memory it would start now"
     )
+
+
+def test_what_was_used_is_shown_with_what_is_enough() -> None:
     assert text(Sizing(runs=3, amounts=(MEMORY, CPUS))) == (
         "asked 32 GiB of memory, used at most 6 GiB; asked 8 CPUs, used at most 1.5 in the mean, "
         "in 3 runs; 8 GiB of memory and 2 CPUs is enough"

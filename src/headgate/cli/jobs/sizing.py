@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from headgate.base.text import enumerated
-from headgate.base.units import format_size
+from headgate.base.units import format_seconds, format_size
 from headgate.cli.common import output
 
 View = dict[str, Any]
+
+_LEAST_S = 0.05  # shorter times are shown as none
 
 
 def sizing_facts(explanation: View) -> Iterator[tuple[str, str]]:
@@ -23,9 +25,21 @@ def sizing_facts(explanation: View) -> Iterator[tuple[str, str]]:
     less = [each for each in sizing["amounts"] if each["enough"] < each["asked"]]
     if less:
         enough = enumerated([f"{_amount(e, e['enough'])}{_of(e['resource'])}" for e in less])
-        fits = f"with {enough} it would fit now" if sizing["fits_now"] else f"{enough} is enough"
-        text += f"; {fits}"
+        starts = _starts(explanation)
+        text += f"; with {enough} it would start {starts}" if starts else f"; {enough} is enough"
     yield "Used before", text
+
+
+def _starts(explanation: View) -> str:
+    """Return how much sooner it would start with what is enough; nothing where it would not."""
+    start, at = explanation["start"], explanation["sizing"]["starts_at"]
+    if start is None or at is None:
+        return ""
+    if start["at"] is None:
+        ahead_s = at - explanation["now"]
+        return f"in {format_seconds(ahead_s)}" if ahead_s >= _LEAST_S else "now"
+    sooner_s = start["at"] - at
+    return f"{format_seconds(sooner_s)} sooner" if sooner_s >= _LEAST_S else ""
 
 
 def _used(each: View) -> str:
