@@ -103,7 +103,7 @@ def test_what_was_used_at_most_is_offered_after_some_runs() -> None:
 
 
 def expected_starts(history: History, row: int) -> tuple[float | None, float | None]:
-    """Return after how many seconds a job would start, as it is and with what is enough."""
+    """Return after how many seconds a job would start, unchanged and with what is enough."""
     snapshot, at = history.engine.snapshot(), history.at
     before = digest(snapshot)
     found = why(snapshot, make_policy(POLICIES, "fifo"), row, None, at)
