@@ -33,6 +33,7 @@ from headgate.model.program import (
 )
 from headgate.model.queue import Queue
 from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
+from headgate.model.speed import SpeedCurve
 
 __all__ = [
     "BASE_KINDS",
@@ -72,6 +73,7 @@ __all__ = [
     "RunEnvironment",
     "RunId",
     "Shard",
+    "SpeedCurve",
     "Stage",
     "Task",
     "TaskProgram",
