@@ -31,8 +31,10 @@ from headgate.model import (
     RunEnvironment,
     RunId,
     Shard,
+    SpeedCurve,
     Stage,
     Task,
+    Training,
 )
 from headgate.model.scaling import Scaling, Shape
 from headgate.model.topology import ClusterFatTree, ClusterMesh, ClusterTree, GroupLevel, NodeShape
@@ -82,6 +84,7 @@ from headgate.protocol import (
     Resize,
     ResultsExpired,
     ScalingChanged,
+    SetWidth,
     SlotsWithdrawn,
     Start,
     Steps,
@@ -252,8 +255,8 @@ def play(
 ) -> None:
     """Play all of it, such as after a storm; record each batch, then call `observe`."""
     script = _Script(engine, record, observe)
-    for chapter in (_cluster, _programs, _ends, _moves, _slots, _overs, _elastic, _scaling, _data,
-                    _faults):  # fmt: skip
+    for chapter in (_cluster, _programs, _ends, _moves, _slots, _overs, _elastic, _training,
+                    _scaling, _data, _faults):  # fmt: skip
         chapter(script)
 
 
@@ -446,6 +449,19 @@ def _elastic(t: _Script) -> None:
     t.job("shrinks", one, one, one, elastic=Elastic(minimum=2, work_s=60.0))
     t.starts("shrinks", ("m3", ()), ("m3", ()))
     t.give(TaskFinished(at=t.at, run=t.run("shrinks")))
+
+
+def _training(t: _Script) -> None:
+    """A training job that changes its width while it waits and while it runs."""
+    one = Task(demand=Demand(gpus=0, cpus_milli=1000), compute_s=60.0)
+    curve = SpeedCurve((1, 2, 4), (10.0, 16.0, 24.0))
+    training = Training(work=600.0, speeds=curve, restart_s=5.0)
+    t.job("trains", one, one, one, one, gang=True, training=training, deadline_at=t.at + 900.0)
+    t.plan(widths=(SetWidth(t.job_row("trains"), 2),))
+    t.starts("trains", ("m3", ()), ("m0", ()))
+    t.plan(widths=(SetWidth(t.job_row("trains"), 4, PreemptedFor(job="others")),))
+    t.give(TaskStopped(at=t.at, run=t.run("trains", 0)))
+    t.give(TaskStopped(at=t.at, run=t.run("trains", 1)))
 
 
 def _overs(t: _Script) -> None:

@@ -12,7 +12,7 @@ from tests.cases import cases
 
 from headgate.base.errors import InvariantBroken
 from headgate.journal.codec import decode, encode
-from headgate.model import Demand, RunId, Stage
+from headgate.model import Demand, RunId, SpeedCurve, Stage
 from headgate.protocol import (
     Admitted,
     Event,
@@ -45,6 +45,9 @@ JSON = st.recursive(
 )
 st.register_type_strategy(  # Hypothesis does not know pydantic's JsonValue
     Stage, st.builds(Stage, params=st.dictionaries(st.text(), JSON))
+)
+st.register_type_strategy(  # not any numbers make a curve
+    SpeedCurve, st.sampled_from([SpeedCurve((1,), (2.5,)), SpeedCurve((1, 4), (2.0, 3.0))])
 )
 st.register_type_strategy(  # CPUs are written as a float, exact for as many as a job can ask for
     Demand, st.builds(Demand, cpus_milli=st.integers(0, 10**9))

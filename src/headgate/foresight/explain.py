@@ -254,7 +254,7 @@ def _without(node: Node, gpus: Collection[int]) -> Node:
 def held_by_limit(view: View, job: int) -> MaxRunning | SurplusHeld:
     """Return the reason why HELD tasks of a job in flight wait."""
     running = view.jobs.running[job] + view.jobs.running_cpu[job]
-    if view.jobs.surplus[job]:
+    if view.jobs.beyond[job]:
         return SurplusHeld(running=running, most=view.jobs.task_count[job])
     return MaxRunning(running=running, max_running=view.job(job).max_running or 0)
 

@@ -138,7 +138,7 @@ class RunEnds:
             run.limit_s = float(limits_s[n]) - (run.origin - run.launched_at)
             run.computed_s = self._state.tasks.progress_s[task]
             node = self._state.tasks.node[task]
-            run.speed = self._state.nodes.speed[node] if node >= 0 else 1.0
+            run.speed = self._state.tasks.speed[task]
             run.reads = self._state.planned_reads(task, node) if node >= 0 else ()
             runs.append(run)
         return runs

@@ -17,6 +17,7 @@ from headgate.base.arrays import Bools, Ints
 from headgate.base.errors import InvariantBroken
 from headgate.machine.fleet import drains_of, orders_of, scaling_fault
 from headgate.machine.resizing import with_resizes
+from headgate.machine.widths import width_fault, widths_of
 from headgate.model import RunId, amount_of
 from headgate.protocol import (
     Admitted,
@@ -39,7 +40,7 @@ from headgate.protocol.plan import Starts
 from headgate.protocol.queue_reasons import TakenBack
 from headgate.protocol.reasons import MovedFor, OutrankedBy, PreemptedFor
 from headgate.state import JobState, Snapshot, State
-from headgate.state.elastic import may_all_start, may_start, unit_sizes
+from headgate.state.elastic import may_all_start, may_start, unit_size, unit_sizes
 from headgate.state.grants import ManyGrants
 from headgate.state.hardened import kept
 from headgate.state.ledger import Ledger
@@ -66,7 +67,7 @@ def admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Plan
 
 def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | PlanRejected:
     plan, fresh = event.plan, seen.version == state.version
-    fault = _memo_fault(seen, plan) or scaling_fault(seen, plan)
+    fault = _memo_fault(seen, plan) or scaling_fault(seen, plan) or width_fault(seen, plan)
     steps = wanted = with_resizes(seen, plan.steps, plan.resizes)
     if fault is None and not fresh:
         fault = _possible(seen, wanted)[1]
@@ -96,6 +97,7 @@ def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Pla
         orders=orders_of(state, plan),
         drains=drains_of(state, plan, steps),
         hardened=kept(state, plan.hardened),
+        widths=widths_of(state, plan),
     )
 
 
@@ -333,7 +335,7 @@ class _Trial:
     def _gang_fault(self, gangs: dict[int, list[int]]) -> str | None:
         for row, nodes in gangs.items():
             job = self._view.job(row)
-            if len(nodes) != job.unit_tasks:
+            if len(nodes) != unit_size(self._view, row):
                 return f"gang {job.id} is not whole in its group"
             if job.distinct_nodes and len(set(nodes)) < len(nodes):
                 return f"gang {job.id} has two members on one node"

@@ -27,6 +27,14 @@ def add_copy(state: State, shard: Shard, node: int | None) -> None:
         state.add_replica(state.shard(shard), node)
 
 
+def remove_copy(state: State, shard: int, node: int | None) -> None:
+    """Remove a copy from a node (None: from the shared path)."""
+    if node is None:
+        state.shards.shared[shard] = 0
+    else:
+        state.remove_replica(shard, node)
+
+
 def expire(state: State, job: int) -> None:
     """Remove all copies of the results of an ended job; O(its tasks)."""
     if state.jobs.state[job] not in ENDED:

@@ -17,9 +17,9 @@ from itertools import groupby
 from typing import Any
 
 from headgate.base.units import format_seconds
-from headgate.machine import archiving, fleet, lineage, needed, queues
+from headgate.machine import archiving, fleet, lineage, needed, queues, widths
 from headgate.machine.admission import move_fault
-from headgate.machine.copies import add_copy, is_current_result, remove_dataset
+from headgate.machine.copies import add_copy, is_current_result, remove_copy, remove_dataset
 from headgate.machine.job_order import activate, cancel_queued, never_starts, release_followers
 from headgate.machine.moving import hold_targets
 from headgate.machine.network import set_network
@@ -201,6 +201,7 @@ class _Transition:
         end = end_of_job(self.state, row)
         if end is None:
             release_held(self.state, row)
+            widths.settle(self.state, row)
             return
         self.state.move_job(row, end)
         self.effects.decide = True
@@ -306,10 +307,7 @@ class _Transition:
         if shard is None or (node is None and event.node != SHARED):
             self._stale()
             return
-        if node is None:
-            self.state.shards.shared[shard] = 0
-        else:
-            self.state.remove_replica(shard, node)
+        remove_copy(self.state, shard, node)
         self._settle_requeued(lineage.requeue_lost(self.state, (shard,)))
         self.effects.decide = True
 
@@ -488,6 +486,10 @@ class _Transition:
                 self._preempt(run, cause)
         for move in event.moves:
             self._move(move)
+        for width in event.widths:
+            self.effects.decide = True
+            for job, cause in widths.request(state, width):
+                self._disband(job, cause)
         state.write_memo(event.memo)
         node_memo.write(state, event.node_memo)
         self.effects.commands += fleet.order(state, event)

@@ -37,8 +37,14 @@ def withdraw(state: State, name: str) -> int | None:
 
 
 def finish_others(state: State, job: int) -> None:
-    """Finish the units of an elastic job that have no run: one has finished; O(its tasks)."""
-    if state.job(job).elastic is not None and state.jobs.state[job] == JobState.ACTIVE:
+    """Finish the tasks of a job that are not needed any more; O(its tasks).
+
+    Units of an elastic job without a run, as one has finished; tasks beyond the width of a training
+    job, of which all others have.
+    """
+    spec, jobs = state.job(job), state.jobs
+    whole = spec.training is not None and jobs.unfinished[job] == jobs.beyond[job] > 0
+    if (whole or spec.elastic is not None) and jobs.state[job] == JobState.ACTIVE:
         _finish_without_run(state, job)
 
 

@@ -13,6 +13,7 @@ from headgate.machine.fleet import node_commands
 from headgate.model import Demand
 from headgate.protocol import Command, LaunchGang, LaunchTask, StopCause, StopTask, WakeAt
 from headgate.state import State, TaskState
+from headgate.state.elastic import unit_size
 
 
 def launch_of(state: State, task: int) -> LaunchTask:
@@ -46,7 +47,10 @@ def gang_launch(state: State, job: int, tasks: Iterable[int]) -> LaunchGang:
     """Return the launch of these tasks of a gang, by their ordinals."""
     return LaunchGang(
         members=tuple(launch_of(state, task) for task in sorted(tasks)),
-        nodes=tuple(state.node(state.tasks.node[task]).id for task in state.tasks_of(job)),
+        nodes=tuple(
+            state.node(state.tasks.node[task]).id
+            for task in state.tasks_of(job)[: unit_size(state, job)]
+        ),
     )
 
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from headgate.state import JobState, State, TaskState
-from headgate.state.elastic import is_surplus
+from headgate.state.elastic import is_beyond
 
 
 def unblock(state: State, task: int) -> None:
     """Let a task wait that no earlier task blocks; hold it back if `max_running` applies to it.
 
-    `release_held` then moves on as many as there is room for. Surplus stays held.
+    `release_held` then moves on as many as there is room for. What is beyond the unit of its job
+    stays held.
     """
     job = state.job(state.tasks.job[task])
     held = job.max_running is not None and job.is_limited(state.ordinal(task))
-    to = TaskState.HELD if held or is_surplus(state, task) else TaskState.WAITING
+    to = TaskState.HELD if held or is_beyond(state, task) else TaskState.WAITING
     if state.tasks.state[task] != to:
         state.move_task(task, to)
 

@@ -34,6 +34,7 @@ from headgate.model.program import (
 from headgate.model.queue import Queue
 from headgate.model.resources import BASE_KINDS, CPUS, MEMORY, UNLIMITED, WHOLE, Demand, amount_of
 from headgate.model.speed import SpeedCurve
+from headgate.model.training import Training
 
 __all__ = [
     "BASE_KINDS",
@@ -77,6 +78,7 @@ __all__ = [
     "Stage",
     "Task",
     "TaskProgram",
+    "Training",
     "Usage",
     "amount_of",
     "names_files",

@@ -14,6 +14,7 @@ from headgate.model.communication import Communication
 from headgate.model.data import FILE_PREFIX, Shard
 from headgate.model.program import NO_PROGRAM, Program, TaskProgram
 from headgate.model.resources import WHOLE, Demand
+from headgate.model.training import Training
 
 GRACE_S = 30.0
 """Default seconds between the notice that a run gets before it is stopped and its end."""
@@ -189,7 +190,9 @@ class Job:
     With `items`, its tasks are slots that execute these. A run of a slot can be stopped at any time
     without loss: it ends the item that it executes. The slots of a job on one node are a *lease*.
 
-    With `elastic`, its tasks are equal, and come after no others; it is no gang.
+    With `elastic`, its tasks are equal, and come after no others; it is no gang. With `training`
+    they are equal as well, and a gang. A job is to end by `deadline_at`, in seconds of the world's
+    clock; None is no deadline.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
@@ -224,12 +227,23 @@ class Job:
     wait_for_node: bool = False
     items: Items | None = None
     elastic: Elastic | None = None
+    training: Training | None = None
+    deadline_at: float | None = None
+
+    @property
+    def declared_s(self) -> float | None:
+        """How long each of its tasks is expected to compute at speed 1, as far as it says so."""
+        if self.estimated_s is None and self.training is not None:
+            return self.training.narrowest_s
+        return self.estimated_s
 
     @property
     def unit_tasks(self) -> int:
-        """How many of its first tasks start together: 1 if each starts alone."""
+        """How many of its first tasks start together, at first: 1 if each starts alone."""
         if self.elastic is not None:
             return self.elastic.minimum
+        if self.training is not None:
+            return self.training.speeds.widths[0]
         return len(self.tasks) if self.gang else 1
 
     def is_limited(self, ordinal: int) -> bool:

@@ -60,6 +60,7 @@ from headgate.protocol.events import (
     TaskStopped,
     TimerFired,
     TopologyChanged,
+    WidthSet,
 )
 from headgate.protocol.hardened import Hardened, KeptPlace, PlacesKept
 from headgate.protocol.plan import (
@@ -73,6 +74,7 @@ from headgate.protocol.plan import (
     Plan,
     Refusal,
     Reserved,
+    SetWidth,
     Start,
     Step,
     Steps,
@@ -147,6 +149,7 @@ __all__ = [
     "ResultsExpired",
     "RunStop",
     "ScalingChanged",
+    "SetWidth",
     "SlotsWithdrawn",
     "Start",
     "Step",
@@ -165,4 +168,5 @@ __all__ = [
     "TopologyChanged",
     "Usage",
     "WakeAt",
+    "WidthSet",
 ]

@@ -414,6 +414,14 @@ class Moved(NamedTuple):
     job: str = ""
 
 
+class WidthSet(NamedTuple):
+    """A training job gets a width: so many of its tasks, once its present runs have ended."""
+
+    job: str
+    tasks: int
+    reason: str = ""
+
+
 class Ordered(NamedTuple):
     """An order of a node: its key, which is never used again, and the name of its shape."""
 
@@ -431,7 +439,7 @@ class PlanAdmitted(Event):
     world's clock, the policy decides again, even without an event. `dropped` counts the steps of
     groups that have become infeasible since the snapshot. `orders` are nodes to be made, `drains`
     idle nodes (ids) to be removed, each of which was made for an order. `hardened` is the unit
-    whose places are kept from now on, if any.
+    whose places are kept from now on, if any. `widths` are those that training jobs get.
     """
 
     starts: tuple[Admitted, ...] = ()
@@ -444,6 +452,7 @@ class PlanAdmitted(Event):
     orders: tuple[Ordered, ...] = ()
     drains: tuple[str, ...] = ()
     hardened: Hardened | None = None
+    widths: tuple[WidthSet, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -56,6 +56,17 @@ class Move(NamedTuple):
 Step = Start | Stop | Move
 
 
+class SetWidth(NamedTuple):
+    """Give a training job (row) a width: so many of its tasks, its first ones, are its gang.
+
+    Its runs, if any, are stopped before; then that many tasks wait to start together.
+    """
+
+    job: int
+    tasks: int
+    reason: Reason | None = None
+
+
 class Group(NamedTuple):
     """Steps that are admitted all or none, and why: for stops, which job gets the GPUs."""
 
@@ -428,7 +439,8 @@ class Plan:
     in the next round. A gang is started, or moved, as a whole, in one group. The task of a stopped
     run waits again, and its work since its last checkpoint is lost; that of a moved run starts
     again on its target when the run has ended, and no other task can use the target until then.
-    `resizes` take slots from leases, each a group of its own, after those of `steps`.
+    `resizes` take slots from leases, each a group of its own, after those of `steps`; `widths` are
+    new ones of training jobs, which have no other steps.
     `memo` are changed numbers per job that the engine stores for the policy, opaque to it: they are
     in every snapshot (`Snapshot.memo`) until the job is dropped. `node_memo` are such numbers per
     node (`Snapshot.node_memo`), dropped if they are 0 or the node is lost. At `again_at`, in
@@ -442,6 +454,7 @@ class Plan:
 
     steps: Steps = NO_STEPS
     resizes: tuple[Resize, ...] = ()
+    widths: tuple[SetWidth, ...] = ()
     memo: Memo = field(default_factory=dict)
     node_memo: NodeMemo = field(default_factory=dict)
     again_at: float | None = None

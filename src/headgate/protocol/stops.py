@@ -16,6 +16,7 @@ class StopKind(StrEnum):
     JOB_FAILED = "job_failed"  # another task of its job has failed for good
     GANG = "gang"  # another member of its gang has ended without a result
     LOST = "lost"  # its node is lost
+    RESIZED = "resized"  # by the policy, to start again with another width
     MOVED = "moved"  # by the policy or an administrator, to start again in another place
 
 

@@ -307,6 +307,8 @@ def _check_jobs_in_flight(state: State) -> None:
         rows = state.tasks_of(job)
         if spec.elastic is not None:
             _check_elastic(state, job, states[rows.start : rows.stop])
+        elif spec.training is not None:
+            _check_training(state, job, states[rows.start : rows.stop])
         elif spec.max_running is None or spec.gang:
             held_back = held_of[job] > 0
             _require("only `max_running` holds tasks of a job in flight", not held_back, job=job)
@@ -324,6 +326,21 @@ def _check_elastic(state: State, job: int, states: Array) -> None:
     _require("nothing waits once a unit has finished", not some or not (waits | held).any())
     alone = size > 1 and not _HOLDS[states].any()
     _require("units that are missing wait one by one", jobs.gang[job] == alone, job=job)
+
+
+def _check_training(state: State, job: int, states: Array) -> None:
+    """Check that the tasks beyond its width are held, and that a change of that is pending."""
+    size, jobs, held = unit_size(state, job), state.jobs, states == TaskState.HELD
+    training = state.job(job).training
+    assert training is not None
+    _require("a job has a width of its curve", size in training.speeds.widths, job=job)
+    _require("it works at the speed of that", jobs.speed[job] == training.speed(size), job=job)
+    beyond = held[size:].all() and not held[:size].any()
+    _require("what is beyond its width is held, and no other task", bool(beyond), job=job)
+    pending = (
+        not jobs.next_width[job] or _HOLDS[states].any() or (states == TaskState.FINISHED).any()
+    )
+    _require("its width changes once nothing runs", bool(pending), job=job)
 
 
 def _check_max_running(job: Job, most: int, states: Array) -> None:

@@ -1,9 +1,11 @@
-"""Elastic jobs (`model.Elastic`) in the tables of a state.
+"""Elastic jobs (`model.Elastic`), and training jobs (`model.Training`), in a state's tables.
 
 While none of its tasks runs, the first ones of such a job, its minimum, wait together like a gang.
 Once some run, those that are missing wait one by one, like the tasks of any other job. Its surplus,
 the last ones, is HELD while it does not run, so that no policy serves it, and no share counts it:
 `planning.rounds.surplus` grants it.
+
+A training job is a gang of its first tasks, as many as its width; those beyond that are HELD.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from headgate.base.arrays import Bools, Ints
+from headgate.base.column import Column
+from headgate.model import Job
 from headgate.state.life import EXECUTING, JobState, TaskState
-from headgate.state.tables import NO_EXIT
+from headgate.state.tables import NO_EXIT, JobTable
 from headgate.state.view import View
 
 if TYPE_CHECKING:
@@ -65,23 +69,39 @@ def is_unneeded(view: View, task: int) -> bool:
     return not attempt or was_stopped or tasks.exit_status[task] not in (0, NO_EXIT)
 
 
+def set_unit(jobs: JobTable[Column], row: int, job: Job) -> None:
+    """Write how many tasks of a new job start together, and how many it has beyond these."""
+    jobs.gang[row] = job.unit_tasks > 1
+    jobs.elastic[row] = job.elastic is not None and job.unit_tasks > 1
+    if job.elastic is not None or job.training is not None:
+        jobs.beyond[row] = len(job.tasks) - job.unit_tasks
+
+
 def unit_size(view: View, job: int) -> int:
-    """Return how many tasks a gang has, or an elastic job that does not run waits with."""
-    size: int = view.jobs.task_count[job] - view.jobs.surplus[job]
+    """Return how many tasks a gang has, or an elastic job that does not run waits with.
+
+    Of a training job, its width.
+    """
+    size: int = view.jobs.task_count[job] - view.jobs.beyond[job]
     return size
 
 
 def unit_sizes(view: Snapshot, jobs: Ints) -> Ints:
     """Return the same of jobs (rows)."""
-    sizes: Ints = view.jobs.task_count.take(jobs) - view.jobs.surplus.take(jobs)
+    sizes: Ints = view.jobs.task_count.take(jobs) - view.jobs.beyond.take(jobs)
     return sizes
+
+
+def is_beyond(view: View, task: int) -> bool:
+    """Return whether a task is not in the unit of its job: surplus, or beyond its width."""
+    job = view.tasks.job[task]
+    beyond: int = view.jobs.beyond[job]
+    return beyond > 0 and task - view.jobs.first_task[job] >= unit_size(view, job)
 
 
 def is_surplus(view: View, task: int) -> bool:
     """Return whether a task is surplus of an elastic job."""
-    job = view.tasks.job[task]
-    surplus: int = view.jobs.surplus[job]
-    return surplus > 0 and task - view.jobs.first_task[job] >= unit_size(view, job)
+    return is_beyond(view, task) and view.job(view.tasks.job[task]).elastic is not None
 
 
 def surplus_of(view: View, job: int) -> range:
@@ -123,6 +143,16 @@ def may_all_start(view: Snapshot, tasks: Ints) -> Bools:
     return may
 
 
+def training_jobs(view: View) -> list[int]:
+    """Return the jobs (rows) in flight whose width may change; O(training jobs)."""
+    jobs, known = view.jobs, len(view.jobs.state)
+    return [
+        row
+        for row in view.names.training
+        if row < known and jobs.task_count[row] > 1 and jobs.state[row] == JobState.ACTIVE
+    ]
+
+
 def elastic_jobs(view: View) -> list[int]:
     """Return the jobs (rows) in flight of which surplus runs, or may run; O(elastic jobs)."""
     jobs, known = view.jobs, len(view.jobs.state)
@@ -130,7 +160,7 @@ def elastic_jobs(view: View) -> list[int]:
         row
         for row in view.names.elastic
         if row < known
-        and jobs.surplus[row]
+        and jobs.beyond[row]
         and jobs.state[row] == JobState.ACTIVE
         and jobs.running[row] + jobs.running_cpu[row]
     ]

@@ -8,6 +8,7 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.protocol import Hardened
+from headgate.state.elastic import unit_size
 from headgate.state.life import JobState, TaskState
 from headgate.state.queues import is_stopped
 from headgate.state.tables import GPU_GONE
@@ -37,6 +38,8 @@ def faults_of(view: View, hardened: Hardened) -> Iterator[str]:
         yield f"the queue of {hardened.job} is stopped"
         return
     tasks = view.tasks_of(job)
+    if view.jobs.gang[job] and len(hardened.places) != unit_size(view, job):
+        yield f"the width of {hardened.job} has changed"
     for ordinal, name, gpus in hardened.places:
         if ordinal >= len(tasks) or view.tasks.state[tasks[ordinal]] != TaskState.WAITING:
             yield f"{hardened.job}/{ordinal} does not wait"

@@ -30,7 +30,7 @@ from headgate.model import (
 )
 from headgate.model.topology import ClusterTopology
 from headgate.protocol import Hardened, NodeMemo, Refusal, RunStop, StopCause, Timer
-from headgate.state.elastic import regroup
+from headgate.state.elastic import regroup, set_unit
 from headgate.state.fleet import NO_FLEET
 from headgate.state.ledger import Ledger
 from headgate.state.life import ENDED, HOLDING, JOB_MOVES, TASK_MOVES, JobState, TaskState
@@ -290,13 +290,11 @@ class State(View):
         grow(jobs)
         jobs.number[row], jobs.queue[row], jobs.user[row] = number, queue, user
         jobs.priority[row] = job.priority
-        jobs.gang[row] = job.unit_tasks > 1
-        if job.elastic is not None:
-            jobs.elastic[row], jobs.surplus[row] = job.unit_tasks > 1, count - job.unit_tasks
+        set_unit(jobs, row, job)
         jobs.first_task[row], jobs.task_count[row] = first, count
         jobs.unfinished[row], jobs.submitted_at[row] = count, self.now
-        if job.estimated_s is not None:
-            jobs.estimated_s[row] = job.estimated_s
+        if job.declared_s is not None:
+            jobs.estimated_s[row] = job.declared_s
         if job.time_limit_s is not None:
             jobs.time_limit_s[row] = job.time_limit_s
         for column in self.memos.values():
@@ -494,6 +492,7 @@ class State(View):
         self.tasks.exit_status[task] = NO_EXIT
         self.tasks.attempts[task], self.tasks.next_attempt[task] = attempt, attempt + 1
         self.tasks.launched_at[task] = self.now
+        self.tasks.speed[task] = self.nodes.speed[node] * self.jobs.speed[self.tasks.job[task]]
         self.tasks.read_s[task] = self.expected_read_s(task, node)
         self.tasks.started_at[task] = self.tasks.ended_at[task] = math.nan
         self.move_task(task, TaskState.STARTING)
@@ -528,7 +527,8 @@ class State(View):
         held its GPUs.
         """
         self.tasks.ended_at[task] = self.now
-        gained_s, lost_s = self.checkpoint_progress_s(task, self.now), 0.0
+        lost = self.tasks.state[task] != TaskState.STOPPING
+        gained_s, lost_s = self.checkpoint_progress_s(task, self.now, lost=lost), 0.0
         self.tasks.progress_s[task] += gained_s
         if self.job(self.tasks.job[task]).elastic is None:  # its units lose nothing
             lost_s = self.now - self.tasks.launched_at[task] - gained_s / self.speed(task)

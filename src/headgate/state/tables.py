@@ -40,6 +40,7 @@ class TaskTable(Generic[C]):
     launched_at: C  # of the last run, which holds its GPUs from here; NaN before
     started_at: C  # when it was reported as running, NaN before
     ended_at: C  # NaN before
+    speed: C  # seconds of computing at speed 1 that the last run does, or did, in one second
     read_s: C  # seconds that the last run spent reading, or, while it runs, is expected to
     checkpoint_s: C  # seconds of computing between two saves of its progress; 0: never
     progress_s: C  # seconds of computing saved when its next run starts, or its last one started
@@ -65,7 +66,9 @@ class JobTable(Generic[C]):
     priority: C
     gang: C  # 1 where its tasks, several, start together or not at all; see `state.elastic`
     elastic: C  # 1 where it is elastic, and starts with several tasks together
-    surplus: C  # the tasks of an elastic job, its last ones, that start on what others leave
+    beyond: C  # its last tasks, not in its unit: surplus of an elastic job, or beyond its width
+    next_width: C  # of a training job whose runs are stopped to change it; else 0
+    speed: C  # of a training job with its width: a multiple of that with its smallest one; else 1
     first_task: C  # row
     task_count: C
     unit_gpus_milli: C  # fewest thousandths of GPUs with which a task of it, or its gang, can start

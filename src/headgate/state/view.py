@@ -77,12 +77,16 @@ class Names:
     """The rows of the jobs with items, ascending."""
     elastic: list[int] = field(init=False)
     """The rows of the elastic jobs, ascending."""
+    training: list[int] = field(init=False)
+    """The rows of the training jobs, ascending."""
 
     def __post_init__(self) -> None:
         leases = [row for row, job in enumerate(self.jobs) if job.items is not None]
         elastic = [row for row, job in enumerate(self.jobs) if job.elastic is not None]
         object.__setattr__(self, "leases", leases)
         object.__setattr__(self, "elastic", elastic)
+        training = [row for row, job in enumerate(self.jobs) if job.training is not None]
+        object.__setattr__(self, "training", training)
 
     def add_job(self, job: Job) -> None:
         """Add a job, whose row is the next one."""
@@ -90,6 +94,8 @@ class Names:
             self.leases.append(len(self.jobs))
         if job.elastic is not None:
             self.elastic.append(len(self.jobs))
+        if job.training is not None:
+            self.training.append(len(self.jobs))
         self.jobs.append(job)
 
     def resource(self, name: str) -> int:
@@ -345,24 +351,27 @@ class View:
         take the overdue time once more.
         """
         whole_s: float = self.runtime_classes.compute_s[self.tasks.runtime_class[task]]
-        compute_s = whole_s - min(whole_s, self.tasks.progress_s[task])
+        compute_s = (whole_s - min(whole_s, self.tasks.progress_s[task])) / self.speed(task)
         launched_at: float = self.tasks.launched_at[task]
         end: float = launched_at + self.tasks.read_s[task] + compute_s
         return end if math.isnan(end) else self.now + abs(end - self.now)
 
     def speed(self, task: int) -> float:
-        """Return the speed of the node of a task's last run; see `Node`."""
-        return float(self.nodes.speed[self.tasks.node[task]])
+        """Return the speed of a task's last run: seconds of computing at speed 1 in one second."""
+        return float(self.tasks.speed[task])
 
-    def checkpoint_progress_s(self, task: int, now: float) -> float:
-        """Return what a run has saved, if it ends now without a result.
+    def checkpoint_progress_s(self, task: int, now: float, *, lost: bool = False) -> float:
+        """Return what a run has saved if it ends now without a result: after notice, or `lost`.
 
+        Training saves its progress then, other programs have at their last checkpoint.
         In seconds of computing at speed 1, as everything that is saved.
         """
         tasks = self.tasks
+        computed_s = now - tasks.started_at[task] - tasks.read_s[task]
+        if not lost and self.job(tasks.job[task]).training is not None:
+            return max(0.0, float(np.nan_to_num(computed_s))) * self.speed(task)
         if not tasks.checkpoint_s[task]:
             return 0.0
-        computed_s = now - tasks.started_at[task] - tasks.read_s[task]
         return float(saved_s(computed_s * self.speed(task), tasks.checkpoint_s[task]))
 
     def planned_reads(self, task: int, node: int) -> tuple[Read, ...]:

@@ -17,7 +17,7 @@ from headgate.experiments.closed_partition.runs import (
     Variant,
 )
 from headgate.experiments.closed_partition.stream import mean
-from headgate.experiments.closed_partition.training import Training
+from headgate.experiments.closed_partition.training import TrainingThroughput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class PartitionResults:
     seeds: tuple[int, ...]
     splits: Mapping[Variant, Split]
     rows: Mapping[tuple[Variant, Size, str], MeansRow]
-    trainings: tuple[Training, ...]
+    trainings: tuple[TrainingThroughput, ...]
 
     def row(self, size: Size, placer: str, variant: Variant = DEFAULT) -> MeansRow:
         """Return the row of a set under a placement."""
@@ -53,7 +53,7 @@ def gather(
     rows: Mapping[PartitionRun, MeansRow],
     seeds: Sequence[int],
     splits: Mapping[Variant, Split],
-    trainings: tuple[Training, ...],
+    trainings: tuple[TrainingThroughput, ...],
 ) -> PartitionResults:
     """Return the means over seeds."""
     by: dict[tuple[Variant, Size, str], list[MeansRow]] = {}

@@ -29,7 +29,7 @@ _SERVERS, _IN_SERVER = 4, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainingThroughput:
     """Steps per second on one network, without other jobs."""
 
     gbit_per_s: float
@@ -42,19 +42,19 @@ class Training:
         return self.four_servers / self.one_server
 
 
-def trainings() -> tuple[Training, ...]:
+def trainings() -> tuple[TrainingThroughput, ...]:
     """Return the throughputs on each network."""
     return tuple(_training(rate) for rate in SERVER_GBIT_PER_S)
 
 
-def _training(gbit_per_s: float) -> Training:
+def _training(gbit_per_s: float) -> TrainingThroughput:
     tree = Tree.uniform(
         (_SERVERS, 2, 2, 2),
         (gbit_per_s * 1e9 / 8, _CPU, _SWITCH, _GPU),
         level_names=("ToR", "server", "CPU", "PCIe switch", "GPU"),
     )
     together = np.arange(4)
-    return Training(
+    return TrainingThroughput(
         gbit_per_s=gbit_per_s,
         one_server=_steps_per_s(tree, together),
         four_servers=_steps_per_s(tree, together * _IN_SERVER),

@@ -315,7 +315,7 @@ def mix_of(snapshot: Snapshot, sizes: Sizes) -> Mix:
     for number in np.flatnonzero(each).tolist():
         counts[sizes.demand(names.demands[number])] += int(each[number])
     first = tasks.demand.take(jobs.first_task.take(gangs)).astype(np.int64)
-    size = (jobs.unfinished.take(gangs) - jobs.surplus.take(gangs)).astype(np.int64)
+    size = (jobs.unfinished.take(gangs) - jobs.beyond.take(gangs)).astype(np.int64)
     most = int(size.max(initial=0)) + 1
     kinds, often = np.unique(first * most + size, return_counts=True)
     for kind, times in zip(kinds.tolist(), often.tolist(), strict=True):

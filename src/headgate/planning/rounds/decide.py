@@ -15,7 +15,7 @@ from headgate.planning.units.settled import next_settled_at
 from headgate.ports import Policy, capabilities
 from headgate.protocol import Decide, Plan
 from headgate.state import Snapshot
-from headgate.state.elastic import elastic_jobs
+from headgate.state.elastic import elastic_jobs, training_jobs
 
 
 def decide(policy: Policy, seed: int, command: Decide, snapshot: Snapshot) -> Plan:
@@ -35,7 +35,7 @@ def decided(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
     """
 
     def decide_for(seen: Snapshot) -> Plan:
-        idle = seen.fleet.scaling is not None or elastic_jobs(snapshot)
+        idle = seen.fleet.scaling is not None or elastic_jobs(snapshot) or training_jobs(snapshot)
         if idle and not seen.waiting_tasks:
             return Plan()
         return with_guarantees(policy, seen, lambda shown: _with_slots(policy, shown, rng))

@@ -89,11 +89,11 @@ def _standing(snapshot: Snapshot, task: int) -> tuple[bool, float, int]:
 
 def _again(snapshot: Snapshot, plan: Plan) -> Plan:
     """Return a plan with another round immediately if it starts units that surplus waits for."""
-    if not snapshot.names.elastic or not snapshot.jobs.surplus.array().any():
+    if not snapshot.names.elastic or not snapshot.jobs.beyond.array().any():
         return plan
     started = [task for task in plan.starts.task.tolist() if not is_surplus(snapshot, task)]
     jobs = snapshot.tasks.job.take(np.array(started, np.int64))
-    if snapshot.jobs.surplus.take(jobs).any():
+    if snapshot.jobs.beyond.take(jobs).any():
         return replace(plan, again_at=snapshot.now)
     return plan
 

@@ -195,7 +195,7 @@ def _unfinished(snapshot: Snapshot, jobs: Ints) -> tuple[Ints, Floats, Floats, B
 def _tasks_of(snapshot: Snapshot, jobs: Ints) -> tuple[Ints, Ints]:
     """Return the tasks (rows) of jobs, without surplus, and the index in `jobs` of each one's."""
     count = snapshot.jobs.task_count.take(jobs).astype(np.int64)
-    count -= snapshot.jobs.surplus.take(jobs)
+    count -= snapshot.jobs.beyond.take(jobs)
     begin = np.cumsum(count) - count
     first = np.repeat(snapshot.jobs.first_task.take(jobs) - begin, count)
     return first + np.arange(count.sum()), np.repeat(np.arange(len(jobs)), count)

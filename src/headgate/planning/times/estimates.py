@@ -108,6 +108,7 @@ class Estimates:
         """Return the seconds that a new run of each task takes; NaN if unknown."""
         saved_s = self._snapshot.tasks.progress_s.take(tasks)
         computes_s = self.compute_times(tasks).quantile(saved_s, _checked(p)) - saved_s
+        computes_s /= self._snapshot.jobs.speed.take(self._snapshot.tasks.job.take(tasks))
         return np.fmin(self._reads_s(tasks) + computes_s, self.limit_s(tasks))
 
     def together_s(self, tasks: Sequence[int]) -> float:
@@ -186,8 +187,8 @@ class Estimates:
         reads_s = rows.read_s.take(tasks)
         reads_s[~held] = self._reads_s(tasks[~held])
         computes_at = began_at + reads_s
-        speed = np.ones(len(tasks))
-        speed[held] = self._snapshot.nodes.speed.take(rows.node.take(tasks[held]))
+        speed = self._snapshot.jobs.speed.take(rows.job.take(tasks))
+        speed[held] = rows.speed.take(tasks[held])
         computed_s = saved_s + np.maximum(now - computes_at, 0.0) * speed
         stopping = (state == TaskState.STOPPING) & ~moves
         return _Runs(began_at, computes_at, computed_s, saved_s, stopping, speed)

@@ -87,7 +87,7 @@ class InFlight:
         """Return the seconds lost if runs end now: reading, and work since the checkpoint."""
         task, tasks = runs.task, snapshot.tasks
         computed_s = snapshot.now - tasks.started_at.take(task) - tasks.read_s.take(task)
-        speed = snapshot.nodes.speed.take(tasks.node.take(task).astype(np.int64))
+        speed = tasks.speed.take(task)
         kept_s = saved_s(computed_s * speed, tasks.checkpoint_s.take(task)) / speed
         lost_s: Floats = snapshot.now - runs.launched_at - kept_s
         return lost_s
