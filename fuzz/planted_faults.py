@@ -57,8 +57,8 @@ FAULTS = (
     # --- machine
     Fault(
         "machine/admission.py",
-        "if len(nodes) != unit_size(self._view, row):",
-        "if len(nodes) > unit_size(self._view, row):",
+        "if len(nodes) != self._widths.get(row, unit_size(self._view, row)):",
+        "if len(nodes) > self._widths.get(row, unit_size(self._view, row)):",
         "a part of a gang starts",
     ),
     Fault(

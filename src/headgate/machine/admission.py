@@ -39,7 +39,7 @@ from headgate.protocol import (
 from headgate.protocol.plan import Starts
 from headgate.protocol.queue_reasons import TakenBack
 from headgate.protocol.reasons import MovedFor, OutrankedBy, PreemptedFor
-from headgate.state import JobState, Snapshot, State
+from headgate.state import JobState, Snapshot, State, TaskState
 from headgate.state.elastic import may_all_start, may_start, unit_size, unit_sizes
 from headgate.state.grants import ManyGrants
 from headgate.state.hardened import kept
@@ -69,11 +69,12 @@ def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Pla
     plan, fresh = event.plan, seen.version == state.version
     fault = _memo_fault(seen, plan) or scaling_fault(seen, plan) or width_fault(seen, plan)
     steps = wanted = with_resizes(seen, plan.steps, plan.resizes)
+    widths = {job: tasks for job, tasks, _ in plan.widths}
     if fault is None and not fresh:
-        fault = _possible(seen, wanted)[1]
+        fault = _possible(seen, wanted, widths)[1]
         wanted = with_resizes(state, plan.steps, plan.resizes)
     if fault is None:
-        steps, infeasible = _possible(seen if fresh else state, wanted)
+        steps, infeasible = _possible(seen if fresh else state, wanted, widths)
         fault = infeasible if fresh else None
     if fault is not None:
         return PlanRejected(at=event.at, message=f"the plan is infeasible: {fault}")
@@ -97,7 +98,7 @@ def _admit(state: State, seen: Snapshot, event: PlanReady) -> PlanAdmitted | Pla
         orders=orders_of(state, plan),
         drains=drains_of(state, plan, steps),
         hardened=kept(state, plan.hardened),
-        widths=widths_of(state, plan),
+        widths=widths_of(state, plan, steps),
     )
 
 
@@ -176,12 +177,17 @@ def _values_fault(memo: Memo, what: str, rows: int, id_of: Callable[[int], str])
     return None
 
 
-def _possible(view: State | Snapshot, steps: Steps) -> tuple[Steps, str | None]:
-    """Return the feasible groups, each after those before it, and why the first other is not."""
+def _possible(
+    view: State | Snapshot, steps: Steps, widths: Mapping[int, int]
+) -> tuple[Steps, str | None]:
+    """Return the feasible groups, each after those before it, and why the first other is not.
+
+    `widths` are those that training jobs (rows) get before.
+    """
     if not len(steps):
         return steps, None
-    possible = _all_together(view, steps) if len(steps) >= _MANY else None
-    trial = _Trial(view, alone=len(steps.starts) == 1 and not len(steps.moves))
+    possible = _all_together(view, steps) if len(steps) >= _MANY and not widths else None
+    trial = _Trial(view, widths, alone=len(steps.starts) == 1 and not len(steps.moves))
     if possible is None:
         taken = [trial.take(group) for group in steps]
         if all(taken):
@@ -204,9 +210,9 @@ def _ledger(view: View) -> Ledger:
 class _Trial:
     """Groups tried one after the other in a tentative ledger; an infeasible one takes nothing."""
 
-    def __init__(self, view: View, *, alone: bool) -> None:
+    def __init__(self, view: View, widths: Mapping[int, int], *, alone: bool) -> None:
         """Start from a view; `alone`: there is one start in all groups."""
-        self._view, self._alone = view, alone
+        self._view, self._widths, self._alone = view, widths, alone
         self._ledger: Ledger | None = None
         self._tasks: set[int] = set()  # started or stopped; never iterated
         self._quotas = Quotas(view)
@@ -304,7 +310,7 @@ class _Trial:
             of_queue = queues.setdefault(self._quotas.row_of(job), {})
             for kind, amount in amounts_of(view.names, demand):
                 of_queue[kind] = of_queue.get(kind, 0) + amount
-            if view.jobs.gang[job]:
+            if view.jobs.gang[job] or job in self._widths:
                 gangs.setdefault(job, []).append(start.node)
         return self._gang_fault(gangs) or self._queue_fault(queues)
 
@@ -326,16 +332,23 @@ class _Trial:
             return f"there is no task {task}"
         if task in named:
             return f"task {task} is named twice"
-        if not may_start(view, task) or task in self._tasks:
+        if not self._may_start(task) or task in self._tasks:
             return f"task {task} does not wait"
         if not 0 <= node < len(view.nodes.alive) or not view.nodes.alive[node]:
             return f"task {task}: node {node} is not up"
         return None
 
+    def _may_start(self, task: int) -> bool:
+        job = self._view.tasks.job[task]
+        if job not in self._widths:
+            return may_start(self._view, task)
+        is_within = self._view.ordinal(task) < self._widths[job]
+        return is_within and self._view.tasks.state[task] in (TaskState.HELD, TaskState.WAITING)
+
     def _gang_fault(self, gangs: dict[int, list[int]]) -> str | None:
         for row, nodes in gangs.items():
             job = self._view.job(row)
-            if len(nodes) != unit_size(self._view, row):
+            if len(nodes) != self._widths.get(row, unit_size(self._view, row)):
                 return f"gang {job.id} is not whole in its group"
             if job.distinct_nodes and len(set(nodes)) < len(nodes):
                 return f"gang {job.id} has two members on one node"
@@ -460,4 +473,4 @@ def move_fault(state: State, move: Moved) -> str | None:
         if task is None or node is None:
             return f"there is no run {run}" if task is None else f"there is no node {name}"
         steps.append(Move(task, node, gpus))
-    return _possible(state, Steps.of((Group(tuple(steps)),)))[1]
+    return _possible(state, Steps.of((Group(tuple(steps)),)), {})[1]

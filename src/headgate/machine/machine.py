@@ -478,6 +478,10 @@ class _Transition:
 
     def plan_admitted(self, event: PlanAdmitted) -> None:
         state = self.state
+        for width in event.widths:
+            self.effects.decide = True
+            for job, cause in widths.request(state, width):
+                self._disband(job, cause)
         for job, starts in groupby(event.starts, lambda start: start.run.job):
             self._start(state.names.job_rows[job], tuple(starts))
         for stop in event.stops:
@@ -486,10 +490,6 @@ class _Transition:
                 self._preempt(run, cause)
         for move in event.moves:
             self._move(move)
-        for width in event.widths:
-            self.effects.decide = True
-            for job, cause in widths.request(state, width):
-                self._disband(job, cause)
         state.write_memo(event.memo)
         node_memo.write(state, event.node_memo)
         self.effects.commands += fleet.order(state, event)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from headgate.protocol import Plan, StopCause, StopKind, WidthSet
+from headgate.base.arrays import Ints
+from headgate.protocol import Plan, Steps, StopCause, StopKind, WidthSet
 from headgate.state import JobState, State, TaskState, moves
 from headgate.state.elastic import unit_size
 from headgate.state.life import HOLDING
@@ -17,26 +18,38 @@ def width_fault(view: View, plan: Plan) -> str | None:
     """Return what is wrong with the widths of a plan on its own snapshot."""
     if not plan.widths:
         return None
-    steps = (plan.starts.task, plan.stops.task, plan.moves.task)
-    others = set(view.tasks.job.take(np.concatenate(steps)).tolist())
+    stopped = np.concatenate((plan.stops.task, plan.moves.task))
+    others, starts = _jobs(view, stopped), _jobs(view, plan.starts.task)
     for job, tasks, _ in plan.widths:
         training = view.job(job).training if 0 <= job < len(view.jobs.state) else None
         if training is None:
             return f"there is no training job {job}"
         if tasks not in training.speeds.widths:
             return f"{tasks} is no width of {view.job(job).id}"
-        if job in others:
+        if job in others or (job in starts and view.jobs.running[job] + view.jobs.running_cpu[job]):
             return f"{view.job(job).id} has steps beside its new width"
         others.add(job)
     return None
 
 
-def widths_of(view: View, plan: Plan) -> tuple[WidthSet, ...]:
-    """Return the widths of a plan that training jobs in flight do not have, or get, already."""
+def _jobs(view: View, tasks: Ints) -> set[int]:
+    known = range(len(view.tasks.state))
+    return {view.tasks.job[task] for task in tasks.tolist() if task in known}
+
+
+def widths_of(view: View, plan: Plan, admitted: Steps) -> tuple[WidthSet, ...]:
+    """Return the widths of a plan that training jobs in flight do not have, or get, already.
+
+    Without those of jobs whose starts have become infeasible.
+    """
+    if not plan.widths:
+        return ()
+    dropped = _jobs(view, plan.starts.task) - _jobs(view, admitted.starts.task)
     return tuple(
         WidthSet(view.job(job).id, tasks, "" if reason is None else reason.cause())
         for job, tasks, reason in plan.widths
         if view.jobs.state[job] == JobState.ACTIVE
+        and job not in dropped
         and tasks != (view.jobs.next_width[job] or unit_size(view, job))
     )
 

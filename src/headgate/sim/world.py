@@ -80,6 +80,7 @@ class _Run:
     """A run in progress: the index of its current read, and its usage."""
 
     launch: LaunchTask
+    members: int = 1  # that start with it
     waits: bool = False  # for its launch delay
     read: int = 0
     transfer: Transfer | None = None  # under way
@@ -364,7 +365,7 @@ class SimulatedWorld:
     def _launch(self, launches: Sequence[LaunchTask]) -> None:
         """Launch runs of one job, those of a gang together."""
         for launch in launches:
-            self._runs[launch.run] = _Run(launch=launch)
+            self._runs[launch.run] = _Run(launch=launch, members=len(launches))
         self.communicating.launched(launches, self._jobs[launches[0].run.job], self._now)
         for launch in launches:
             self._begin(self._runs[launch.run])
@@ -374,7 +375,9 @@ class SimulatedWorld:
         launch = run.launch
         delays_s = self._launch_delays_s
         delay_s = delays_s[self._launches % len(delays_s)] if delays_s else 0.0
-        delay_s += self._resume_s if launch.run.attempt > 1 else 0.0
+        if launch.run.attempt > 1:
+            training = self._jobs[launch.run.job].training
+            delay_s += self._resume_s + (0.0 if training is None else training.restart_s)
         self._launches += 1
         run.waits = delay_s > 0
         self._push(TaskStarted(at=self._now + delay_s, run=launch.run))
@@ -472,6 +475,8 @@ class SimulatedWorld:
         fails_after_s = self._fails_after_s(launch)
         end: TaskFinished | TaskFailed
         speed = self._up[launch.node].speed
+        if job.training is not None:
+            speed *= job.training.speed(run.members)
         if fails_after_s is not None and fails_after_s <= left_s:
             left_s = fails_after_s
             at = self._now + left_s / speed

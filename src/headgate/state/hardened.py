@@ -38,7 +38,8 @@ def faults_of(view: View, hardened: Hardened) -> Iterator[str]:
         yield f"the queue of {hardened.job} is stopped"
         return
     tasks = view.tasks_of(job)
-    if view.jobs.gang[job] and len(hardened.places) != unit_size(view, job):
+    is_resized = len(hardened.places) != unit_size(view, job)  # its tasks are equal
+    if is_resized and view.job(job).training is not None:
         yield f"the width of {hardened.job} has changed"
     for ordinal, name, gpus in hardened.places:
         if ordinal >= len(tasks) or view.tasks.state[tasks[ordinal]] != TaskState.WAITING:

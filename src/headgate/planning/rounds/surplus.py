@@ -18,20 +18,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from headgate.base.errors import InvariantBroken
-from headgate.planning.rounds.claims import TAKEN_BACK_FOR, Books
-from headgate.planning.rounds.hidden import without_kept, without_runs
-from headgate.planning.rounds.reclaim import PENDING
+from headgate.planning.rounds.gives_way import PlanBeside, take
+from headgate.planning.rounds.hidden import without_runs
 from headgate.planning.shares.equal_surplus import equal_surplus
 from headgate.planning.shares.owners import Owners
 from headgate.planning.units.price import uses_more
-from headgate.protocol import Group, Memo, Move, OnDemand, Plan, Refusal, Start, Steps, Stop
-from headgate.protocol.order_reasons import GivesWay, SurplusEnds
+from headgate.protocol import Group, Plan, Start, Stop
+from headgate.protocol.order_reasons import GivesWay
 from headgate.state import Snapshot, TaskState
 from headgate.state.elastic import elastic_jobs, is_surplus, surplus_of, unit_size
-from headgate.state.ledger import Ledger
 from headgate.state.life import EXECUTING, RUNS
-from headgate.state.moves import stays
-from headgate.state.quotas import Quotas, amounts_of
 
 
 def with_surplus(
@@ -53,7 +49,8 @@ def with_surplus(
     logical = without_runs(snapshot, runs)
     plan = decide(logical)
     with suppress(InvariantBroken):  # a faulty plan, which admission rejects
-        plan = _Surplus(snapshot, logical, plan, jobs, fixed, equal=equal).plan()
+        beside = PlanBeside(snapshot, logical, plan)
+        plan = _Surplus(beside, logical, jobs, fixed, equal=equal).plan()
     return _again(snapshot, plan)
 
 
@@ -98,27 +95,6 @@ def _again(snapshot: Snapshot, plan: Plan) -> Plan:
     return plan
 
 
-def _books(snapshot: Snapshot) -> Books:
-    """Return what is free now."""
-    return Books(Ledger.tentative(snapshot), Quotas(snapshot))
-
-
-def _take(books: Books, snapshot: Snapshot, start: Start) -> bool:
-    """Take a place for a task if it is free and its queue may hold it."""
-    task, quotas = start.task, books.quotas
-    row = quotas.row_of(snapshot.tasks.job[task])
-    amounts = amounts_of(snapshot.names, snapshot.tasks.demand[task])
-    if quotas.at_limit(row, amounts) is not None:
-        return False
-    if is_surplus(snapshot, task) and quotas.beyond_elastic(row, amounts):
-        return False
-    try:
-        books.take(snapshot, (start,))
-    except InvariantBroken:
-        return False
-    return True
-
-
 @dataclass(slots=True, kw_only=True)
 class _ElasticJob:
     """An elastic job in a round; its surplus as starts, on the places that it holds or gets."""
@@ -147,27 +123,21 @@ class _ElasticJob:
 
 
 class _Surplus:
-    """One round. `left` is what is free beside all that is planned and the surplus that stays."""
+    """One round: the plan that saw no surplus, and what is left beside it for that."""
 
     def __init__(
         self,
-        snapshot: Snapshot,
+        beside: PlanBeside,
         logical: Snapshot,
-        plan: Plan,
         jobs: list[int],
         fixed: frozenset[int],
         *,
         equal: bool,
     ) -> None:
-        self._snapshot, self._plan, self._fixed = snapshot, plan, fixed
-        self._now = _books(snapshot)
-        self._left = _books(
-            logical if plan.hardened is None else without_kept(logical, plan.hardened)
-        )
-        self._delayed: set[int] = set()  # groups
+        plan = beside.plan
+        self._beside, self._snapshot, self._plan, self._fixed = beside, beside.snapshot, plan, fixed
+        self._now, self._left = beside.now, beside.left
         self._ending = {*plan.stops.task.tolist(), *plan.moves.task.tolist()}
-        for number, group in enumerate(plan.steps):
-            self._take_group(number, group)
         self._jobs = [*self._elastic_jobs(jobs)]
         if equal:
             running = {job.row: job.demand for job in self._jobs if job.is_whole}
@@ -178,32 +148,6 @@ class _Surplus:
         for job in self._jobs:
             if not self._is_stopped(job.row):
                 self._keep(job)
-
-    def _take_group(self, number: int, group: Group) -> None:
-        """Take what a planned group needs; note it as delayed if surplus has to leave first."""
-        places = [*self._places(group)]
-        moved = {step.task for step in group.steps if isinstance(step, Move)}
-        for place in places:
-            if place.task in moved:  # its queue holds this already
-                demand = self._snapshot.tasks.demand[place.task]
-                self._left.ledger.take(place.task, demand, place.node, place.gpus)
-            else:
-                self._left.take(self._snapshot, (place,))
-        taken: list[Start] = []
-        for place in places:
-            if not _take(self._now, self._snapshot, place):
-                self._delayed.add(number)
-                break
-            taken.append(place)
-        for place in taken if number in self._delayed else ():
-            self._now.free(self._snapshot, place)
-
-    def _places(self, group: Group) -> Iterator[Start]:
-        for step in group.steps:
-            if isinstance(step, Start):
-                yield step
-            elif isinstance(step, Move) and not stays(self._snapshot, *step):
-                yield Start(*step)
 
     # --- jobs ----------------------------------------------------------------------------------
 
@@ -250,7 +194,7 @@ class _Surplus:
         snapshot = self._snapshot
         for task in sorted(self._yielding(job), key=lambda task: _standing(snapshot, task)):
             place = Start(task, snapshot.tasks.node[task], snapshot.held_gpus(task))
-            if job.units < job.most and _take(self._left, self._snapshot, place):
+            if job.units < job.most and take(self._left, self._snapshot, place):
                 job.kept.append(place)
 
     # --- division ------------------------------------------------------------------------------
@@ -279,7 +223,7 @@ class _Surplus:
             gpus = ledger.best_gpus(job.demand, node)
             if gpus is not None:
                 place = Start(job.idle[-1], node, gpus)
-                return place if _take(self._left, self._snapshot, place) else None
+                return place if take(self._left, self._snapshot, place) else None
         return None
 
     def _exchanged(self, job: _ElasticJob) -> Start | None:
@@ -309,7 +253,7 @@ class _Surplus:
         for other, unit in leaving:
             other.kept.remove(unit)
             self._left.free(self._snapshot, unit)
-        taken = _take(self._left, self._snapshot, place)
+        taken = take(self._left, self._snapshot, place)
         assert taken, "it fits without these"
         return place
 
@@ -329,12 +273,12 @@ class _Surplus:
             self._left.free(self._snapshot, unit)
             gpus = self._left.ledger.best_gpus(job.demand, node)
             place = None if gpus is None else Start(job.idle[-1], node, gpus)
-            if place is not None and _take(self._left, self._snapshot, place):
+            if place is not None and take(self._left, self._snapshot, place):
                 self._left.free(self._snapshot, place)
                 found = place
                 break
         for _, unit in reversed(leaving):
-            taken = _take(self._left, self._snapshot, unit)
+            taken = take(self._left, self._snapshot, unit)
             assert taken, "it held this"
         return None if found is None else (found, leaving)
 
@@ -345,38 +289,11 @@ class _Surplus:
         again_at = self._plan.again_at
         if again_at is None or again_at > self._snapshot.now:  # else more starts soon
             self._grow()
-        snapshot, plan = self._snapshot, self._plan
+        snapshot = self._snapshot
         steps: list[Group] = []
         for job in self._jobs:
             stay = {place.task for place in job.kept}
             leave = (task for task in self._yielding(job) if task not in stay)
             steps += [Group((Stop(task),), GivesWay()) for task in leave]
-            steps += [Group((place,)) for place in job.new if _take(self._now, snapshot, place)]
-        if not steps and not self._delayed:
-            return plan
-        kept = np.ones(plan.steps.groups, bool)
-        kept[sorted(self._delayed)] = False
-        return replace(
-            plan,
-            steps=plan.steps.only(kept) + Steps.of(steps),
-            memo=self._memo(),
-            refusals=OnDemand(self._refusals) if self._delayed else plan.refusals,
-        )
-
-    def _memo(self) -> Memo:
-        """Return the memo of the plan, in which delayed starts have not been made yet."""
-        memo, jobs = dict(self._plan.memo), self._late_jobs()
-        for column in (TAKEN_BACK_FOR, PENDING):
-            if column in memo:
-                memo[column] = {row: v for row, v in memo[column].items() if row not in jobs}
-        return memo
-
-    def _late_jobs(self) -> tuple[int, ...]:
-        """Return the jobs (rows) of which starts are delayed, ascending."""
-        starts = self._plan.starts
-        late = starts.task[np.isin(starts.group, sorted(self._delayed))]
-        return tuple(np.unique(self._snapshot.tasks.job.take(late)).tolist())
-
-    def _refusals(self) -> Iterator[Refusal]:
-        yield Refusal(reason=SurplusEnds(), jobs=self._late_jobs())
-        yield from self._plan.refusals
+            steps += [Group((place,)) for place in job.new if take(self._now, snapshot, place)]
+        return self._beside.with_steps(steps)
