@@ -29,7 +29,7 @@ SEEDS = (8, 11, 12, 14, 16, 20, 22, 23)
 PARTS = {
     "gangs", "parts of GPUs", "memory", "custom", "models", "leases", "communication", "limits",
     "topologies", "catalogues", "orders", "removals", "drains", "withheld", "moves requested",
-    "moves", "reclaimed", "withdrawn", "timed out", "elastic", "surplus",
+    "moves", "reclaimed", "withdrawn", "timed out", "elastic", "surplus", "training", "widths",
 }  # fmt: skip
 
 
@@ -77,12 +77,14 @@ def parts(watch: Watch) -> Counter[str]:
                 found["models"] += any(task.demand.gpu_models != () for task in job.tasks)
                 found["leases"] += job.items is not None
                 found["elastic"] += job.elastic is not None
+                found["training"] += job.training is not None
                 found["communication"] += job.communication is not None
                 found["limits"] += job.time_limit_s is not None
             case PlanAdmitted():
                 found["orders"] += len(event.orders)
                 found["removals"] += len(event.drains)
                 found["reclaimed"] += sum("reclaimed" in stop.reason for stop in event.stops)
+                found["widths"] += len(event.widths)
                 found["surplus"] += sum("surplus" in stop.reason for stop in event.stops)
             case TaskFailed(kind=failure):
                 found["timed out"] += failure is FailureKind.TIMED_OUT

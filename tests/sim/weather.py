@@ -151,14 +151,16 @@ class Watch:
     def spares(self, event: PlanAdmitted) -> None:
         """No task is preempted twice within a minute, or the period of its checkpoints.
 
-        But slots, which end the item that they execute, and so lose nothing.
+        But slots, which end the item that they execute, and units of elastic jobs: these lose
+        nothing.
         """
         tasks = self.engine.state.tasks
         for stop in event.stops:
             for run in stop.runs:
                 row = self.engine.state.run_row(run)
                 assert row is not None
-                if self.engine.state.job(tasks.job[row]).items is not None:
+                job = self.engine.state.job(tasks.job[row])
+                if job.items is not None or job.elastic is not None:
                     continue
                 key = run.job, run.ordinal
                 least_s = max(60.0, float(tasks.checkpoint_s[row]))

@@ -63,6 +63,17 @@ class GivesWay(Reason):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Grows(Reason):
+    """A training job is stopped to start again with more tasks: on what no other job needs."""
+
+    def cause(self) -> str:
+        return "no other job needs the room"
+
+    def way_out(self) -> str:
+        return "starts again when its runs have ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SurplusEnds(Reason):
     """Its place is chosen, and surplus of elastic jobs there is being stopped."""
 

@@ -72,9 +72,19 @@ def is_unneeded(view: View, task: int) -> bool:
 def set_unit(jobs: JobTable[Column], row: int, job: Job) -> None:
     """Write how many tasks of a new job start together, and how many it has beyond these."""
     jobs.gang[row] = job.unit_tasks > 1
-    jobs.elastic[row] = job.elastic is not None and job.unit_tasks > 1
+    jobs.elastic[row] = _has_units(job)
     if job.elastic is not None or job.training is not None:
         jobs.beyond[row] = len(job.tasks) - job.unit_tasks
+
+
+def _has_units(job: Job) -> bool:
+    """Return whether a job is elastic or trains, and starts, or may start, several tasks at a time.
+
+    They are served as units even while they have one task: a gang may grow from it.
+    """
+    if job.training is not None:
+        return len(job.tasks) > 1
+    return job.elastic is not None and job.unit_tasks > 1
 
 
 def unit_size(view: View, job: int) -> int:
@@ -119,6 +129,8 @@ def in_units(view: Snapshot, jobs: Ints) -> Bools:
 def regroup(view: View, job: int) -> None:
     """Let the minimum of an elastic job wait together while none of its tasks runs."""
     jobs = view.jobs
+    if view.job(job).training is not None:
+        return
     alone = int(not (jobs.running[job] or jobs.running_cpu[job]))
     if jobs.gang[job] != alone:
         jobs.gang[job] = alone
@@ -141,6 +153,11 @@ def may_all_start(view: Snapshot, tasks: Ints) -> Bools:
     for index in np.flatnonzero(states == TaskState.HELD).tolist():
         may[index] = may_start(view, int(tasks[index]))
     return may
+
+
+def speed_of(job: Job, width: int) -> float:
+    """Return how many times as fast a job works with a width as with its smallest one."""
+    return 1.0 if job.training is None else job.training.speed(width)
 
 
 def training_jobs(view: View) -> list[int]:

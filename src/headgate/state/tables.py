@@ -65,7 +65,7 @@ class JobTable(Generic[C]):
     user: C  # row
     priority: C
     gang: C  # 1 where its tasks, several, start together or not at all; see `state.elastic`
-    elastic: C  # 1 where it is elastic, and starts with several tasks together
+    elastic: C  # 1 where it is elastic or trains, and starts, or may start, several tasks together
     beyond: C  # its last tasks, not in its unit: surplus of an elastic job, or beyond its width
     next_width: C  # of a training job whose runs are stopped to change it; else 0
     speed: C  # of a training job with its width: a multiple of that with its smallest one; else 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from headgate.base.rng import Random, stream
-from headgate.model import Demand, Elastic, Gpu, Items, Job, Node, RunId, Task
+from headgate.model import Demand, Elastic, Gpu, Items, Job, Node, RunId, SpeedCurve, Task, Training
 from headgate.model.scaling import Scaling, Shape
 from headgate.protocol import (
     Admitted,
@@ -93,7 +93,32 @@ def _job(seed: int, job: Job) -> Job:
     job = linked(replace(job, tasks=tasks, time_limit_s=limit_s))
     if job.gang or rng.random() >= 0.5:
         return job
-    return _lease(rng, job) if rng.random() < 0.6 else _elastic(rng, job)
+    if rng.random() < 0.6:
+        return _lease(rng, job)
+    return _elastic(rng, job) if rng.random() < 0.6 else _training(rng, job)
+
+
+def _training(rng: Random, job: Job) -> Job:
+    """Return a job that trains with one of two to four widths."""
+    first = replace(job.tasks[0], reads=(), after=(), output_bytes=0, parts=1)
+    widths = sorted(rng.sample((1, 2, 3, 4, 8), rng.randint(2, 4)))
+    rates = (rng.uniform(0.5, 1.0) * width for width in widths)
+    training = Training(
+        work=rng.uniform(5.0, 60.0),
+        speeds=SpeedCurve((*widths,), (*rates,)),
+        restart_s=rng.choice((0.0, 1.0)),
+    )
+    first = replace(first, compute_s=training.narrowest_s)
+    return replace(
+        job,
+        tasks=(first,) * widths[-1],
+        gang=True,
+        training=training,
+        time_limit_s=None,
+        max_running=None,
+        limited_tasks=None,
+        communication=None,
+    )
 
 
 def _elastic(rng: Random, job: Job) -> Job:

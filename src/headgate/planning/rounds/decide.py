@@ -10,6 +10,7 @@ from headgate.planning.rounds.patience import with_patience
 from headgate.planning.rounds.reclaim import with_reclaimed
 from headgate.planning.rounds.surplus import with_surplus
 from headgate.planning.rounds.take_back import with_guarantees
+from headgate.planning.rounds.widths import with_widths
 from headgate.planning.scaling.scaler import with_scaling
 from headgate.planning.units.settled import next_settled_at
 from headgate.ports import Policy, capabilities
@@ -41,7 +42,7 @@ def decided(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
         return with_guarantees(policy, seen, lambda shown: _with_slots(policy, shown, rng))
 
     equal = capabilities(policy).equal_surplus
-    return with_surplus(snapshot, decide_for, equal=equal)
+    return with_surplus(snapshot, lambda seen: with_widths(seen, decide_for), equal=equal)
 
 
 def _with_slots(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:

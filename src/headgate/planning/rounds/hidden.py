@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from headgate.protocol import Hardened
 from headgate.state import Snapshot, TaskState
+from headgate.state.elastic import speed_of
 from headgate.state.ledger import Ledger
+from headgate.state.life import EXECUTING
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART, freeze, thaw_table
 
 
@@ -76,6 +78,36 @@ def without_runs(snapshot: Snapshot, tasks: Sequence[int]) -> Snapshot:
         jobs.held_gpus_milli[job] -= demand.gpus_milli
         queues.held_gpus_milli[jobs.queue[job]] -= demand.gpus_milli
     return replace(snapshot, **{name: freeze(table) for name, table in tables.items()})
+
+
+def at_widths(snapshot: Snapshot, widths: Mapping[int, int]) -> Snapshot:
+    """Return a snapshot in which training jobs (rows) have smaller widths, running or waiting.
+
+    What their other tasks hold is free, and these are HELD. No run of them is being stopped.
+    """
+    if not widths:
+        return snapshot
+    states, waiting = snapshot.tasks.state, 0
+    others = {job: snapshot.tasks_of(job)[width:] for job, width in widths.items()}
+    runs = [t for tasks in others.values() for t in tasks if states[t] in EXECUTING]
+    snapshot = without_runs(snapshot, runs)
+    tasks, jobs = thaw_table(snapshot.tasks), thaw_table(snapshot.jobs)
+    for job, width in widths.items():
+        jobs.beyond[job] = jobs.task_count[job] - width
+        jobs.gang[job], jobs.speed[job] = width > 1, speed_of(snapshot.job(job), width)
+        demand = snapshot.demand(jobs.first_task[job])
+        jobs.unit_gpus_milli[job] = demand.gpus_milli * width
+        for task in others[job]:
+            if tasks.state[task] == TaskState.WAITING:
+                tasks.state[task] = TaskState.HELD
+                (jobs.waiting if demand.gpus else jobs.waiting_cpu)[job] -= 1
+                waiting += 1
+    return replace(
+        snapshot,
+        tasks=freeze(tasks),
+        jobs=freeze(jobs),
+        waiting_tasks=snapshot.waiting_tasks - waiting,
+    )
 
 
 def without_kept(snapshot: Snapshot, hardened: Hardened) -> Snapshot:

@@ -164,10 +164,16 @@ class Estimates:
         return times
 
     def _declared_exactly(self, tasks: Ints) -> Bools:
-        """Return which tasks are of a queue whose jobs run as long as they declare."""
-        queues = self._snapshot.queues.spec.array()
+        """Return which tasks are of a queue whose jobs run as long as they declare.
+
+        Or of training jobs: how much work they have, and at which rates, is known.
+        """
+        queues, jobs = self._snapshot.queues.spec.array(), self._snapshot.tasks.job.take(tasks)
         exact = np.array([queue.estimate == "declared" for queue in queues], bool)
-        return exact[self._snapshot.jobs.queue.take(self._snapshot.tasks.job.take(tasks))]
+        known = exact[self._snapshot.jobs.queue.take(jobs)]
+        if self._snapshot.names.training:
+            known |= np.isin(jobs, self._snapshot.names.training)
+        return known
 
     def limit_s(self, tasks: Ints) -> Floats:
         """Return the time limit of a run of each task, in seconds; NaN without one."""

@@ -1,0 +1,187 @@
+"""Training jobs are as wide as what others leave makes worth while, under every policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from tests.cases import cases
+
+from headgate.app import POLICIES
+from headgate.engine import Engine, drive
+from headgate.model import Demand, Gpu, Job, Node, Queue, SpeedCurve, Task, Training
+from headgate.planning.links.fluid_network import FluidNetwork
+from headgate.ports import make_policy
+from headgate.protocol import (
+    Command,
+    Event,
+    JobSubmitted,
+    NodeJoined,
+    NodeLost,
+    PlanAdmitted,
+    PlanFailed,
+    PlanRejected,
+    QueueChanged,
+)
+from headgate.sim.world import SimulatedWorld
+from headgate.state import JobState, State
+from headgate.state.check import check
+from headgate.state.elastic import unit_size
+from headgate.state.life import HOLDING
+
+NO_LIMITS = dict.fromkeys(
+    (
+        "disk_bytes_per_s",
+        "node_link_bytes_per_s",
+        "rack_uplink_bytes_per_s",
+        "aggregation_bytes_per_s",
+    )
+)
+ONE_GPU, ONE_CPU = Demand(gpus=1), Demand(gpus=0, cpus_milli=1000)
+CURVE = SpeedCurve((1, 2, 4, 8), (10.0, 18.0, 30.0, 40.0))
+RESTART_S = 5.0
+
+
+def training(name: str, work: float, curve: SpeedCurve = CURVE, of: Demand = ONE_GPU) -> Job:
+    whole = Training(work=work, speeds=curve, restart_s=RESTART_S)
+    task = Task(demand=of, compute_s=whole.narrowest_s)
+    tasks = (task,) * curve.widths[-1]
+    return Job(id=name, name=name, user=name, queue="q", tasks=tasks, gang=True, training=whole)
+
+
+def rigid(name: str, tasks: int, run_s: float) -> Job:
+    task = Task(demand=ONE_GPU, compute_s=run_s)
+    return Job(id=name, name=name, user=name, queue="q", tasks=(task,) * tasks, gang=tasks > 1)
+
+
+def node(name: str, gpus: int = 4, cpus: float = 64) -> Node:
+    return Node(id=name, rack="r", gpus=(Gpu(memory_bytes=1 << 30),) * gpus, cpus=cpus)
+
+
+class Watch:
+    """The widths with which training jobs run, and when all jobs start and end."""
+
+    def __init__(self, policy: str, facts: Sequence[Event]) -> None:
+        self.engine, self.batches = Engine(), 0
+        self.widths: dict[str, list[tuple[float, int]]] = {}
+        self.started: dict[str, float] = {}
+        world = SimulatedWorld(
+            [QueueChanged(at=0.0, queue=Queue(name="q")), *facts],
+            network=FluidNetwork({}, **NO_LIMITS),
+            policy=make_policy(POLICIES, policy),
+            seed=3,
+        )
+        drive(self.engine, world, observe=[self._see])
+
+    def _see(self, batch: Sequence[Event], commands: Sequence[Command]) -> None:
+        del commands
+        state = self.engine.state
+        check(state)
+        assert not any(isinstance(event, PlanFailed | PlanRejected) for event in batch), batch
+        self.batches += 1
+        assert self.batches < 3000, "it never ends"
+        for event in batch:
+            for start in event.starts if isinstance(event, PlanAdmitted) else ():
+                self.started.setdefault(start.run.job, event.at)
+        for row in state.names.training:
+            rows, name = state.tasks_of(row), state.job(row).id
+            held = sum(state.tasks.state[task] in HOLDING for task in rows)
+            seen = self.widths.setdefault(name, [])
+            if held in (0, unit_size(state, row)) and (not seen or seen[-1][1] != held):
+                seen.append((state.now, held))
+
+    @property
+    def state(self) -> State:
+        return self.engine.state
+
+    def ended_at(self, name: str) -> float:
+        row = self.state.names.job_rows[name]
+        assert JobState(self.state.jobs.state[row]) is JobState.FINISHED, name
+        at: float = self.state.jobs.ended_at[row]
+        return at
+
+
+def submitted(*jobs: tuple[float, Job]) -> list[Event]:
+    return [JobSubmitted(at=at, job=job) for at, job in jobs]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_job_alone_starts_as_wide_as_the_cluster(policy: str) -> None:
+    watch = Watch(policy, [node_up("a"), node_up("b"), *submitted((1.0, training("t", 4000.0)))])
+    assert watch.ended_at("t") == pytest.approx(1.0 + 4000 / 40)
+    assert [width for _, width in watch.widths["t"]] == [0, 8, 0]
+
+
+def node_up(name: str, at: float = 0.0) -> Event:
+    return NodeJoined(at=at, node=node(name))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_widths_beyond_the_fastest_one_are_not_used(policy: str) -> None:
+    curve = SpeedCurve((1, 2, 4, 8), (10.0, 18.0, 17.0, 16.0))
+    facts = [node_up("a"), node_up("b"), *submitted((1.0, training("t", 1800.0, curve)))]
+    assert Watch(policy, facts).ended_at("t") == pytest.approx(1.0 + 100.0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_job_gives_way_to_others_and_grows_again(policy: str) -> None:
+    """Four GPUs: the gang of three gets its places, and `t` one until that has ended."""
+    jobs = submitted((1.0, training("t", 12_000.0)), (100.0, rigid("g", 3, 200.0)))
+    watch = Watch(policy, [node_up("a"), *jobs])
+    assert watch.started["g"] == pytest.approx(100.0), "its runs are stopped immediately"
+    assert [width for _, width in watch.widths["t"]] == [0, 4, 0, 1, 0, 4, 0]
+    done = 30 * 99.0 + 10 * (200.0 - RESTART_S)
+    end_at = 300.0 + RESTART_S + (12_000 - done) / 30
+    assert watch.ended_at("t") == pytest.approx(end_at, abs=2.0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_gpus_go_where_they_speed_up_most(policy: str) -> None:
+    flat = SpeedCurve((1, 2, 4), (10.0, 11.0, 12.0))
+    steep = SpeedCurve((1, 2, 4), (10.0, 19.0, 36.0))
+    jobs = submitted((1.0, training("flat", 1e4, flat)), (1.0, training("steep", 1e4, steep)))
+    watch = Watch(policy, [NodeJoined(at=0.0, node=node("a", gpus=5)), *jobs])
+    assert max(width for _, width in watch.widths["steep"]) == 4
+    steep_at = watch.ended_at("steep")
+    assert all(width <= 1 for at, width in watch.widths["flat"] if at < steep_at)
+
+
+def test_short_rest_of_work_is_not_worth_a_start() -> None:
+    jobs = submitted((1.0, rigid("g", 3, 100.0)), (1.0, training("t", 1100.0)))
+    watch = Watch("fifo", [node_up("a"), *jobs])
+    assert [width for _, width in watch.widths["t"]] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_job_on_cpus_alone_is_as_wide_as_these(policy: str) -> None:
+    curve = SpeedCurve((1, 2, 4), (1.0, 2.0, 3.0))
+    jobs = submitted((1.0, training("t", 300.0, curve, ONE_CPU)))
+    watch = Watch(policy, [NodeJoined(at=0.0, node=node("a", gpus=0, cpus=3)), *jobs])
+    assert watch.ended_at("t") == pytest.approx(1.0 + 150.0)
+
+
+@pytest.mark.parametrize("seed", range(cases(6)))
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_job_ends_and_nothing_thrashes(policy: str, seed: int) -> None:
+    rng = Random(seed)
+    facts: list[Event] = [node_up(name) for name in "abc"]
+    lost = rng.uniform(50.0, 300.0)
+    facts += [NodeLost(at=lost, node="c"), node_up("c", at=lost + 100.0)]
+    at, works = 0.0, {}
+    for number in range(14):
+        at += rng.expovariate(1 / 20.0)
+        if rng.random() < 0.6:
+            works[f"t{number}"] = work = rng.uniform(500.0, 10_000.0)
+            facts += submitted((at, training(f"t{number}", work)))
+        else:
+            facts += submitted((at, rigid(f"r{number}", rng.choice((1, 2, 4)), 60.0)))
+    watch = Watch(policy, facts)
+    state = watch.state
+    for row in range(len(state.names.jobs)):
+        assert JobState(state.jobs.state[row]) is JobState.FINISHED, state.job(row).id
+    for name in works:
+        row = state.names.job_rows[name]
+        runs = state.tasks.attempts[state.jobs.first_task[row]]
+        took_s = watch.ended_at(name) - watch.started[name]
+        assert runs <= 12 + took_s / 60.0, f"{name} starts {runs} times in {took_s} s"
