@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from headgate.base.errors import InvariantBroken, Problem, SpecError
 from headgate.engine import Engine, drive
 from headgate.metrics.busy import BusyGpus
+from headgate.metrics.deadlines import DeadlineFigures
 from headgate.metrics.fluid_sharing import fluid_ends
 from headgate.metrics.loans import LoanFigures
 from headgate.metrics.nodes import NodeFigures
@@ -217,8 +218,9 @@ def run(
         resume_s=simulation.resume_s,
     )
     nodes, promises, lent = NodeFigures(), Promises(), LoanFigures(engine.state)
+    deadlines = DeadlineFigures(engine.state)
     observers: list[Observer] = [
-        _plan_checker(policy), busy, recorder, nodes, promises, lent, *observe,
+        _plan_checker(policy), busy, recorder, nodes, promises, lent, deadlines, *observe,
     ]  # fmt: skip
     if forecasts is not None:
         observers.append(partial(forecasts.observe, engine))
@@ -240,6 +242,7 @@ def run(
         **_trace_figures(simulation, records),
         "reservations": reservations(records) | promises.figures(),
         **lent.figures(),
+        **deadlines.figures(),
         **nodes.figures(world.now()),
     }
     figures |= world.communicating.figures(world.now(), figures["makespan_s"])

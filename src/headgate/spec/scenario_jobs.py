@@ -12,7 +12,18 @@ from pydantic_core import PydanticCustomError
 
 from headgate.base.errors import nearest
 from headgate.base.rng import stream
-from headgate.model import Demand, Elastic, Job, Node, Queue, Shard, Task, amount_of, result_id
+from headgate.model import (
+    Demand,
+    Elastic,
+    Job,
+    Node,
+    Queue,
+    Shard,
+    Task,
+    Training,
+    amount_of,
+    result_id,
+)
 from headgate.model.queue import DEFAULT
 from headgate.model.scaling import Scaling
 from headgate.planning.place.submission_check import ordered_nodes
@@ -46,6 +57,7 @@ from headgate.spec.shape import (
     parse,
     shown,
 )
+from headgate.spec.training import is_training, parse_training
 from headgate.spec.where import Exclude, Nodes, Selector, check_where, unknown_nodes
 
 
@@ -99,7 +111,10 @@ class JobShape(FileShape):
     tasks: list[Any] | None = None
     for_each: Any = None
     wavefront: Any = None
-    elastic: ElasticWork | None = None
+    elastic: Any = None
+    work: Any = None
+    throughput: Any = None
+    deadline_s: RunSeconds = None
     must: ClassVar = ("name",)
 
 
@@ -151,12 +166,13 @@ class JobsBuilder:
         queue = self._queue(shape, raw, place)
         self._waits_for_node = shape.wait_for_node
         self._accept(shape, place)
-        names, tasks, last = self._tasks(shape, raw, place)
+        elastic, training = self._elastic(raw, place)
+        names, tasks, last = self._tasks(shape, raw, place, elastic, training)
         if "num_nodes" in raw:
             names, tasks = self._processes(shape, raw, tasks, place)
         self.task_names[shape.name] = names
-        gang = shape.gang or shape.num_nodes is not None
-        if gang:
+        gang = shape.gang or shape.num_nodes is not None or training is not None
+        if gang and training is None:
             self._check_gang(shape, tasks, place)
         check_max_running(document, raw, place, gang=gang)
         compute_s = max((task.compute_s for task in tasks), default=0.0)
@@ -188,7 +204,11 @@ class JobsBuilder:
             max_running=shape.max_running,
             wait_for_node=shape.wait_for_node,
             communication=communication_of(shape.communication, compute_s=compute_s),
-            elastic=_elastic(shape),
+            elastic=None
+            if elastic is None
+            else Elastic(minimum=elastic.min, work_s=elastic.work_s),
+            training=None if training is None else training[0],
+            deadline_at=None if shape.deadline_s is None else shape.submit_s + shape.deadline_s,
             limited_tasks=len(tasks) - last if shape.max_running is not None and last else None,
         )
         self.submissions.append((shape.submit_s, job))
@@ -255,14 +275,40 @@ class JobsBuilder:
 
     # Tasks.
 
+    def _elastic(
+        self, raw: Any, place: Place
+    ) -> tuple[ElasticWork | None, tuple[Training, Needs] | None]:
+        """Return the units of an elastic job, or how a job trains; adds problems."""
+        document, here = self.document, (*place, "elastic")
+        if is_training(raw):
+            check_alone(document, raw, _NOT_ELASTIC, place)
+            return None, parse_training(document, raw, place)
+        if "elastic" not in raw:
+            return None, None
+        check_alone(document, raw, _NOT_ELASTIC, place)
+        if raw["elastic"] is None:
+            document.add(here, "must not be empty")
+            return None, None
+        elastic = parse(document, ElasticWork, raw["elastic"], here)
+        if elastic is not None:
+            check_units(document, elastic, here)
+        return elastic, None
+
     def _tasks(
-        self, shape: JobShape, raw: Any, place: Place
+        self,
+        shape: JobShape,
+        raw: Any,
+        place: Place,
+        elastic: ElasticWork | None,
+        training: tuple[Training, Needs] | None,
     ) -> tuple[tuple[str, ...], tuple[Task, ...], int]:
         """Return the names and tasks of a job, which it gives in exactly one form.
 
         The last number is that of the reduce tasks, which come last.
         """
         given = [key for key in ("tasks", *FORMS, "elastic") if key in raw]
+        if not given and is_training(raw):
+            return (), (), 0
         if not given:
             hint = "a job has tasks, or for_each, wavefront or elastic to make them"
             self.document.add((*place, "tasks"), "is missing", hint)
@@ -271,7 +317,7 @@ class JobsBuilder:
             self.document.add((*place, key), problem)
         for key in given:
             if key == "elastic":
-                return *self._units(shape, raw, place), 0
+                return *self._units(shape, raw, place, _units(elastic, training)), 0
             if key in FORMS:
                 return self._formed(shape, key, (*place, key))
         return *self._listed(shape, (*place, "tasks")), 0
@@ -302,22 +348,16 @@ class JobsBuilder:
         return tuple(names), tuple(tasks)
 
     def _units(
-        self, shape: JobShape, raw: Any, place: Place
+        self, shape: JobShape, raw: Any, place: Place, units: tuple[NeedShape | None, int, int]
     ) -> tuple[tuple[str, ...], tuple[Task, ...]]:
-        """Return the names and tasks of an elastic job, and check its minimum like a gang."""
-        document, here, elastic = self.document, (*place, "elastic"), shape.elastic
-        check_alone(document, raw, _NOT_ELASTIC, place)
-        if elastic is None:
-            if document.is_clean(here):
-                document.add(here, "must not be empty")
+        """Return the names and tasks of an elastic job, and check its first ones like a gang."""
+        (unit, most, together), here = units, (*place, "elastic")
+        if unit is None:
             return (), ()
-        check_units(document, elastic, here)
-        unit = NeedShape.model_construct(
-            **dict(elastic.unit), compute_s=elastic.work_s / elastic.min
-        )
-        tasks = (self._task(unit, (*here, "unit")),) * elastic.max
-        if elastic.min > 1 and elastic.min <= elastic.max:
-            self._check_together(tasks[: elastic.min], (*here, "min"), shape.queue)
+        tasks = (self._task(unit, (*here, "unit")),) * most
+        if 1 < together <= most:
+            key = "min" if "work" not in raw else "gpus"
+            self._check_together(tasks[:together], (*here, key), shape.queue)
         return tuple(f"{shape.name}/{number}" for number in range(len(tasks))), tasks
 
     def _processes(
@@ -505,9 +545,19 @@ class JobsBuilder:
         return names, tasks, form.reduce.tasks if form.reduce is not None else 0
 
 
-def _elastic(shape: JobShape) -> Elastic | None:
-    units = shape.elastic
-    return None if units is None else Elastic(minimum=units.min, work_s=units.work_s)
+def _units(
+    elastic: ElasticWork | None, training: tuple[Training, Needs] | None
+) -> tuple[NeedShape | None, int, int]:
+    """Return what each unit needs, how many there are, and how many start together at least."""
+    if training is not None:
+        how, needs = training
+        unit = NeedShape.model_construct(**dict(needs), compute_s=how.narrowest_s)
+        return unit, how.speeds.widths[-1], how.speeds.widths[0]
+    if elastic is None:
+        return None, 0, 0
+    compute_s = elastic.work_s / elastic.min
+    unit = NeedShape.model_construct(**dict(elastic.unit), compute_s=compute_s)
+    return unit, elastic.max, elastic.min
 
 
 def _nearest_task(ref: str, names: list[str]) -> str:

@@ -402,6 +402,7 @@ def _rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "fairness", f"{mean:.3f} (deviation {deviation:.3f})"
     yield from _trace_rows(figures)
     yield from link_rows(figures)
+    yield from _deadline_rows(figures)
     yield from _loan_rows(figures)
     yield from _forecast_rows(figures.get("forecasts"))
     for locality, size in figures["bytes"].items():
@@ -437,6 +438,14 @@ def _trace_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if reserved["hardened"]:
         longest = format_seconds(reserved["longest_hardened_wait_s"])
         yield "hardened", f"{reserved['hardened']}, longest wait on kept places {longest}"
+
+
+def _deadline_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the rows of deadlines, and of training jobs that are stopped to be wider."""
+    if figures["deadline_ratio"] is not None:
+        yield "ended by deadline", f"{figures['deadline_ratio']:.1%} of the jobs with one"
+    if figures["resizes"]:
+        yield "changes of width", str(figures["resizes"])
 
 
 def _loan_rows(figures: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -12,12 +12,14 @@ from headgate.planning.rounds.claims import TAKEN_BACK_FOR, Books
 from headgate.planning.rounds.hidden import without_kept
 from headgate.planning.rounds.reclaim import PENDING
 from headgate.protocol import Group, Memo, Move, OnDemand, Plan, Refusal, Start, Steps
-from headgate.protocol.order_reasons import SurplusEnds
+from headgate.protocol.order_reasons import GivesWay, SurplusEnds
 from headgate.state import Snapshot
 from headgate.state.elastic import is_surplus
 from headgate.state.ledger import Ledger
 from headgate.state.moves import stays
 from headgate.state.quotas import Quotas, amounts_of
+
+GIVES_WAY = GivesWay()
 
 
 def books_of(snapshot: Snapshot) -> Books:

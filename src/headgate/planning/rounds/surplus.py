@@ -18,13 +18,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from headgate.base.errors import InvariantBroken
-from headgate.planning.rounds.gives_way import PlanBeside, take
+from headgate.planning.rounds.gives_way import GIVES_WAY, PlanBeside, take
 from headgate.planning.rounds.hidden import without_runs
 from headgate.planning.shares.equal_surplus import equal_surplus
 from headgate.planning.shares.owners import Owners
 from headgate.planning.units.price import uses_more
 from headgate.protocol import Group, Plan, Start, Stop
-from headgate.protocol.order_reasons import GivesWay
 from headgate.state import Snapshot, TaskState
 from headgate.state.elastic import elastic_jobs, is_surplus, surplus_of, unit_size
 from headgate.state.life import EXECUTING, RUNS
@@ -294,6 +293,6 @@ class _Surplus:
         for job in self._jobs:
             stay = {place.task for place in job.kept}
             leave = (task for task in self._yielding(job) if task not in stay)
-            steps += [Group((Stop(task),), GivesWay()) for task in leave]
+            steps += [Group((Stop(task),), GIVES_WAY) for task in leave]
             steps += [Group((place,)) for place in job.new if take(self._now, snapshot, place)]
         return self._beside.with_steps(steps)

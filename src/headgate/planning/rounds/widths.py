@@ -24,12 +24,12 @@ from headgate.base.errors import InvariantBroken
 from headgate.model import WHOLE, SpeedCurve
 from headgate.planning.place.choose.compact import most_room_first
 from headgate.planning.rounds.claims import open_places
-from headgate.planning.rounds.gives_way import PlanBeside, take
+from headgate.planning.rounds.gives_way import GIVES_WAY, PlanBeside, take
 from headgate.planning.rounds.hidden import at_widths
 from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.unit import all_units
 from headgate.protocol import Group, Plan, SetWidth, Start, Steps
-from headgate.protocol.order_reasons import GivesWay, Grows
+from headgate.protocol.order_reasons import Grows
 from headgate.state import JobState, Snapshot, TaskState
 from headgate.state.elastic import training_jobs, unit_size
 from headgate.state.ledger import Ledger
@@ -267,14 +267,12 @@ class _Widths:
         """Return the plan with the widths that jobs get."""
         self._grow()
         plan = self._beside.with_steps([])
-        widths, steps = [*plan.widths], dict[int, list[Start]]()
+        widths = [*plan.widths]
         for job in self._jobs:
             if job.group in self._beside.delayed:
                 job.group = None
-            if job.group is not None and job.places:
-                steps[job.row] = self._compact(job)
             if job.runs or job.group is not None:
-                width, reason = job.width, GivesWay() if job.width < job.before else Grows()
+                width, reason = job.width, GIVES_WAY if job.width < job.before else Grows()
             else:  # it waits on, for what it needs at least
                 width, reason = job.curve.widths[0], None
             if width != job.before:
@@ -282,13 +280,14 @@ class _Widths:
         again_at = min(self._again_at, math.inf if plan.again_at is None else plan.again_at)
         return replace(
             plan,
-            steps=self._replaced(plan.steps, steps),
+            steps=self._replaced(plan.steps),
             widths=(*widths,),
             again_at=None if math.isinf(again_at) else again_at,
         )
 
-    def _replaced(self, steps: Steps, new: dict[int, list[Start]]) -> Steps:
-        """Return steps with other starts of the jobs (rows) that start with more tasks."""
+    def _replaced(self, steps: Steps) -> Steps:
+        """Return steps with other starts of the jobs that start with more tasks."""
+        new = self._compact([job for job in self._jobs if job.group is not None and job.places])
         if not new:
             return steps
         jobs = self._snapshot.tasks.job
@@ -304,26 +303,36 @@ class _Widths:
 
         return Steps.of(groups())
 
-    def _compact(self, job: _TrainingJob) -> list[Start]:
-        """Return the starts of a job: on few nodes if it fits, else where its tasks were placed."""
+    def _compact(self, jobs: list[_TrainingJob]) -> dict[int, list[Start]]:
+        """Return the starts of jobs by row: on few nodes each, the widest first.
+
+        Where they do not fit so, on those where their tasks were placed.
+        """
         snapshot, now = self._snapshot, self._beside.now
-        starts = self._beside.plan.starts
-        own = [start for start in starts if start.task in job.tasks]
-        places = [*own, *job.places]
-        for place in places:
+        planned = [*self._beside.plan.starts]
+        places = {
+            job.row: [*(start for start in planned if start.task in job.tasks), *job.places]
+            for job in jobs
+        }
+        for place in (place for each in places.values() for place in each):
             now.free(snapshot, place)
-        demand, ledger = snapshot.tasks.demand[job.tasks[0]], now.ledger
+        found: dict[int, list[Start]] = {}
+        for job in sorted(jobs, key=lambda each: -each.width):
+            starts = self._on_few_nodes(job)
+            if len(starts) < job.width:
+                return places
+            found[job.row] = starts
+        return found
+
+    def _on_few_nodes(self, job: _TrainingJob) -> list[Start]:
+        """Return places for the tasks of a job, taken, or for some of them."""
+        ledger, demand = self._beside.now.ledger, self._snapshot.tasks.demand[job.tasks[0]]
         nodes = most_room_first(self._room(ledger, demand), job.width)
         found: list[Start] = []
         for task, node in zip(job.tasks[: job.width], nodes, strict=False):
             gpus = ledger.best_gpus(demand, node)
-            if gpus is None or not take(now, snapshot, Start(task, node, gpus)):
+            start = None if gpus is None else Start(task, node, gpus)
+            if start is None or not take(self._beside.now, self._snapshot, start):
                 break
-            found.append(Start(task, node, gpus))
-        if len(found) == job.width:
-            return found
-        for place in found:
-            now.free(snapshot, place)
-        for place in places:
-            take(now, snapshot, place)
-        return places
+            found.append(start)
+        return found
