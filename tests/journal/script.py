@@ -456,7 +456,7 @@ def _training(t: _Script) -> None:
     one = Task(demand=Demand(gpus=0, cpus_milli=1000), compute_s=60.0)
     curve = SpeedCurve((1, 2, 4), (10.0, 16.0, 24.0))
     training = Training(work=600.0, speeds=curve, restart_s=5.0)
-    t.job("trains", one, one, one, one, gang=True, training=training, deadline_at=t.at + 900.0)
+    t.job("trains", one, one, one, one, gang=True, training=training, deadline_s=900.0)
     t.plan(widths=(SetWidth(t.job_row("trains"), 2),))
     t.starts("trains", ("m3", ()), ("m0", ()))
     t.plan(widths=(SetWidth(t.job_row("trains"), 4, PreemptedFor(job="others")),))

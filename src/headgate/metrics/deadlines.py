@@ -23,8 +23,8 @@ class DeadlineFigures:
         del commands
         state = self._state
         for event in batch:
-            if isinstance(event, JobSubmitted) and event.job.deadline_at is not None:
-                self._open[event.job.id] = event.job.deadline_at
+            if isinstance(event, JobSubmitted) and event.job.deadline_s is not None:
+                self._open[event.job.id] = event.at + event.job.deadline_s
                 self._jobs += 1
             elif isinstance(event, TaskFinished) and event.run.job in self._open:
                 row = state.names.job_rows[event.run.job]

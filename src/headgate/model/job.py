@@ -191,8 +191,8 @@ class Job:
     without loss: it ends the item that it executes. The slots of a job on one node are a *lease*.
 
     With `elastic`, its tasks are equal, and come after no others; it is no gang. With `training`
-    they are equal as well, and a gang. A job is to end by `deadline_at`, in seconds of the world's
-    clock; None is no deadline.
+    they are equal as well, and a gang. A job is to end within `deadline_s` seconds
+    of its submission; None is no deadline.
 
     A world that keeps real results keeps `result_replicas` copies of each on as many nodes, and one
     more below the directory `results_path`, if any. Everything that a job leaves is removed
@@ -228,7 +228,7 @@ class Job:
     items: Items | None = None
     elastic: Elastic | None = None
     training: Training | None = None
-    deadline_at: float | None = None
+    deadline_s: float | None = None
 
     @property
     def declared_s(self) -> float | None:
@@ -257,7 +257,7 @@ class Job:
         if not self.program.stages:
             return None
         stage, index = self.program.stage_of(ordinal)
-        has_rendezvous = self.distinct_nodes or self.program.ray is not None
+        has_rendezvous = self.distinct_nodes or self.program.ray or self.training
         return TaskProgram(
             user=self.user,
             stage=stage,

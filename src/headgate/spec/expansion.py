@@ -34,14 +34,17 @@ from headgate.model import (
     Shard,
     Stage,
     Task,
+    Training,
 )
 from headgate.spec.communication import communication_of
 from headgate.spec.document import clipped
+from headgate.spec.elastic import ElasticUnits
 from headgate.spec.environment import environment_of, kept_files_of
 from headgate.spec.forms import iterated, mapped, merged, wavefront
 from headgate.spec.job_file import JobFile, Resources, Tasks, Update, is_function, too_much
 from headgate.spec.needs import Needs
 from headgate.spec.ray_job import RayScript, ray_program, ray_tasks
+from headgate.spec.training import training_of
 
 _MOST_NAMED = 10
 
@@ -135,7 +138,7 @@ def _job(
         tasks=tasks,
         shards=shards,
         priority=job_file.priority,
-        gang=job_file.gang or job_file.num_nodes is not None,
+        gang=job_file.gang or job_file.num_nodes is not None or job_file.work is not None,
         distinct_nodes=job_file.num_nodes is not None,
         retries=retries,
         items=Items() if leases else None,  # its owner sends them
@@ -154,7 +157,9 @@ def _job(
         after=tuple(job_file.after),
         grace_s=GRACE_S if job_file.grace is None else job_file.grace,
         wait_for_node=job_file.wait_for_node,
-        elastic=None if job_file.elastic is None else Elastic(minimum=job_file.elastic.min),
+        elastic=_elastic(job_file),
+        training=_training(job_file),
+        deadline_s=job_file.deadline,
         communication=communication_of(
             job_file.communication, compute_s=job_file.estimated_runtime
         ),
@@ -211,12 +216,34 @@ def _short_form(job_file: JobFile) -> Tasks:
         units = job_file.elastic
         return Tasks(
             run=job_file.run,
-            count=units.max,
+            count=_most(job_file, units),
             resources=Resources.model_construct(**dict(units.unit)),
             retries=units.retries,
             params={},
         )
     return Tasks(run=job_file.run, count=1, resources=job_file.resources or Resources(), params={})
+
+
+def _elastic(job_file: JobFile) -> Elastic | None:
+    units = job_file.elastic
+    return None if units is None or units.min is None else Elastic(minimum=units.min)
+
+
+def _training(job_file: JobFile) -> Training | None:
+    units, work, throughput = job_file.elastic, job_file.work, job_file.throughput
+    if units is None or work is None or throughput is None:
+        return None
+    return training_of(work, throughput, units, units.restart or 0.0)
+
+
+def _most(job_file: JobFile, units: ElasticUnits) -> int:
+    """Return how many tasks an elastic, or a training job has."""
+    training = _training(job_file)
+    if training is not None:
+        return training.speeds.widths[-1]
+    if units.max is None:
+        raise AssertionError("unreachable: load_job has checked that an elastic job has units")
+    return units.max
 
 
 def _task(job_file: JobFile, needs: Needs) -> Task:

@@ -222,6 +222,15 @@ class JobFile(FileShape):
     elastic: Annotated[
         ElasticUnits | None, Field(description="with `run`: as many equal units as there is room")
     ] = None
+    work: Annotated[
+        float | None, Field(gt=0, description="of a job that trains: iterations, or samples")
+    ] = None
+    throughput: Annotated[
+        dict[str, float] | None, Field(description="of them per second, by number of GPUs")
+    ] = None
+    deadline: Annotated[RunTime, Field(description="it is to end so long after its submission")] = (
+        None
+    )
     ray: Annotated[RayScript | None, Field(description="instead: a plain Ray program")] = None
     data: Annotated[dict[Name, Data], Field(default_factory=dict, description="named data")]
     tasks: Tasks | None = None

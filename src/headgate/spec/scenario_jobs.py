@@ -57,7 +57,7 @@ from headgate.spec.shape import (
     parse,
     shown,
 )
-from headgate.spec.training import is_training, parse_training
+from headgate.spec.training import TrainingShape, check_training, is_training, training_of
 from headgate.spec.where import Exclude, Nodes, Selector, check_where, unknown_nodes
 
 
@@ -208,7 +208,7 @@ class JobsBuilder:
             if elastic is None
             else Elastic(minimum=elastic.min, work_s=elastic.work_s),
             training=None if training is None else training[0],
-            deadline_at=None if shape.deadline_s is None else shape.submit_s + shape.deadline_s,
+            deadline_s=shape.deadline_s,
             limited_tasks=len(tasks) - last if shape.max_running is not None and last else None,
         )
         self.submissions.append((shape.submit_s, job))
@@ -282,7 +282,13 @@ class JobsBuilder:
         document, here = self.document, (*place, "elastic")
         if is_training(raw):
             check_alone(document, raw, _NOT_ELASTIC, place)
-            return None, parse_training(document, raw, place)
+            widths = None
+            if "elastic" in raw:
+                widths = parse(document, TrainingShape, raw["elastic"], here)
+            if not check_training(document, raw, widths, place) or widths is None:
+                return None, None
+            how = training_of(raw["work"], raw["throughput"], widths, widths.restart_s)
+            return None, (how, widths.unit)
         if "elastic" not in raw:
             return None, None
         check_alone(document, raw, _NOT_ELASTIC, place)

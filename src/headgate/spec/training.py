@@ -1,9 +1,10 @@
-"""Training jobs in scenarios: work, the widths in which it may be done, and the rate of each."""
+"""Training jobs: work, the widths in which it may be done, and the rate of each."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Protocol
 
 from pydantic import Field
 
@@ -11,11 +12,25 @@ from headgate.base.text import enumerated
 from headgate.model import SpeedCurve, Training
 from headgate.spec.document import Document, Place
 from headgate.spec.needs import Needs
-from headgate.spec.shape import FileShape, Positive, parse, shown
+from headgate.spec.shape import FileShape, Positive, shown
+
+
+class Widths(Protocol):
+    """The numbers of GPUs with which a job may train, and what each of its processes holds."""
+
+    @property
+    def gpus(self) -> Sequence[int] | None:
+        """Numbers of GPUs."""
+        ...
+
+    @property
+    def unit(self) -> Needs:
+        """What each process holds."""
+        ...
 
 
 class TrainingShape(FileShape):
-    """The key `elastic` of a job that has `work`: the numbers of GPUs with which it may run."""
+    """The key `elastic` of a job of a scenario that has `work`."""
 
     gpus: list[Positive] = Field(default_factory=list)
     unit: Annotated[Needs, Field(description="what each of its processes holds")] = Needs()
@@ -29,55 +44,57 @@ def is_training(raw: Any) -> bool:
     return "work" in raw or "throughput" in raw or (isinstance(elastic, dict) and "gpus" in elastic)
 
 
-def parse_training(document: Document, raw: Any, place: Place) -> tuple[Training, Needs] | None:
-    """Return how a job trains, and what each of its processes holds; None after adding problems."""
+def check_training(document: Document, raw: Any, widths: Widths | None, place: Place) -> bool:
+    """Check how a job trains; return whether nothing is wrong."""
     for key in ("work", "throughput", "elastic"):
         if key not in raw:
             hint = "a job that trains has 'work', 'throughput', and 'elastic' with 'gpus'"
             document.add((*place, key), "is missing", hint)
-    shape = None
-    if "elastic" in raw:
-        shape = parse(document, TrainingShape, raw["elastic"], (*place, "elastic"))
-    if shape is not None:
-        shape.unit.check(document, (*place, "elastic", "unit"))
-    widths = [] if shape is None else _widths(document, shape, (*place, "elastic", "gpus"))
+    if widths is not None:
+        widths.unit.check(document, (*place, "elastic", "unit"))
+    gpus = [] if widths is None else _gpus(document, widths, (*place, "elastic", "gpus"))
     rates = _rates(document, raw.get("throughput"), (*place, "throughput"), "throughput" in raw)
-    work = raw.get("work")
-    if "work" in raw and not _is_rate(work):
-        document.add((*place, "work"), f"must be a number of more than 0, not {shown(work)}")
-    lacking = [width for width in widths if width not in rates]
+    if "work" in raw and not _is_rate(raw["work"]):
+        problem = f"must be a number of more than 0, not {shown(raw['work'])}"
+        document.add((*place, "work"), problem)
+    lacking = [width for width in gpus if width not in rates]
     if rates and lacking and document.is_clean((*place, "throughput")):
         text = enumerated([str(width) for width in lacking])
         hint = "add it, or remove the width from 'elastic.gpus'"
         document.add((*place, "throughput"), f"has no rate for {text} GPUs", hint)
-    clean = all(document.is_clean((*place, key)) for key in ("work", "throughput", "elastic"))
-    if shape is None or not clean or not widths or not _is_rate(work):
-        return None
-    each = _each(shape)
-    tasks = tuple(width // each for width in widths)
-    curve = SpeedCurve(tasks, tuple(float(rates[width]) for width in widths))
-    training = Training(work=float(work), speeds=curve, restart_s=shape.restart_s)
-    return training, shape.unit
+    return all(document.is_clean((*place, key)) for key in ("work", "throughput", "elastic"))
 
 
-def _widths(document: Document, shape: TrainingShape, place: Place) -> list[int]:
+def training_of(
+    work: float, throughput: Mapping[Any, float], widths: Widths, restart_s: float
+) -> Training:
+    """Return how a job trains whose keys are checked."""
+    rates = {int(gpus): float(rate) for gpus, rate in throughput.items()}
+    gpus = sorted(widths.gpus or ())
+    tasks = tuple(width // _each(widths) for width in gpus)
+    curve = SpeedCurve(tasks, tuple(rates[width] for width in gpus))
+    return Training(work=float(work), speeds=curve, restart_s=restart_s)
+
+
+def _gpus(document: Document, widths: Widths, place: Place) -> list[int]:
     """Return the numbers of GPUs, ascending."""
     if not document.is_clean(place):
         return []
-    if not shape.gpus:
+    gpus, each = widths.gpus or (), _each(widths)
+    if not gpus:
         document.add(place, "must not be empty", "such as [1, 2, 4]")
-    for number, gpus in enumerate(shape.gpus):
-        if gpus % _each(shape):
-            problem = f"{gpus} GPUs are not a multiple of those of 'unit', {_each(shape)}"
+    for number, width in enumerate(gpus):
+        if width % each:
+            problem = f"{width} GPUs are not a multiple of those of 'unit', {each}"
             document.add((*place, number), problem)
-        if gpus in shape.gpus[:number]:
-            document.add((*place, number), f"{gpus} is there twice")
-    return sorted(set(shape.gpus))
+        if width in gpus[:number]:
+            document.add((*place, number), f"{width} is there twice")
+    return sorted(set(gpus))
 
 
-def _each(shape: TrainingShape) -> int:
+def _each(widths: Widths) -> int:
     """Return how many GPUs each process holds; 1 of those that hold none, or a part of one."""
-    gpus = shape.unit.gpus
+    gpus = widths.unit.gpus
     return gpus if isinstance(gpus, int) and gpus > 0 else 1
 
 
