@@ -51,6 +51,49 @@ class MaxMin:
         O(jobs + queues).
         """
 
+class WidthPlan:
+    """Widths over time of elastic jobs with deadlines: see `headgate.planning.deadlines`."""
+
+    def __init__(self, start: Ints, width: Ints, rate: Floats, *, gpus: int, slot_s: float) -> None:
+        """Hold curves: number c has the entries `start[c]` to `start[c + 1]`, widths ascending.
+
+        Raises ValueError if they do not match, as all methods do for what does not.
+        """
+
+    def begin(self, now_s: float, curve: Ints, left: Floats, deadline_s: Floats) -> None:
+        """Forget the last plan; the jobs of the next one are numbered from 0. O(jobs)."""
+
+    def fill(self, order: Ints) -> int:
+        """Give each job in order its minimum share, the others none; return how many are late.
+
+        O(jobs x steps x levels); steps are the times at which the number of free GPUs changes.
+        """
+
+    def add(self, job: int) -> bool:
+        """Give one more job its minimum share if it ends in time; return whether it does."""
+
+    def spread(self, order: Ints, by: int) -> Ints:
+        """Give what is free now, one level at a time, to these jobs; return their last order.
+
+        `by` is 0 for the most GPU time added, 1 for the most saved later, each per GPU. O(levels
+        given x `fill`).
+        """
+
+    def widths(self) -> Ints:
+        """Return the width of each job now."""
+
+    def ends(self) -> list[float]:
+        """Return when each job ends, rounded up to a slot, 0 without a share."""
+
+    def finishes(self) -> list[float]:
+        """Return when the work of each job is done, 0 without a share."""
+
+    def promises(self) -> list[float]:
+        """Return when the work of each job would be done with its minimum share, 0 without one."""
+
+    def next_change(self) -> float:
+        """Return when a width changes next, infinite if none does before its job ends."""
+
 def recount(
     row: Ints,
     state: Bytes,

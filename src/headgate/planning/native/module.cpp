@@ -4,6 +4,7 @@
 #include "arrays.hpp"
 #include "task_counts.hpp"
 #include "max_min.hpp"
+#include "width_plan.hpp"
 
 namespace nb = nanobind;
 
@@ -37,6 +38,49 @@ nb::tuple idle_counted(const Ints& key, const Ints& count, const Ints& row, cons
                               classes);
     return nb::make_tuple(numpy(std::move(found.key)), numpy(std::move(found.count)),
                           numpy(std::move(found.begun)));
+}
+
+nb::list numbers(const std::vector<double>& values) {
+    nb::list found;
+    for (const double value : values) found.append(value);
+    return found;
+}
+
+template <class Item>
+std::vector<Item> copied(const Array<Item>& array) {
+    return {array.data(), array.data() + array.size()};
+}
+
+void def_width_plan(nb::module_& m) {
+    using Numbers = const Ints&;
+    nb::class_<WidthPlan>(m, "WidthPlan")
+        .def("__init__",
+             [](WidthPlan* self, Numbers start, Numbers width, const Floats& rate,
+                std::int64_t gpus, double slot_s) {
+                 Curves curves{copied(start), copied(width), copied(rate)};
+                 new (self) WidthPlan(std::move(curves), gpus, slot_s);
+             },
+             nb::arg("start"), nb::arg("width"), nb::arg("rate"), nb::kw_only(), nb::arg("gpus"),
+             nb::arg("slot_s"))
+        .def("begin",
+             [](WidthPlan& self, double now_s, Numbers curve, const Floats& left,
+                const Floats& deadline_s) {
+                 self.begin(now_s, view(curve), view(left), view(deadline_s));
+             },
+             nb::arg("now_s"), nb::arg("curve"), nb::arg("left"), nb::arg("deadline_s"))
+        .def("fill", [](WidthPlan& self, Numbers order) { return self.fill(view(order)); },
+             nb::arg("order"))
+        .def("add", &WidthPlan::add, nb::arg("job"))
+        .def("spread",
+             [](WidthPlan& self, Numbers order, std::int64_t by) {
+                 return numpy(self.spread(view(order), Leftover{by}));
+             },
+             nb::arg("order"), nb::arg("by"))
+        .def("widths", [](const WidthPlan& self) { return numpy(self.widths()); })
+        .def("ends", [](const WidthPlan& self) { return numbers(self.ends()); })
+        .def("finishes", [](const WidthPlan& self) { return numbers(self.finishes()); })
+        .def("promises", [](const WidthPlan& self) { return numbers(self.promises()); })
+        .def("next_change", &WidthPlan::next_change);
 }
 
 }  // namespace
@@ -77,6 +121,7 @@ NB_MODULE(_native, m) {
                  return self.usable(view(held), view(room));
              },
              nb::arg("held"), nb::arg("room"));
+    planning::def_width_plan(m);
     m.def("recount", &planning::counted, nb::arg("row"), nb::arg("state"), nb::arg("before"),
           nb::arg("gpus_milli"), nb::arg("multi_gpu"), nb::arg("types"), nb::arg("job"), nb::kw_only(),
           nb::arg("flags"), nb::arg("index"), nb::arg("table"));

@@ -1,0 +1,43 @@
+"""Earliest deadline first: each job in turn takes as many of the free GPUs as it can use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from headgate.planning.deadlines.jobs import Allocation, TrainingJob, by_deadline
+
+
+class EarliestDeadline:
+    """Gives each job, by deadline, the widest width of its curve that is free.
+
+    The baseline of ElasticFlow's evaluation (ASPLOS 2023, section 6.1). All jobs are admitted. No
+    deviation: like the authors' simulator, a job takes GPUs that make it no faster.
+    """
+
+    best_effort = False
+
+    def __init__(self, *, gpus: int, slot_s: float = 0.0) -> None:
+        """Divide so many GPUs; the widths of now do not depend on slots."""
+        del slot_s
+        self._gpus = gpus
+
+    def decide(self, jobs: Sequence[TrainingJob], now_s: float) -> Allocation:
+        """Return the widths; no plan reaches beyond now."""
+        order = by_deadline(jobs)
+        widths, free = [0] * len(jobs), self._gpus
+        for row in order:
+            widths[row] = jobs[row].curve.widest(free)
+            free -= widths[row]
+        finish_s = [
+            now_s + job.left / job.curve.rate(width) if width else math.inf
+            for job, width in zip(jobs, widths, strict=True)
+        ]
+        return Allocation(
+            widths=widths,
+            admitted=[True] * len(jobs),
+            finish_s=finish_s,
+            end_s=finish_s,
+            promised_s=finish_s,
+            order=order,
+        )

@@ -1,0 +1,96 @@
+"""The plan of a decision: the minimum share of each job until its deadline, and what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+
+from headgate.base.arrays import Floats, Ints
+from headgate.model.speed import SpeedCurve
+from headgate.planning._native import WidthPlan
+from headgate.planning.deadlines.jobs import Allocation, TrainingJob
+
+
+class LeftoverRule(IntEnum):
+    """Which job gets the next level of free GPUs."""
+
+    ADDED = 0
+    """Jobs without GPUs first, then the most GPU time added per GPU, as ElasticFlow is coded."""
+    SAVED = 1
+    """The most GPU time saved later per GPU given now."""
+
+
+class SharePlan:
+    """Minimum shares of jobs on equal GPUs, over time.
+
+    The compiled `WidthPlan` does the work; this keeps the curves that it has seen, as tables. Times
+    are rounded up to slots of `slot_s` seconds from a decision on, 0 for none.
+    """
+
+    def __init__(self, *, gpus: int, slot_s: float) -> None:
+        """Plan on so many GPUs."""
+        self._gpus, self._slot_s = gpus, slot_s
+        self._numbers: dict[tuple[SpeedCurve, int], int] = {}
+        self._native: WidthPlan | None = None
+        self._jobs: Sequence[TrainingJob] = ()
+
+    def begin(self, jobs: Sequence[TrainingJob], now_s: float) -> None:
+        """Forget the last plan, and name the jobs of the next one."""
+        before = len(self._numbers)
+        numbers = [self._number(job) for job in jobs]
+        if self._native is None or len(self._numbers) > before:
+            self._native = self._tables()
+        self._jobs = jobs
+        self._native.begin(
+            now_s,
+            np.array(numbers, np.int64),
+            np.array([job.left for job in jobs], np.float64),
+            np.array([job.deadline_s for job in jobs], np.float64),
+        )
+
+    def fill(self, order: Sequence[int]) -> int:
+        """Plan the minimum share of each of these rows in turn; return how many end too late."""
+        return self._plan.fill(np.array(order, np.int64))
+
+    def add(self, row: int) -> bool:
+        """Plan the minimum share of one more row if it ends in time; return whether it does."""
+        return self._plan.add(row)
+
+    def spread(self, order: Sequence[int], rule: LeftoverRule) -> list[int]:
+        """Give away what is free now to these rows; return their order at the end."""
+        found: list[int] = self._plan.spread(np.array(order, np.int64), int(rule)).tolist()
+        return found
+
+    def allocation(self, admitted: Sequence[bool], order: Sequence[int]) -> Allocation:
+        """Return the plan as the result of a decision."""
+        plan = self._plan
+        return Allocation(
+            widths=plan.widths().tolist(),
+            admitted=admitted,
+            finish_s=plan.finishes(),
+            end_s=plan.ends(),
+            promised_s=plan.promises(),
+            order=order,
+            change_s=plan.next_change(),
+        )
+
+    @property
+    def _plan(self) -> WidthPlan:
+        assert self._native is not None, "begin comes first"
+        return self._native
+
+    def _number(self, job: TrainingJob) -> int:
+        key = (job.curve, job.useful)
+        found = self._numbers.get(key)
+        return self._numbers.setdefault(key, len(self._numbers)) if found is None else found
+
+    def _tables(self) -> WidthPlan:
+        curves = [curve.up_to(useful) for curve, useful in self._numbers]
+        start = np.cumsum([0, *(len(curve.widths) for curve in curves)])
+        widths: Ints = np.array([width for curve in curves for width in curve.widths], np.int64)
+        rates: Floats = np.array([rate for curve in curves for rate in curve.rates], np.float64)
+        return WidthPlan(
+            start.astype(np.int64), widths, rates, gpus=self._gpus, slot_s=self._slot_s
+        )

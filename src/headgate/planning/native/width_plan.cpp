@@ -1,0 +1,336 @@
+#include "width_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <stdexcept>
+#include <utility>
+
+namespace headgate::planning {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kRounding = 1e-9;   // of work, relative, and of whole seconds
+constexpr double kInTime_s = 1e-6;   // a job that ends so much after its deadline is in time
+
+void push(Share& share, double from_s, double to_s, std::int64_t gpus) {
+    if (!share.stretches.empty()) {
+        Stretch& last = share.stretches.back();
+        if (last.to_s == from_s && last.gpus == gpus) {
+            last.to_s = to_s;
+            return;
+        }
+    }
+    share.stretches.push_back({from_s, to_s, gpus});
+}
+
+}  // namespace
+
+double Share::gpu_seconds() const { return gpu_seconds_from(-kInfinity); }
+
+double Share::gpu_seconds_from(double at_s) const {
+    double sum = 0;
+    for (const Stretch& stretch : stretches)
+        sum += static_cast<double>(stretch.gpus) *
+               std::max(0.0, stretch.to_s - std::max(at_s, stretch.from_s));
+    return sum;
+}
+
+std::int64_t Share::width(double now_s) const {
+    const bool runs = !stretches.empty() && stretches.front().from_s <= now_s;
+    return runs ? stretches.front().gpus : 0;
+}
+
+double Share::next_change(double now_s) const {
+    if (stretches.empty()) return kInfinity;
+    if (stretches.front().from_s > now_s) return stretches.front().from_s;
+    return stretches.size() > 1 ? stretches.front().to_s : kInfinity;
+}
+
+std::size_t FreeGpus::split(double at_s) {
+    const auto found = std::lower_bound(time_.begin(), time_.end(), at_s);
+    const auto step = static_cast<std::size_t>(found - time_.begin());
+    if (found != time_.end() && *found == at_s) return step;
+    time_.insert(found, at_s);
+    free_.insert(free_.begin() + static_cast<std::ptrdiff_t>(step), free_[step - 1]);
+    return step;
+}
+
+void FreeGpus::add(const Share& share, int sign) {
+    for (const Stretch& stretch : share.stretches) {
+        const std::size_t from = split(stretch.from_s), to = split(stretch.to_s);
+        for (std::size_t step = from; step < to; ++step) free_[step] += sign * stretch.gpus;
+    }
+    std::size_t kept = 0;  // steps with equal numbers of free GPUs are one
+    for (std::size_t step = 1; step < free_.size(); ++step) {
+        if (free_[step] == free_[kept]) continue;
+        ++kept;
+        free_[kept] = free_[step];
+        time_[kept] = time_[step];
+    }
+    free_.resize(kept + 1);
+    time_.resize(kept + 1);
+}
+
+WidthPlan::WidthPlan(Curves curves, std::int64_t gpus, double slot_s)
+    : curves_(std::move(curves)), gpus_(gpus), slot_s_(slot_s) {
+    const std::vector<std::int64_t>& start = curves_.start;
+    const std::size_t size = curves_.width.size();
+    if (gpus < 1 || !(slot_s >= 0)) throw std::invalid_argument("no such cluster or slots");
+    if (start.empty() || start.front() != 0 || size != curves_.rate.size() ||
+        start.back() != static_cast<std::int64_t>(size) ||
+        !std::is_sorted(start.begin(), start.end()))
+        throw std::invalid_argument("curves do not match");
+}
+
+void WidthPlan::begin(double now_s, std::span<const std::int64_t> curve,
+                      std::span<const double> left, std::span<const double> deadline_s) {
+    if (curve.size() != left.size() || curve.size() != deadline_s.size())
+        throw std::invalid_argument("columns do not match");
+    now_s_ = now_s;
+    jobs_.clear();
+    for (std::size_t job = 0; job < curve.size(); ++job) {
+        const std::int64_t number = curve[job];
+        if (number < 0 || number + 1 >= static_cast<std::int64_t>(curves_.start.size()))
+            throw std::invalid_argument("no such curve");
+        const std::int64_t begin = curves_.start[static_cast<std::size_t>(number)];
+        std::int64_t levels = curves_.start[static_cast<std::size_t>(number) + 1] - begin;
+        while (levels > 0 && curves_.width[static_cast<std::size_t>(begin + levels - 1)] > gpus_)
+            --levels;
+        if (levels == 0) throw std::invalid_argument("a job is wider than the cluster");
+        if (!(left[job] > 0)) throw std::invalid_argument("a job has no work left");
+        jobs_.push_back({begin, levels, left[job], deadline_s[job]});
+    }
+    shares_.assign(jobs_.size(), {});
+    given_.assign(jobs_.size(), false);
+    free_ = FreeGpus(now_s, gpus_);
+}
+
+void WidthPlan::check(std::int64_t job) const {
+    if (job < 0 || job >= static_cast<std::int64_t>(jobs_.size()))
+        throw std::invalid_argument("no such job");
+}
+
+double WidthPlan::aligned(double at_s) const {
+    return slot_s_ > 0 ? now_s_ + slot_s_ * std::ceil((at_s - now_s_) / slot_s_) : at_s;
+}
+
+bool WidthPlan::is_late(std::size_t job) const {
+    return shares_[job].finish_s > jobs_[job].deadline_s + kInTime_s;
+}
+
+std::int64_t WidthPlan::fitting(const Job& job, std::int64_t gpus) const {
+    std::int64_t level = job.levels - 1;
+    while (level >= 0 && width(job, level) > gpus) --level;
+    return level;
+}
+
+// The end of a step; the last one before the deadline's slot ends at the deadline.
+double WidthPlan::until(const FreeGpus& free, std::size_t step, std::size_t last,
+                        const Job& job) const {
+    if (step + 1 == last) return job.deadline_s;
+    return step + 1 < free.size() ? free.time(step + 1) : kInfinity;
+}
+
+void WidthPlan::finish(Share& found, double from_s, double left, std::int64_t level,
+                       const Job& job) const {
+    double span_s = left / rate(job, level);
+    if (slot_s_ > 0) span_s = std::ceil(span_s - kRounding);
+    const double end_s =
+        from_s + (slot_s_ > 0 ? slot_s_ * std::max(1.0, std::ceil(span_s / slot_s_)) : span_s);
+    found.finish_s = from_s + span_s;
+    found.end_s = end_s;
+    push(found, from_s, end_s, width(job, level));
+}
+
+// The least width that is enough in the steps from `from` to `to`: as late as possible at it, and
+// one level less before. Returns whether there is one.
+bool WidthPlan::search(const FreeGpus& free, const Job& job, std::size_t from, std::size_t to,
+                       double left, Share& found) const {
+    for (std::int64_t level = 0; level < job.levels; ++level) {
+        double done = 0;
+        std::size_t first = to;
+        bool enough = false;
+        while (first > from && !enough) {
+            --first;
+            const std::int64_t got = std::min(level, fitting(job, free.free(first)));
+            if (got < 0) continue;
+            done += (until(free, first, to, job) - free.time(first)) * rate(job, got);
+            enough = done >= left * (1 - kRounding);
+        }
+        if (!enough) continue;
+        for (std::size_t step = from; step < to; ++step) {
+            const std::int64_t most = step >= first ? level : level - 1;
+            const std::int64_t got = std::min(most, fitting(job, free.free(step)));
+            if (got < 0) continue;
+            const double from_s = free.time(step), to_s = until(free, step, to, job);
+            if ((to_s - from_s) * rate(job, got) >= left * (1 - kRounding) || step + 1 == to) {
+                finish(found, from_s, left, got, job);
+                return true;
+            }
+            left -= (to_s - from_s) * rate(job, got);
+            push(found, from_s, to_s, width(job, got));
+        }
+        throw std::logic_error("a width that was enough is not");
+    }
+    return false;
+}
+
+// All that is free, as long as it takes.
+void WidthPlan::late(const FreeGpus& free, const Job& job, std::size_t from, std::size_t to,
+                     double left, Share& found) const {
+    for (std::size_t step = from;; ++step) {
+        const std::int64_t got = fitting(job, free.free(std::min(step, free.size() - 1)));
+        if (got < 0) continue;
+        const double from_s = free.time(step);
+        const double to_s = step + 1 < free.size() ? free.time(step + 1) : kInfinity;
+        const double counted_s = step + 1 == to ? job.deadline_s : to_s;
+        const double done = (counted_s - from_s) * rate(job, got);
+        if (done >= left) return finish(found, from_s, left, got, job);
+        left -= done;
+        push(found, from_s, to_s, width(job, got));
+    }
+}
+
+Share WidthPlan::share(const FreeGpus& all, const Job& job, std::int64_t first) const {
+    Share found;
+    FreeGpus free = all;
+    double left = job.left;
+    const double deadline_s = aligned(job.deadline_s);
+    std::size_t from = 0, to = deadline_s > now_s_ ? free.split(deadline_s) : 0;
+    if (first >= 0) {
+        double next_s = all.size() > 1 ? all.time(1) : kInfinity;
+        if (all.size() == 1 && to > 0) next_s = deadline_s;
+        finish(found, now_s_, left, first, job);
+        if (found.end_s <= next_s || next_s == kInfinity) return found;
+        found = {};
+        left -= ((next_s == deadline_s ? job.deadline_s : next_s) - now_s_) * rate(job, first);
+        if (!(left > 0)) left = job.left * kRounding;
+        push(found, now_s_, next_s, width(job, first));
+        from = free.split(next_s);
+    }
+    if (from >= to || !search(free, job, from, to, left, found))
+        late(free, job, from, to, left, found);
+    return found;
+}
+
+std::int64_t WidthPlan::fill(std::span<const std::int64_t> order) {
+    free_ = FreeGpus(now_s_, gpus_);
+    shares_.assign(jobs_.size(), {});
+    given_.assign(jobs_.size(), false);
+    std::int64_t lates = 0;
+    for (const std::int64_t number : order) {
+        check(number);
+        const auto job = static_cast<std::size_t>(number);
+        if (given_[job]) throw std::invalid_argument("a job is named twice");
+        shares_[job] = share(free_, jobs_[job], -1);
+        shares_[job].promised_s = shares_[job].finish_s;
+        given_[job] = true;
+        free_.take(shares_[job]);
+        lates += is_late(job);
+    }
+    return lates;
+}
+
+bool WidthPlan::add(std::int64_t number) {
+    check(number);
+    const auto job = static_cast<std::size_t>(number);
+    if (given_[job]) throw std::invalid_argument("a job is named twice");
+    shares_[job] = share(free_, jobs_[job], -1);
+    if (is_late(job)) {
+        shares_[job] = {};
+        return false;
+    }
+    shares_[job].promised_s = shares_[job].finish_s;
+    given_[job] = true;
+    free_.take(shares_[job]);
+    return true;
+}
+
+std::int64_t WidthPlan::next_level(std::int64_t number) const {
+    const Job& job = jobs_[static_cast<std::size_t>(number)];
+    const std::int64_t held = shares_[static_cast<std::size_t>(number)].width(now_s_);
+    std::int64_t level = 0;
+    while (level < job.levels && width(job, level) <= held) ++level;
+    return level < job.levels ? level : -1;
+}
+
+double WidthPlan::marginal(std::int64_t number, std::int64_t level, Leftover by,
+                           Share& grown) const {
+    const auto index = static_cast<std::size_t>(number);
+    const Share& before = shares_[index];
+    FreeGpus free = free_;
+    free.put_back(before);
+    grown = share(free, jobs_[index], level);
+    const std::int64_t held = before.width(now_s_);
+    const auto more = static_cast<double>(width(jobs_[index], level) - held);
+    if (by == Leftover::kAdded) {
+        if (held == 0) return kInfinity;
+        return (grown.gpu_seconds() - before.gpu_seconds()) / more;
+    }
+    const double next_s = free.size() > 1 ? free.time(1) : kInfinity;
+    return (before.gpu_seconds_from(next_s) - grown.gpu_seconds_from(next_s)) / more;
+}
+
+std::vector<std::int64_t> WidthPlan::spread(std::span<const std::int64_t> order, Leftover by) {
+    std::vector<std::int64_t> sorted(order.begin(), order.end());
+    for (const std::int64_t job : sorted) check(job);
+    std::vector<double> gain(jobs_.size());
+    std::vector<Share> grown(jobs_.size());
+    const auto more = [&](std::int64_t job, std::int64_t level) {
+        const auto index = static_cast<std::size_t>(job);
+        return width(jobs_[index], level) - shares_[index].width(now_s_);
+    };
+    while (free_now() > 0) {
+        for (const std::int64_t job : sorted) {
+            const auto index = static_cast<std::size_t>(job);
+            const std::int64_t level = next_level(job);
+            const bool fits = level >= 0 && more(job, level) <= free_now();
+            gain[index] = fits ? marginal(job, level, by, grown[index]) : -kInfinity;
+        }
+        std::stable_sort(sorted.begin(), sorted.end(), [&](std::int64_t a, std::int64_t b) {
+            return gain[static_cast<std::size_t>(a)] > gain[static_cast<std::size_t>(b)];
+        });
+        if (sorted.empty()) break;
+        const auto best = static_cast<std::size_t>(sorted.front());
+        if (gain[best] == -kInfinity) break;
+        free_.put_back(shares_[best]);
+        grown[best].promised_s = shares_[best].promised_s;
+        shares_[best] = std::move(grown[best]);
+        free_.take(shares_[best]);
+    }
+    return sorted;
+}
+
+std::vector<std::int64_t> WidthPlan::widths() const {
+    std::vector<std::int64_t> found;
+    for (const Share& share : shares_) found.push_back(share.width(now_s_));
+    return found;
+}
+
+std::vector<double> WidthPlan::ends() const {
+    std::vector<double> found;
+    for (const Share& share : shares_) found.push_back(share.end_s);
+    return found;
+}
+
+std::vector<double> WidthPlan::finishes() const {
+    std::vector<double> found;
+    for (const Share& share : shares_) found.push_back(share.finish_s);
+    return found;
+}
+
+std::vector<double> WidthPlan::promises() const {
+    std::vector<double> found;
+    for (const Share& share : shares_) found.push_back(share.promised_s);
+    return found;
+}
+
+double WidthPlan::next_change() const {
+    double next_s = kInfinity;
+    for (const Share& share : shares_) next_s = std::min(next_s, share.next_change(now_s_));
+    return next_s;
+}
+
+}  // namespace headgate::planning

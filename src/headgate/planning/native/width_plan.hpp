@@ -1,0 +1,116 @@
+// Widths over time of elastic jobs with deadlines, on equal GPUs.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace headgate::planning {
+
+// Curves one after another: that of number c has the entries from start[c] to start[c + 1]; widths
+// of a curve ascend.
+struct Curves {
+    std::vector<std::int64_t> start, width;
+    std::vector<double> rate;
+};
+
+// A width (GPUs) from a time to another.
+struct Stretch {
+    double from_s, to_s;
+    std::int64_t gpus;
+};
+
+// What a job gets, in order of time; `finish_s` is when its work is done, `end_s` that rounded up to
+// a slot.
+struct Share {
+    std::vector<Stretch> stretches;
+    double end_s = 0, finish_s = 0;
+    double promised_s = 0;  // when it would be done with its minimum share
+
+    double gpu_seconds() const;
+    double gpu_seconds_from(double at_s) const;
+    std::int64_t width(double now_s) const;
+    double next_change(double now_s) const;  // infinity if there is none before it ends
+};
+
+// Free GPUs by time, from the first time on; all are free at the end.
+class FreeGpus {
+public:
+    FreeGpus() = default;
+    FreeGpus(double now_s, std::int64_t gpus) : time_{now_s}, free_{gpus} {}
+
+    void take(const Share& share) { add(share, -1); }
+    void put_back(const Share& share) { add(share, +1); }
+    std::size_t split(double at_s);  // the index of the step that starts there
+
+    std::size_t size() const { return time_.size(); }
+    double time(std::size_t step) const { return time_[step]; }
+    std::int64_t free(std::size_t step) const { return free_[step]; }
+
+private:
+    void add(const Share& share, int sign);
+
+    std::vector<double> time_;
+    std::vector<std::int64_t> free_;
+};
+
+// What a leftover level goes by.
+enum class Leftover : std::int64_t { kAdded = 0, kSaved = 1 };
+
+class WidthPlan {
+public:
+    WidthPlan(Curves curves, std::int64_t gpus, double slot_s);
+
+    // The jobs of a decision, by number from 0. Throws std::invalid_argument, as all methods do.
+    void begin(double now_s, std::span<const std::int64_t> curve, std::span<const double> left,
+               std::span<const double> deadline_s);
+    // Gives each job in order its minimum share, all others none; returns how many are late.
+    std::int64_t fill(std::span<const std::int64_t> order);
+    // Gives one more job its minimum share if it ends in time; returns whether it does.
+    bool add(std::int64_t job);
+    // Gives what is free now, one level at a time, to jobs that have a share; returns their order.
+    std::vector<std::int64_t> spread(std::span<const std::int64_t> order, Leftover by);
+
+    std::vector<std::int64_t> widths() const;
+    std::vector<double> ends() const;
+    std::vector<double> finishes() const;
+    std::vector<double> promises() const;
+    double next_change() const;
+    std::int64_t free_now() const { return free_.free(0); }
+
+private:
+    struct Job {
+        std::int64_t begin, levels;  // its curve
+        double left, deadline_s;
+    };
+
+    Share share(const FreeGpus& free, const Job& job, std::int64_t first) const;
+    bool search(const FreeGpus& free, const Job& job, std::size_t from, std::size_t to, double left,
+                Share& found) const;
+    void late(const FreeGpus& free, const Job& job, std::size_t from, std::size_t to, double left,
+              Share& found) const;
+    double until(const FreeGpus& free, std::size_t step, std::size_t last, const Job& job) const;
+    void finish(Share& found, double from_s, double left, std::int64_t level, const Job& job) const;
+    std::int64_t fitting(const Job& job, std::int64_t gpus) const;  // a level, -1 for none
+    std::int64_t next_level(std::int64_t job) const;                // -1 for none
+    double marginal(std::int64_t job, std::int64_t level, Leftover by, Share& grown) const;
+    bool is_late(std::size_t job) const;
+    double aligned(double at_s) const;
+    void check(std::int64_t job) const;
+    std::int64_t width(const Job& job, std::int64_t level) const {
+        return curves_.width[static_cast<std::size_t>(job.begin + level)];
+    }
+    double rate(const Job& job, std::int64_t level) const {
+        return curves_.rate[static_cast<std::size_t>(job.begin + level)];
+    }
+
+    Curves curves_;
+    std::int64_t gpus_;
+    double slot_s_, now_s_ = 0;
+    std::vector<Job> jobs_;
+    std::vector<Share> shares_;
+    std::vector<bool> given_;
+    FreeGpus free_;
+};
+
+}  // namespace headgate::planning

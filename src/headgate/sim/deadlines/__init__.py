@@ -1,0 +1,1 @@
+"""Elastic training with deadlines in virtual time: recorded jobs, rules, figures."""
