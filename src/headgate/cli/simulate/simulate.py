@@ -20,6 +20,15 @@ from headgate.cli.common import output
 from headgate.cli.common.settings import POLICY_FORM, FormatOption, PlaceOption, settle
 from headgate.cli.jobs.top import link_rows, print_links
 from headgate.cli.jobs.why import WHERE
+from headgate.cli.simulate.elastic_training import (
+    DeadlinesOption,
+    GpusPerServerOption,
+    GpuTypeOption,
+    RulesOption,
+    ServersOption,
+    ThroughputsOption,
+    TrainingSettings,
+)
 from headgate.cli.simulate.trace_settings import (
     EstimatesOption,
     QueueColumnOption,
@@ -90,6 +99,12 @@ def simulate(
     topology: TopologyOption = None,
     jobs_out: JobsOutOption = None,
     timings: TimingsOption = None,
+    deadlines: DeadlinesOption = False,
+    throughputs: ThroughputsOption = None,
+    servers: ServersOption = None,
+    gpus_per_server: GpusPerServerOption = None,
+    gpu_type: GpuTypeOption = None,
+    rules: RulesOption = None,
     fmt: FormatOption = None,
 ) -> None:
     """Simulate a scenario or a trace in virtual time.
@@ -100,7 +115,22 @@ def simulate(
     from headgate.sim.report import Launches, placements
 
     as_json = settle(None, fmt).as_json
-    problems = _check_options(scenario, trace, gpus, policy, seed, decision_latency)
+    training = TrainingSettings(
+        deadlines=deadlines,
+        throughputs=throughputs,
+        servers=servers,
+        gpus_per_server=gpus_per_server,
+        gpu_type=gpu_type,
+        rules=rules,
+    )
+    gpus = training.gpus(gpus)
+    if deadlines:
+        given = {"SCENARIO": scenario, "--place": place, "--seed": seed, "--resume": resume}
+        training.simulate(trace, gpus, policy, vc, other=given, as_json=as_json)
+        return
+    problems = training.problems() + _check_options(
+        scenario, trace, gpus, policy, seed, decision_latency
+    )
     problems += _check_share(forecasts) + _check_writable(jobs_out) + _check_writable(timings)
     of_trace = TraceSettings(queue_column=queue_column, vc=vc, estimates=estimates, resume=resume)
     problems += of_trace.problems(possible=True) + _check_topology(topology, scenario)

@@ -26,8 +26,9 @@ struct Share {
     std::vector<Stretch> stretches;
     double end_s = 0, finish_s = 0;
     double promised_s = 0;  // when it would be done with its minimum share
+    double counted_s = 0;   // until when ElasticFlow's code counts its last width
 
-    double gpu_seconds() const;
+    double counted_gpu_seconds() const;
     double gpu_seconds_from(double at_s) const;
     std::int64_t width(double now_s) const;
     double next_change(double now_s) const;  // infinity if there is none before it ends

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
+
+from headgate.traces.training import RecordedJob
 
 _LARGE_CLUSTER = 256  # GPUs, from which on messages of the coordinator take longer
 
@@ -110,6 +112,14 @@ class Rules:
             return WidthChanges(gpus)
         return NoOverheads() if policy in _FREE else RememberedGroups(gpus)
 
+    def jobs(self, recorded: Sequence[RecordedJob], gpu_type: str) -> list[RecordedJob]:
+        """Return the jobs with the widths that these rules hold to be useful."""
+        if self is not ELASTICFLOW:
+            return [*recorded]
+        return [
+            replace(job, useful=_USEFUL.get((job.model, gpu_type), job.useful)) for job in recorded
+        ]
+
 
 ELASTICFLOW = Rules("elasticflow", 60.0)
 """Those of ElasticFlow's simulator (scheduler/scheduler.py of pkusys/ElasticFlow)."""
@@ -118,3 +128,7 @@ PLAIN = Rules("plain", 0.0)
 RULES = {rules.name: rules for rules in (ELASTICFLOW, PLAIN)}
 
 _FREE = ("edf",)  # of overhead in ElasticFlow's simulator
+
+# The widest useful widths that ElasticFlow's simulator gives and that are not those of the highest
+# measured rate.
+_USEFUL = {("bert", "T4"): 16, ("ncf", "T4"): 1}

@@ -7,43 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headgate.model.speed import SpeedCurve
 from headgate.planning.deadlines import Allocation, Allocator, TrainingJob
 from headgate.sim.deadlines.rules import Overheads, Rules
+from headgate.traces.training import RecordedJob
 
 _IN_TIME_S = 1e-6  # an end so much after the deadline is in time: times are sums of floats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedJob:
-    """A job of a trace: `work` units by `deadline_s`, from `submit_s` on, on one clock (s)."""
-
-    id: str
-    submit_s: float
-    deadline_s: float
-    work: float
-    curve: SpeedCurve
-    useful: int
-    asked: int = 1
-
-    def impossible(self) -> str | None:
-        """Return the reason to reject it whatever else there is, None if there is none."""
-        if not self.work > 0:
-            return "no_work"
-        if self.deadline_s <= self.submit_s:
-            return "deadline_before_submission"
-        return None
-
-    def alone_in_time(self, gpus: int) -> bool:
-        """Return whether it ends in time alone at its best width from its submission on."""
-        rates = [
-            rate
-            for width, rate in zip(self.curve.widths, self.curve.rates, strict=True)
-            if width <= gpus
-        ]
-        if self.impossible() or not rates:
-            return False
-        return self.submit_s + self.work / max(rates) <= self.deadline_s + _IN_TIME_S
 
 
 @dataclass(slots=True)
@@ -56,6 +24,7 @@ class DeadlineOutcome:
     in_time: int = 0
     accepted: int = 0
     rejected: Counter[str] = field(default_factory=Counter)
+    rejected_in_time: int = 0  # that got GPUs later all the same
     broken: int = 0
     resizes: int = 0
     decisions: int = 0
@@ -68,6 +37,7 @@ class DeadlineOutcome:
 class _Run:
     recorded: RecordedJob
     job: TrainingJob
+    promised: bool = False  # admitted when it arrived
     finish_s: float = math.inf  # planned, without the overhead of the last decision
     end_s: float = math.inf  # with it; the job gives its GPUs back
     overhead_s: float = 0.0
@@ -149,6 +119,7 @@ class _Simulation:
     def _admit(self, found: Allocation, outcome: DeadlineOutcome) -> None:
         for run, admitted in zip(self._runs, found.admitted, strict=True):
             if run.job.admitted is None:
+                run.promised = admitted
                 outcome.accepted += admitted
                 if not admitted:
                     outcome.rejected["no_room"] += 1
@@ -205,8 +176,8 @@ class _Simulation:
         in_time = run.finish_s <= run.job.deadline_s + _IN_TIME_S
         outcome.in_time += in_time
         outcome.ended_s[run.recorded.id] = run.finish_s
-        if run.job.admitted and not in_time:
-            outcome.broken += 1
+        outcome.broken += run.promised and not in_time
+        outcome.rejected_in_time += not run.promised and in_time
 
 
 def simulate(
@@ -223,8 +194,13 @@ def simulate(
     `clock` measures the CPU time of decisions (s); it changes nothing else. Ratios are of all jobs,
     rejected ones too.
     """
-    bound = sum(job.alone_in_time(gpus) for job in recorded)
+    bound = sum(_alone_in_time(job, gpus) for job in recorded)
     outcome = DeadlineOutcome(jobs=len(recorded), bound=bound)
     if recorded:
         _Simulation(recorded, allocator, rules, overheads, clock).run(outcome)
     return outcome
+
+
+def _alone_in_time(job: RecordedJob, gpus: int) -> bool:
+    alone_s = job.alone_s(gpus)
+    return alone_s is not None and job.submit_s + alone_s <= job.deadline_s + _IN_TIME_S
