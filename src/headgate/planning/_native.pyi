@@ -69,8 +69,11 @@ class WidthPlan:
         O(jobs x steps x levels); steps are the times at which the number of free GPUs changes.
         """
 
-    def add(self, job: int) -> bool:
-        """Give one more job its minimum share if it ends in time; return whether it does."""
+    def add(self, job: int, late: bool) -> bool:
+        """Give one more job its minimum share of what is free, if in time or it may be late.
+
+        Returns whether it got one.
+        """
 
     def spread(self, order: Ints, by: int) -> Ints:
         """Give what is free now, one level at a time, to these jobs; return their last order.

@@ -12,6 +12,9 @@ from headgate.model.speed import SpeedCurve
 from headgate.planning._native import WidthPlan
 from headgate.planning.deadlines.jobs import Allocation, TrainingJob
 
+LATE_S = 1e-6
+"""An end so much after a deadline is in time: times are sums of floats."""
+
 
 class LeftoverRule(IntEnum):
     """Which job gets the next level of free GPUs."""
@@ -34,37 +37,53 @@ class SharePlan:
         self._gpus, self._slot_s = gpus, slot_s
         self._numbers: dict[tuple[SpeedCurve, int], int] = {}
         self._native: WidthPlan | None = None
-        self._jobs: Sequence[TrainingJob] = ()
+        self._deadline_s: Sequence[float] = ()
 
-    def begin(self, jobs: Sequence[TrainingJob], now_s: float) -> None:
-        """Forget the last plan, and name the jobs of the next one."""
+    def begin(
+        self, jobs: Sequence[TrainingJob], now_s: float, deadline_s: Sequence[float] | None = None
+    ) -> None:
+        """Forget the last plan, and name the jobs of the next one, by their deadlines or others."""
         before = len(self._numbers)
         numbers = [self._number(job) for job in jobs]
         if self._native is None or len(self._numbers) > before:
             self._native = self._tables()
-        self._jobs = jobs
+        self._deadline_s = deadline_s or [job.deadline_s for job in jobs]
         self._native.begin(
             now_s,
             np.array(numbers, np.int64),
             np.array([job.left for job in jobs], np.float64),
-            np.array([job.deadline_s for job in jobs], np.float64),
+            np.array(self._deadline_s, np.float64),
         )
 
     def fill(self, order: Sequence[int]) -> int:
         """Plan the minimum share of each of these rows in turn; return how many end too late."""
         return self._plan.fill(np.array(order, np.int64))
 
-    def add(self, row: int) -> bool:
-        """Plan the minimum share of one more row if it ends in time; return whether it does."""
-        return self._plan.add(row)
+    def add(self, row: int, *, late: bool = False) -> bool:
+        """Plan the minimum share of one more row, in time or `late` too; return whether it has one.
+
+        The shares planned before stay as they are.
+        """
+        return self._plan.add(row, late)
+
+    def late(self) -> set[int]:
+        """Return the rows whose shares end too late."""
+        ends = zip(self._plan.promises(), self._deadline_s, strict=True)
+        return {row for row, (end_s, deadline_s) in enumerate(ends) if end_s > deadline_s + LATE_S}
+
+    def change_s(self) -> float:
+        """Return when a planned width changes next."""
+        return self._plan.next_change()
 
     def spread(self, order: Sequence[int], rule: LeftoverRule) -> list[int]:
         """Give away what is free now to these rows; return their order at the end."""
         found: list[int] = self._plan.spread(np.array(order, np.int64), int(rule)).tolist()
         return found
 
-    def allocation(self, admitted: Sequence[bool], order: Sequence[int]) -> Allocation:
-        """Return the plan as the result of a decision."""
+    def allocation(
+        self, admitted: Sequence[bool], order: Sequence[int], change_s: float | None = None
+    ) -> Allocation:
+        """Return the plan as the result of a decision; it changes by itself at `change_s`."""
         plan = self._plan
         return Allocation(
             widths=plan.widths().tolist(),
@@ -73,7 +92,7 @@ class SharePlan:
             end_s=plan.ends(),
             promised_s=plan.promises(),
             order=order,
-            change_s=plan.next_change(),
+            change_s=plan.next_change() if change_s is None else change_s,
         )
 
     @property

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from headgate.planning.deadlines.edf import EarliestDeadline
 from headgate.planning.deadlines.elasticflow import ElasticFlow
+from headgate.planning.deadlines.headgate import KeptPromises
 from headgate.planning.deadlines.jobs import Allocator
 
 
@@ -21,4 +22,5 @@ class MakesAllocator(Protocol):
 ALLOCATORS: Mapping[str, MakesAllocator] = {
     "edf": EarliestDeadline,
     "elasticflow": ElasticFlow,
+    "headgate": KeptPromises,
 }

@@ -70,7 +70,7 @@ void def_width_plan(nb::module_& m) {
              nb::arg("now_s"), nb::arg("curve"), nb::arg("left"), nb::arg("deadline_s"))
         .def("fill", [](WidthPlan& self, Numbers order) { return self.fill(view(order)); },
              nb::arg("order"))
-        .def("add", &WidthPlan::add, nb::arg("job"))
+        .def("add", &WidthPlan::add, nb::arg("job"), nb::arg("late"))
         .def("spread",
              [](WidthPlan& self, Numbers order, std::int64_t by) {
                  return numpy(self.spread(view(order), Leftover{by}));

@@ -27,11 +27,7 @@ void push(Share& share, double from_s, double to_s, std::int64_t gpus) {
 
 }  // namespace
 
-double Share::counted_gpu_seconds() const {
-    if (stretches.empty()) return 0;
-    const double more_s = std::max(0.0, counted_s - end_s);
-    return gpu_seconds_from(-kInfinity) + static_cast<double>(stretches.back().gpus) * more_s;
-}
+double Share::gpu_seconds() const { return gpu_seconds_from(-kInfinity); }
 
 double Share::gpu_seconds_from(double at_s) const {
     double sum = 0;
@@ -171,7 +167,6 @@ bool WidthPlan::search(const FreeGpus& free, const Job& job, std::size_t from, s
             const double from_s = free.time(step), to_s = until(free, step, to, job);
             if ((to_s - from_s) * rate(job, got) >= left * (1 - kRounding) || step + 1 == to) {
                 finish(found, from_s, left, got, job);
-                if (step + 1 < to) found.counted_s = free.time(step + 1);
                 return true;
             }
             left -= (to_s - from_s) * rate(job, got);
@@ -238,12 +233,12 @@ std::int64_t WidthPlan::fill(std::span<const std::int64_t> order) {
     return lates;
 }
 
-bool WidthPlan::add(std::int64_t number) {
+bool WidthPlan::add(std::int64_t number, bool late) {
     check(number);
     const auto job = static_cast<std::size_t>(number);
     if (given_[job]) throw std::invalid_argument("a job is named twice");
     shares_[job] = share(free_, jobs_[job], -1);
-    if (is_late(job)) {
+    if (!late && is_late(job)) {
         shares_[job] = {};
         return false;
     }
@@ -272,7 +267,7 @@ double WidthPlan::marginal(std::int64_t number, std::int64_t level, Leftover by,
     const auto more = static_cast<double>(width(jobs_[index], level) - held);
     if (by == Leftover::kAdded) {
         if (held == 0) return kInfinity;
-        return (grown.counted_gpu_seconds() - before.counted_gpu_seconds()) / more;
+        return (grown.gpu_seconds() - before.gpu_seconds()) / more;
     }
     const double next_s = free.size() > 1 ? free.time(1) : kInfinity;
     return (before.gpu_seconds_from(next_s) - grown.gpu_seconds_from(next_s)) / more;

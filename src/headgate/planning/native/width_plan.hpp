@@ -26,9 +26,8 @@ struct Share {
     std::vector<Stretch> stretches;
     double end_s = 0, finish_s = 0;
     double promised_s = 0;  // when it would be done with its minimum share
-    double counted_s = 0;   // until when ElasticFlow's code counts its last width
 
-    double counted_gpu_seconds() const;
+    double gpu_seconds() const;
     double gpu_seconds_from(double at_s) const;
     std::int64_t width(double now_s) const;
     double next_change(double now_s) const;  // infinity if there is none before it ends
@@ -67,8 +66,9 @@ public:
                std::span<const double> deadline_s);
     // Gives each job in order its minimum share, all others none; returns how many are late.
     std::int64_t fill(std::span<const std::int64_t> order);
-    // Gives one more job its minimum share if it ends in time; returns whether it does.
-    bool add(std::int64_t job);
+    // Gives one more job its minimum share of what is free, if it ends in time or may be `late`;
+    // returns whether it got one.
+    bool add(std::int64_t job, bool late);
     // Gives what is free now, one level at a time, to jobs that have a share; returns their order.
     std::vector<std::int64_t> spread(std::span<const std::int64_t> order, Leftover by);
 
