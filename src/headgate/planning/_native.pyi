@@ -54,20 +54,40 @@ class MaxMin:
 class WidthPlan:
     """Widths over time of elastic jobs with deadlines: see `headgate.planning.deadlines`."""
 
-    def __init__(self, start: Ints, width: Ints, rate: Floats, *, gpus: int, slot_s: float) -> None:
-        """Hold curves: number c has the entries `start[c]` to `start[c + 1]`, widths ascending.
+    def __init__(self, *, gpus: int, slot_s: float) -> None:
+        """Plan on so many GPUs, in slots of `slot_s` seconds, 0 for none.
 
-        Raises ValueError if they do not match, as all methods do for what does not.
+        Raises ValueError for what does not match, as all methods do.
         """
 
-    def begin(self, now_s: float, curve: Ints, left: Floats, deadline_s: Floats) -> None:
-        """Forget the last plan; the jobs of the next one are numbered from 0. O(jobs)."""
+    def add_curve(self, width: Ints, rate: Floats) -> int:
+        """Return the number of one more curve; its widths ascend. O(1)."""
+
+    def begin(
+        self, now_s: float, curve: Ints, left: Floats, deadline_s: Floats, before: Ints
+    ) -> None:
+        """Name the jobs of the next plan, numbered from 0; `before` are their last numbers or -1.
+
+        O(jobs).
+        """
 
     def fill(self, order: Ints) -> int:
         """Give each job in order its minimum share, the others none; return how many are late.
 
         O(jobs x steps x levels); steps are the times at which the number of free GPUs changes.
         """
+
+    def resume(self, order: Ints) -> int:
+        """Give each job what the last plan had for it from now on; return how many are late.
+
+        Those for which that is not enough get their minimum share of the rest.
+        """
+
+    def mark(self) -> None:
+        """Note the plan as it is."""
+
+    def undo(self) -> None:
+        """Return to the plan that was noted."""
 
     def add(self, job: int, late: bool) -> bool:
         """Give one more job its minimum share of what is free, if in time or it may be late.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.planning.deadlines.jobs import Allocation, TrainingJob, by_deadline
-from headgate.planning.deadlines.plan import LeftoverRule, SharePlan
+from headgate.planning.deadlines.plan import LATE_S, LeftoverRule, SharePlan
 
 
 class LostTime:
@@ -77,7 +77,9 @@ class KeptPromises:
         plan.begin(jobs, now_s, deadline_s)
         rank = {row: place for place, row in enumerate(by_deadline(jobs))}
         cheapest = sorted(rank, key=lambda row: (_least_gpu_s(jobs[row]), rank[row]))
-        possible = [now_s + job.left / job.curve.rate(job.useful) <= job.deadline_s for job in jobs]
+        possible = [
+            now_s + job.left / job.curve.rate(job.useful) <= job.deadline_s + LATE_S for job in jobs
+        ]
         order = self._admit(
             [row for row in rank if jobs[row].admitted and possible[row]],
             [row for row in cheapest if jobs[row].admitted is None and possible[row]],
@@ -104,35 +106,33 @@ class KeptPromises:
 
         An arrival that finds no room in what is left may find it in its turn by deadline.
         """
-        chosen = [*order]
+        plan, chosen = self._plan, [*order]
         late = self._fill(chosen)
         for row in arrivals:
-            if self._plan.add(row):
+            if plan.add(row):
                 chosen.append(row)
                 continue
+            plan.mark()
             trial = sorted([*chosen, row], key=rank.__getitem__)
-            found = self._fill(trial)
+            plan.fill(trial)
+            found = plan.late()
             if found <= late:
                 chosen, late = trial, found
             else:
-                late = self._fill(sorted(chosen, key=rank.__getitem__))
+                plan.undo()
         return chosen
 
     def _fill(self, order: Sequence[int]) -> set[int]:
-        """Plan the minimum shares of rows by deadline; return those that are late.
+        """Plan the minimum shares of admitted rows by deadline; return those that are late.
 
-        A width that is enough for one job may leave others widths that do not add up: if some are
-        late, they are tried first.
+        A width that is enough for one job may leave others widths that do not add up. What was
+        planned last still keeps every promise then, unless jobs were slower than planned.
         """
         plan = self._plan
-        if plan.fill(order) == 0:
-            return set()
-        late = plan.late()
-        first = [row for row in order if row in late]
-        if plan.fill([*first, *(row for row in order if row not in late)]) < len(late):
-            return plan.late()
-        plan.fill(order)
-        return late
+        filled = plan.fill(order)
+        if filled and plan.resume(order) >= filled:
+            plan.fill(order)
+        return plan.late() if filled else set()
 
 
 def _least_gpu_s(job: TrainingJob) -> float:

@@ -7,7 +7,6 @@ from enum import IntEnum
 
 import numpy as np
 
-from headgate.base.arrays import Floats, Ints
 from headgate.model.speed import SpeedCurve
 from headgate.planning._native import WidthPlan
 from headgate.planning.deadlines.jobs import Allocation, TrainingJob
@@ -34,30 +33,43 @@ class SharePlan:
 
     def __init__(self, *, gpus: int, slot_s: float) -> None:
         """Plan on so many GPUs."""
-        self._gpus, self._slot_s = gpus, slot_s
+        self._plan = WidthPlan(gpus=gpus, slot_s=slot_s)
         self._numbers: dict[tuple[SpeedCurve, int], int] = {}
-        self._native: WidthPlan | None = None
+        self._rows: dict[int, int] = {}  # of the last plan, by key
         self._deadline_s: Sequence[float] = ()
 
     def begin(
         self, jobs: Sequence[TrainingJob], now_s: float, deadline_s: Sequence[float] | None = None
     ) -> None:
         """Forget the last plan, and name the jobs of the next one, by their deadlines or others."""
-        before = len(self._numbers)
-        numbers = [self._number(job) for job in jobs]
-        if self._native is None or len(self._numbers) > before:
-            self._native = self._tables()
         self._deadline_s = deadline_s or [job.deadline_s for job in jobs]
-        self._native.begin(
+        self._plan.begin(
             now_s,
-            np.array(numbers, np.int64),
+            np.array([self._number(job) for job in jobs], np.int64),
             np.array([job.left for job in jobs], np.float64),
             np.array(self._deadline_s, np.float64),
+            np.array([self._rows.get(job.key, -1) for job in jobs], np.int64),
         )
+        self._rows = {job.key: row for row, job in enumerate(jobs)}
 
     def fill(self, order: Sequence[int]) -> int:
         """Plan the minimum share of each of these rows in turn; return how many end too late."""
         return self._plan.fill(np.array(order, np.int64))
+
+    def resume(self, order: Sequence[int]) -> int:
+        """Plan for these rows what the last plan had for them; return how many end too late.
+
+        Rows for which that is not enough get their minimum share of the rest.
+        """
+        return self._plan.resume(np.array(order, np.int64))
+
+    def mark(self) -> None:
+        """Note the plan as it is."""
+        self._plan.mark()
+
+    def undo(self) -> None:
+        """Return to the plan that was noted."""
+        self._plan.undo()
 
     def add(self, row: int, *, late: bool = False) -> bool:
         """Plan the minimum share of one more row, in time or `late` too; return whether it has one.
@@ -95,21 +107,11 @@ class SharePlan:
             change_s=plan.next_change() if change_s is None else change_s,
         )
 
-    @property
-    def _plan(self) -> WidthPlan:
-        assert self._native is not None, "begin comes first"
-        return self._native
-
     def _number(self, job: TrainingJob) -> int:
         key = (job.curve, job.useful)
-        found = self._numbers.get(key)
-        return self._numbers.setdefault(key, len(self._numbers)) if found is None else found
-
-    def _tables(self) -> WidthPlan:
-        curves = [curve.up_to(useful) for curve, useful in self._numbers]
-        start = np.cumsum([0, *(len(curve.widths) for curve in curves)])
-        widths: Ints = np.array([width for curve in curves for width in curve.widths], np.int64)
-        rates: Floats = np.array([rate for curve in curves for rate in curve.rates], np.float64)
-        return WidthPlan(
-            start.astype(np.int64), widths, rates, gpus=self._gpus, slot_s=self._slot_s
-        )
+        if key not in self._numbers:
+            curve = job.curve.up_to(job.useful)
+            self._numbers[key] = self._plan.add_curve(
+                np.array(curve.widths, np.int64), np.array(curve.rates, np.float64)
+            )
+        return self._numbers[key]

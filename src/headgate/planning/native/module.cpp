@@ -46,28 +46,26 @@ nb::list numbers(const std::vector<double>& values) {
     return found;
 }
 
-template <class Item>
-std::vector<Item> copied(const Array<Item>& array) {
-    return {array.data(), array.data() + array.size()};
-}
-
 void def_width_plan(nb::module_& m) {
     using Numbers = const Ints&;
     nb::class_<WidthPlan>(m, "WidthPlan")
-        .def("__init__",
-             [](WidthPlan* self, Numbers start, Numbers width, const Floats& rate,
-                std::int64_t gpus, double slot_s) {
-                 Curves curves{copied(start), copied(width), copied(rate)};
-                 new (self) WidthPlan(std::move(curves), gpus, slot_s);
+        .def(nb::init<std::int64_t, double>(), nb::kw_only(), nb::arg("gpus"), nb::arg("slot_s"))
+        .def("add_curve",
+             [](WidthPlan& self, Numbers width, const Floats& rate) {
+                 return self.add_curve(view(width), view(rate));
              },
-             nb::arg("start"), nb::arg("width"), nb::arg("rate"), nb::kw_only(), nb::arg("gpus"),
-             nb::arg("slot_s"))
+             nb::arg("width"), nb::arg("rate"))
         .def("begin",
              [](WidthPlan& self, double now_s, Numbers curve, const Floats& left,
-                const Floats& deadline_s) {
-                 self.begin(now_s, view(curve), view(left), view(deadline_s));
+                const Floats& deadline_s, Numbers before) {
+                 self.begin(now_s, view(curve), view(left), view(deadline_s), view(before));
              },
-             nb::arg("now_s"), nb::arg("curve"), nb::arg("left"), nb::arg("deadline_s"))
+             nb::arg("now_s"), nb::arg("curve"), nb::arg("left"), nb::arg("deadline_s"),
+             nb::arg("before"))
+        .def("resume", [](WidthPlan& self, Numbers order) { return self.resume(view(order)); },
+             nb::arg("order"))
+        .def("mark", &WidthPlan::mark)
+        .def("undo", &WidthPlan::undo)
         .def("fill", [](WidthPlan& self, Numbers order) { return self.fill(view(order)); },
              nb::arg("order"))
         .def("add", &WidthPlan::add, nb::arg("job"), nb::arg("late"))

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <stdexcept>
@@ -73,20 +74,27 @@ void FreeGpus::add(const Share& share, int sign) {
     time_.resize(kept + 1);
 }
 
-WidthPlan::WidthPlan(Curves curves, std::int64_t gpus, double slot_s)
-    : curves_(std::move(curves)), gpus_(gpus), slot_s_(slot_s) {
-    const std::vector<std::int64_t>& start = curves_.start;
-    const std::size_t size = curves_.width.size();
+WidthPlan::WidthPlan(std::int64_t gpus, double slot_s) : gpus_(gpus), slot_s_(slot_s) {
     if (gpus < 1 || !(slot_s >= 0)) throw std::invalid_argument("no such cluster or slots");
-    if (start.empty() || start.front() != 0 || size != curves_.rate.size() ||
-        start.back() != static_cast<std::int64_t>(size) ||
-        !std::is_sorted(start.begin(), start.end()))
-        throw std::invalid_argument("curves do not match");
+}
+
+std::int64_t WidthPlan::add_curve(std::span<const std::int64_t> width,
+                                  std::span<const double> rate) {
+    const bool right = !width.empty() && width.size() == rate.size() && width.front() > 0 &&
+                       std::is_sorted(width.begin(), width.end(), std::less_equal<>()) &&
+                       std::all_of(rate.begin(), rate.end(), [](double each) { return each > 0; });
+    if (!right) throw std::invalid_argument("no such curve");
+    curves_.width.insert(curves_.width.end(), width.begin(), width.end());
+    curves_.rate.insert(curves_.rate.end(), rate.begin(), rate.end());
+    curves_.start.push_back(static_cast<std::int64_t>(curves_.width.size()));
+    return static_cast<std::int64_t>(curves_.start.size()) - 2;
 }
 
 void WidthPlan::begin(double now_s, std::span<const std::int64_t> curve,
-                      std::span<const double> left, std::span<const double> deadline_s) {
-    if (curve.size() != left.size() || curve.size() != deadline_s.size())
+                      std::span<const double> left, std::span<const double> deadline_s,
+                      std::span<const std::int64_t> before) {
+    if (curve.size() != left.size() || curve.size() != deadline_s.size() ||
+        curve.size() != before.size())
         throw std::invalid_argument("columns do not match");
     now_s_ = now_s;
     jobs_.clear();
@@ -102,9 +110,32 @@ void WidthPlan::begin(double now_s, std::span<const std::int64_t> curve,
         if (!(left[job] > 0)) throw std::invalid_argument("a job has no work left");
         jobs_.push_back({begin, levels, left[job], deadline_s[job]});
     }
-    shares_.assign(jobs_.size(), {});
-    given_.assign(jobs_.size(), false);
-    free_ = FreeGpus(now_s, gpus_);
+    before_.assign(jobs_.size(), {});
+    for (std::size_t job = 0; job < before.size(); ++job) {
+        if (before[job] < 0) continue;
+        before_[job] = now_.shares.at(static_cast<std::size_t>(before[job]));
+    }
+    forget();
+}
+
+void WidthPlan::forget() {
+    now_ = {std::vector<Share>(jobs_.size()), std::vector<bool>(jobs_.size()),
+            FreeGpus(now_s_, gpus_)};
+}
+
+void WidthPlan::mark() { noted_ = now_; }
+
+void WidthPlan::undo() {
+    if (noted_.shares.size() != jobs_.size()) throw std::invalid_argument("nothing was noted");
+    now_ = noted_;
+}
+
+void WidthPlan::give(std::size_t job, Share share) {
+    if (now_.given[job]) throw std::invalid_argument("a job is named twice");
+    share.promised_s = share.finish_s;
+    now_.free.take(share);
+    now_.shares[job] = std::move(share);
+    now_.given[job] = true;
 }
 
 void WidthPlan::check(std::int64_t job) const {
@@ -117,7 +148,7 @@ double WidthPlan::aligned(double at_s) const {
 }
 
 bool WidthPlan::is_late(std::size_t job) const {
-    return shares_[job].finish_s > jobs_[job].deadline_s + kInTime_s;
+    return now_.shares[job].finish_s > jobs_[job].deadline_s + kInTime_s;
 }
 
 std::int64_t WidthPlan::fitting(const Job& job, std::int64_t gpus) const {
@@ -216,41 +247,69 @@ Share WidthPlan::share(const FreeGpus& all, const Job& job, std::int64_t first) 
 }
 
 std::int64_t WidthPlan::fill(std::span<const std::int64_t> order) {
-    free_ = FreeGpus(now_s_, gpus_);
-    shares_.assign(jobs_.size(), {});
-    given_.assign(jobs_.size(), false);
+    forget();
     std::int64_t lates = 0;
     for (const std::int64_t number : order) {
         check(number);
         const auto job = static_cast<std::size_t>(number);
-        if (given_[job]) throw std::invalid_argument("a job is named twice");
-        shares_[job] = share(free_, jobs_[job], -1);
-        shares_[job].promised_s = shares_[job].finish_s;
-        given_[job] = true;
-        free_.take(shares_[job]);
+        give(job, share(now_.free, jobs_[job], -1));
         lates += is_late(job);
     }
+    return lates;
+}
+
+// What is left of a share, up to the end of the work; returns whether that is enough.
+bool WidthPlan::rest(const Share& before, const Job& job, Share& found) const {
+    double left = job.left;
+    for (const Stretch& stretch : before.stretches) {
+        const double from_s = std::max(now_s_, stretch.from_s);
+        std::int64_t level = job.levels - 1;
+        while (level >= 0 && width(job, level) != stretch.gpus) --level;
+        if (stretch.to_s <= from_s || level < 0) continue;
+        const double done = (stretch.to_s - from_s) * rate(job, level);
+        if (done >= left * (1 - kRounding)) {
+            const double span_s = std::min(left / rate(job, level), stretch.to_s - from_s);
+            found.finish_s = from_s + (slot_s_ > 0 ? std::ceil(span_s - kRounding) : span_s);
+            found.end_s = slot_s_ > 0 ? stretch.to_s : found.finish_s;
+            push(found, from_s, found.end_s, stretch.gpus);
+            return true;
+        }
+        left -= done;
+        push(found, from_s, stretch.to_s, stretch.gpus);
+    }
+    return false;
+}
+
+std::int64_t WidthPlan::resume(std::span<const std::int64_t> order) {
+    forget();
+    std::vector<std::size_t> others;
+    for (const std::int64_t number : order) {
+        check(number);
+        const auto job = static_cast<std::size_t>(number);
+        Share found;
+        if (rest(before_[job], jobs_[job], found))
+            give(job, std::move(found));
+        else
+            others.push_back(job);
+    }
+    for (const std::size_t job : others) give(job, share(now_.free, jobs_[job], -1));
+    std::int64_t lates = 0;
+    for (const std::int64_t number : order) lates += is_late(static_cast<std::size_t>(number));
     return lates;
 }
 
 bool WidthPlan::add(std::int64_t number, bool late) {
     check(number);
     const auto job = static_cast<std::size_t>(number);
-    if (given_[job]) throw std::invalid_argument("a job is named twice");
-    shares_[job] = share(free_, jobs_[job], -1);
-    if (!late && is_late(job)) {
-        shares_[job] = {};
-        return false;
-    }
-    shares_[job].promised_s = shares_[job].finish_s;
-    given_[job] = true;
-    free_.take(shares_[job]);
+    Share found = share(now_.free, jobs_[job], -1);
+    if (!late && found.finish_s > jobs_[job].deadline_s + kInTime_s) return false;
+    give(job, std::move(found));
     return true;
 }
 
 std::int64_t WidthPlan::next_level(std::int64_t number) const {
     const Job& job = jobs_[static_cast<std::size_t>(number)];
-    const std::int64_t held = shares_[static_cast<std::size_t>(number)].width(now_s_);
+    const std::int64_t held = now_.shares[static_cast<std::size_t>(number)].width(now_s_);
     std::int64_t level = 0;
     while (level < job.levels && width(job, level) <= held) ++level;
     return level < job.levels ? level : -1;
@@ -259,8 +318,8 @@ std::int64_t WidthPlan::next_level(std::int64_t number) const {
 double WidthPlan::marginal(std::int64_t number, std::int64_t level, Leftover by,
                            Share& grown) const {
     const auto index = static_cast<std::size_t>(number);
-    const Share& before = shares_[index];
-    FreeGpus free = free_;
+    const Share& before = now_.shares[index];
+    FreeGpus free = now_.free;
     free.put_back(before);
     grown = share(free, jobs_[index], level);
     const std::int64_t held = before.width(now_s_);
@@ -280,7 +339,7 @@ std::vector<std::int64_t> WidthPlan::spread(std::span<const std::int64_t> order,
     std::vector<Share> grown(jobs_.size());
     const auto more = [&](std::int64_t job, std::int64_t level) {
         const auto index = static_cast<std::size_t>(job);
-        return width(jobs_[index], level) - shares_[index].width(now_s_);
+        return width(jobs_[index], level) - now_.shares[index].width(now_s_);
     };
     while (free_now() > 0) {
         for (const std::int64_t job : sorted) {
@@ -288,6 +347,9 @@ std::vector<std::int64_t> WidthPlan::spread(std::span<const std::int64_t> order,
             const std::int64_t level = next_level(job);
             const bool fits = level >= 0 && more(job, level) <= free_now();
             gain[index] = fits ? marginal(job, level, by, grown[index]) : -kInfinity;
+            const bool worse = grown[index].finish_s > jobs_[index].deadline_s + kInTime_s;
+            if (fits && by == Leftover::kSaved && worse && !is_late(index))
+                gain[index] = -kInfinity;  // a wider width may be a slower one
         }
         std::stable_sort(sorted.begin(), sorted.end(), [&](std::int64_t a, std::int64_t b) {
             return gain[static_cast<std::size_t>(a)] > gain[static_cast<std::size_t>(b)];
@@ -295,41 +357,41 @@ std::vector<std::int64_t> WidthPlan::spread(std::span<const std::int64_t> order,
         if (sorted.empty()) break;
         const auto best = static_cast<std::size_t>(sorted.front());
         if (gain[best] == -kInfinity) break;
-        free_.put_back(shares_[best]);
-        grown[best].promised_s = shares_[best].promised_s;
-        shares_[best] = std::move(grown[best]);
-        free_.take(shares_[best]);
+        now_.free.put_back(now_.shares[best]);
+        grown[best].promised_s = now_.shares[best].promised_s;
+        now_.shares[best] = std::move(grown[best]);
+        now_.free.take(now_.shares[best]);
     }
     return sorted;
 }
 
 std::vector<std::int64_t> WidthPlan::widths() const {
     std::vector<std::int64_t> found;
-    for (const Share& share : shares_) found.push_back(share.width(now_s_));
+    for (const Share& share : now_.shares) found.push_back(share.width(now_s_));
     return found;
 }
 
 std::vector<double> WidthPlan::ends() const {
     std::vector<double> found;
-    for (const Share& share : shares_) found.push_back(share.end_s);
+    for (const Share& share : now_.shares) found.push_back(share.end_s);
     return found;
 }
 
 std::vector<double> WidthPlan::finishes() const {
     std::vector<double> found;
-    for (const Share& share : shares_) found.push_back(share.finish_s);
+    for (const Share& share : now_.shares) found.push_back(share.finish_s);
     return found;
 }
 
 std::vector<double> WidthPlan::promises() const {
     std::vector<double> found;
-    for (const Share& share : shares_) found.push_back(share.promised_s);
+    for (const Share& share : now_.shares) found.push_back(share.promised_s);
     return found;
 }
 
 double WidthPlan::next_change() const {
     double next_s = kInfinity;
-    for (const Share& share : shares_) next_s = std::min(next_s, share.next_change(now_s_));
+    for (const Share& share : now_.shares) next_s = std::min(next_s, share.next_change(now_s_));
     return next_s;
 }
 

@@ -10,7 +10,7 @@ namespace headgate::planning {
 // Curves one after another: that of number c has the entries from start[c] to start[c + 1]; widths
 // of a curve ascend.
 struct Curves {
-    std::vector<std::int64_t> start, width;
+    std::vector<std::int64_t> start{0}, width;
     std::vector<double> rate;
 };
 
@@ -59,13 +59,23 @@ enum class Leftover : std::int64_t { kAdded = 0, kSaved = 1 };
 
 class WidthPlan {
 public:
-    WidthPlan(Curves curves, std::int64_t gpus, double slot_s);
+    WidthPlan(std::int64_t gpus, double slot_s);
 
-    // The jobs of a decision, by number from 0. Throws std::invalid_argument, as all methods do.
+    // Returns the number of one more curve.
+    std::int64_t add_curve(std::span<const std::int64_t> width, std::span<const double> rate);
+
+    // The jobs of a decision, by number from 0; `before` are their numbers at the last one, negative
+    // for none. Throws std::invalid_argument, as all methods do.
     void begin(double now_s, std::span<const std::int64_t> curve, std::span<const double> left,
-               std::span<const double> deadline_s);
+               std::span<const double> deadline_s, std::span<const std::int64_t> before);
     // Gives each job in order its minimum share, all others none; returns how many are late.
     std::int64_t fill(std::span<const std::int64_t> order);
+    // Gives each job what the last decision's plan had for it from now on, those for which that is
+    // not enough their minimum share of the rest; returns how many are late.
+    std::int64_t resume(std::span<const std::int64_t> order);
+    // Notes the shares, and returns to those that were noted.
+    void mark();
+    void undo();
     // Gives one more job its minimum share of what is free, if it ends in time or may be `late`;
     // returns whether it got one.
     bool add(std::int64_t job, bool late);
@@ -77,7 +87,7 @@ public:
     std::vector<double> finishes() const;
     std::vector<double> promises() const;
     double next_change() const;
-    std::int64_t free_now() const { return free_.free(0); }
+    std::int64_t free_now() const { return now_.free.free(0); }
 
 private:
     struct Job {
@@ -96,6 +106,9 @@ private:
     std::int64_t next_level(std::int64_t job) const;                // -1 for none
     double marginal(std::int64_t job, std::int64_t level, Leftover by, Share& grown) const;
     bool is_late(std::size_t job) const;
+    bool rest(const Share& before, const Job& job, Share& found) const;
+    void give(std::size_t job, Share share);
+    void forget();
     double aligned(double at_s) const;
     void check(std::int64_t job) const;
     std::int64_t width(const Job& job, std::int64_t level) const {
@@ -105,13 +118,18 @@ private:
         return curves_.rate[static_cast<std::size_t>(job.begin + level)];
     }
 
+    struct State {
+        std::vector<Share> shares;
+        std::vector<bool> given;
+        FreeGpus free;
+    };
+
     Curves curves_;
     std::int64_t gpus_;
     double slot_s_, now_s_ = 0;
     std::vector<Job> jobs_;
-    std::vector<Share> shares_;
-    std::vector<bool> given_;
-    FreeGpus free_;
+    std::vector<Share> before_;  // of these jobs in the last plan
+    State now_, noted_;
 };
 
 }  // namespace headgate::planning
