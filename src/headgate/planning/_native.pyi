@@ -71,8 +71,10 @@ class WidthPlan:
         O(jobs).
         """
 
-    def fill(self, order: Ints) -> int:
+    def fill(self, order: Ints, widest: bool = False) -> int:
         """Give each job in order its minimum share, the others none; return how many are late.
+
+        If `widest`, each gets the widest width that is free at any time from now on.
 
         O(jobs x steps x levels); steps are the times at which the number of free GPUs changes.
         """

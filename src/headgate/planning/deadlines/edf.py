@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from headgate.planning.deadlines.jobs import Allocation, TrainingJob, by_deadline
+from headgate.planning.deadlines.plan import SharePlan
 
 
 class EarliestDeadline:
@@ -41,3 +42,31 @@ class EarliestDeadline:
             promised_s=finish_s,
             order=order,
         )
+
+
+class EarliestDeadlineAdmission:
+    """Earliest deadline first, where an arrival is rejected if any job would then be late.
+
+    The baseline with admission control of ElasticFlow's evaluation (section 6.3). Arrivals of one
+    decision are tested one by one, as they came. Our deviation: widths are limited to useful ones.
+    """
+
+    best_effort = False
+
+    def __init__(self, *, gpus: int, slot_s: float = 0.0) -> None:
+        """Divide so many GPUs, in slots of `slot_s` seconds, 0 for none."""
+        self._plan = SharePlan(gpus=gpus, slot_s=slot_s)
+
+    def decide(self, jobs: Sequence[TrainingJob], now_s: float) -> Allocation:
+        """Return the widths of now, and the plan that they are part of."""
+        plan, rank = self._plan, {row: place for place, row in enumerate(by_deadline(jobs))}
+        plan.begin(jobs, now_s)
+        order = [row for row in rank if jobs[row].admitted]
+        arrivals = [row for row, job in enumerate(jobs) if job.admitted is None]
+        for row in sorted(arrivals, key=lambda row: jobs[row].key):
+            trial = sorted([*order, row], key=rank.__getitem__)
+            if plan.fill(trial, widest=True) == 0:
+                order = trial
+        plan.fill(order, widest=True)
+        given = dict.fromkeys(order)
+        return plan.allocation([row in given for row in range(len(jobs))], order)

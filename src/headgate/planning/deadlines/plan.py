@@ -52,9 +52,12 @@ class SharePlan:
         )
         self._rows = {job.key: row for row, job in enumerate(jobs)}
 
-    def fill(self, order: Sequence[int]) -> int:
-        """Plan the minimum share of each of these rows in turn; return how many end too late."""
-        return self._plan.fill(np.array(order, np.int64))
+    def fill(self, order: Sequence[int], *, widest: bool = False) -> int:
+        """Plan the minimum share of each of these rows in turn; return how many end too late.
+
+        If `widest`, each gets all that it can use of what is free at any time.
+        """
+        return self._plan.fill(np.array(order, np.int64), widest)
 
     def resume(self, order: Sequence[int]) -> int:
         """Plan for these rows what the last plan had for them; return how many end too late.

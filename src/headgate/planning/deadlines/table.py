@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from headgate.planning.deadlines.edf import EarliestDeadline
+from headgate.planning.deadlines.edf import EarliestDeadline, EarliestDeadlineAdmission
 from headgate.planning.deadlines.elasticflow import ElasticFlow
 from headgate.planning.deadlines.headgate import KeptPromises
 from headgate.planning.deadlines.jobs import Allocator
+from headgate.planning.deadlines.tiresias import TiresiasQueues
 
 
 class MakesAllocator(Protocol):
@@ -21,6 +22,8 @@ class MakesAllocator(Protocol):
 
 ALLOCATORS: Mapping[str, MakesAllocator] = {
     "edf": EarliestDeadline,
+    "edf-admission": EarliestDeadlineAdmission,
+    "tiresias": TiresiasQueues,
     "elasticflow": ElasticFlow,
     "headgate": KeptPromises,
 }

@@ -66,8 +66,11 @@ void def_width_plan(nb::module_& m) {
              nb::arg("order"))
         .def("mark", &WidthPlan::mark)
         .def("undo", &WidthPlan::undo)
-        .def("fill", [](WidthPlan& self, Numbers order) { return self.fill(view(order)); },
-             nb::arg("order"))
+        .def("fill",
+             [](WidthPlan& self, Numbers order, bool widest) {
+                 return self.fill(view(order), widest);
+             },
+             nb::arg("order"), nb::arg("widest") = false)
         .def("add", &WidthPlan::add, nb::arg("job"), nb::arg("late"))
         .def("spread",
              [](WidthPlan& self, Numbers order, std::int64_t by) {

@@ -246,13 +246,18 @@ Share WidthPlan::share(const FreeGpus& all, const Job& job, std::int64_t first) 
     return found;
 }
 
-std::int64_t WidthPlan::fill(std::span<const std::int64_t> order) {
+std::int64_t WidthPlan::fill(std::span<const std::int64_t> order, bool widest) {
     forget();
     std::int64_t lates = 0;
     for (const std::int64_t number : order) {
         check(number);
         const auto job = static_cast<std::size_t>(number);
-        give(job, share(now_.free, jobs_[job], -1));
+        Share found;
+        if (widest)
+            late(now_.free, jobs_[job], 0, 0, jobs_[job].left, found);
+        else
+            found = share(now_.free, jobs_[job], -1);
+        give(job, std::move(found));
         lates += is_late(job);
     }
     return lates;

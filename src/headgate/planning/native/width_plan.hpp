@@ -68,8 +68,9 @@ public:
     // for none. Throws std::invalid_argument, as all methods do.
     void begin(double now_s, std::span<const std::int64_t> curve, std::span<const double> left,
                std::span<const double> deadline_s, std::span<const std::int64_t> before);
-    // Gives each job in order its minimum share, all others none; returns how many are late.
-    std::int64_t fill(std::span<const std::int64_t> order);
+    // Gives each job in order its minimum share, or all that it can use from now on if `widest`, all
+    // others none; returns how many are late.
+    std::int64_t fill(std::span<const std::int64_t> order, bool widest);
     // Gives each job what the last decision's plan had for it from now on, those for which that is
     // not enough their minimum share of the rest; returns how many are late.
     std::int64_t resume(std::span<const std::int64_t> order);

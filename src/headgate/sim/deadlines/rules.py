@@ -108,7 +108,7 @@ class Rules:
 
     def overheads(self, gpus: int, policy: str) -> Overheads:
         """Return what a simulation of a policy charges, from its start on."""
-        if self is not ELASTICFLOW:
+        if self is not ELASTICFLOW or policy in _STARTED:
             return WidthChanges(gpus)
         return NoOverheads() if policy in _FREE else RememberedGroups(gpus)
 
@@ -128,6 +128,8 @@ PLAIN = Rules("plain", 0.0)
 RULES = {rules.name: rules for rules in (ELASTICFLOW, PLAIN)}
 
 _FREE = ("edf",)  # of overhead in ElasticFlow's simulator
+
+_STARTED = ("tiresias",)  # pay there only when they start or continue
 
 # The widest useful widths that ElasticFlow's simulator gives and that are not those of the highest
 # measured rate.

@@ -11,6 +11,7 @@ from headgate.planning.deadlines import Allocation, Allocator, TrainingJob
 from headgate.sim.deadlines.rules import Overheads, Rules
 from headgate.traces.training import RecordedJob
 
+_ROUNDING = 1e-9  # of the work of a job: so little is none left
 _IN_TIME_S = 1e-6  # an end so much after the deadline is in time: times are sums of floats
 
 
@@ -163,7 +164,7 @@ class _Simulation:
                 outcome.busy_gpu_s += job.width * span_s
                 ran_s = span_s - run.overhead_s - max(0.0, at_s - run.finish_s)
                 done = max(0.0, ran_s) * job.curve.rate(job.width)
-                if run.end_s <= at_s or job.left <= done:
+                if run.end_s <= at_s or job.left - done <= _ROUNDING * run.recorded.work:
                     self._end(run, outcome)
                     continue
                 job.left -= done
