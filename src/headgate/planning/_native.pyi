@@ -97,11 +97,11 @@ class WidthPlan:
         Returns whether it got one.
         """
 
-    def spread(self, order: Ints, by: int) -> Ints:
-        """Give what is free now, one level at a time, to these jobs; return their last order.
+    def spread(self, order: Ints, by: int) -> None:
+        """Give what is free now, one level at a time, to these jobs, the first of equal ones first.
 
-        `by` is 0 for the most GPU time added, 1 for the most saved later, each per GPU. O(levels
-        given x `fill`).
+        `by` is 0 for the most GPU time added, 1 for the most saved later, each per GPU. Gains are
+        computed again when a job's turn comes. O((jobs + levels given) x steps x levels), mostly.
         """
 
     def widths(self) -> Ints:

@@ -87,7 +87,8 @@ class KeptPromises:
         )
         others = [row for row in cheapest if jobs[row].admitted is False and possible[row]]
         order += [row for row in others if plan.add(row)]
-        order = plan.spread(sorted(order, key=rank.__getitem__), LeftoverRule.SAVED)
+        order.sort(key=rank.__getitem__)
+        plan.spread(order, LeftoverRule.SAVED)
         change_s = plan.change_s()
         planned = dict.fromkeys(order)
         waiting = [row for row in cheapest if row not in planned]

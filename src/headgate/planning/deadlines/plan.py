@@ -90,10 +90,9 @@ class SharePlan:
         """Return when a planned width changes next."""
         return self._plan.next_change()
 
-    def spread(self, order: Sequence[int], rule: LeftoverRule) -> list[int]:
-        """Give away what is free now to these rows; return their order at the end."""
-        found: list[int] = self._plan.spread(np.array(order, np.int64), int(rule)).tolist()
-        return found
+    def spread(self, order: Sequence[int], rule: LeftoverRule) -> None:
+        """Give away what is free now to these rows, the first of equal ones first."""
+        self._plan.spread(np.array(order, np.int64), int(rule))
 
     def allocation(
         self, admitted: Sequence[bool], order: Sequence[int], change_s: float | None = None

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <numeric>
+#include <queue>
 #include <stdexcept>
 #include <utility>
 
@@ -49,11 +49,15 @@ double Share::next_change(double now_s) const {
     return stretches.size() > 1 ? stretches.front().to_s : kInfinity;
 }
 
-std::size_t FreeGpus::split(double at_s) {
+std::size_t FreeGpus::first_from(double at_s) const {
     const auto found = std::lower_bound(time_.begin(), time_.end(), at_s);
-    const auto step = static_cast<std::size_t>(found - time_.begin());
-    if (found != time_.end() && *found == at_s) return step;
-    time_.insert(found, at_s);
+    return static_cast<std::size_t>(found - time_.begin());
+}
+
+std::size_t FreeGpus::split(double at_s) {
+    const std::size_t step = first_from(at_s);
+    if (step < time_.size() && time_[step] == at_s) return step;
+    time_.insert(time_.begin() + static_cast<std::ptrdiff_t>(step), at_s);
     free_.insert(free_.begin() + static_cast<std::ptrdiff_t>(step), free_[step - 1]);
     return step;
 }
@@ -86,6 +90,10 @@ std::int64_t WidthPlan::add_curve(std::span<const std::int64_t> width,
     if (!right) throw std::invalid_argument("no such curve");
     curves_.width.insert(curves_.width.end(), width.begin(), width.end());
     curves_.rate.insert(curves_.rate.end(), rate.begin(), rate.end());
+    std::vector<std::int64_t> levels(static_cast<std::size_t>(width.back()) + 1, -1);
+    for (std::size_t gpus = 0; gpus < levels.size(); ++gpus)
+        for (const std::int64_t each : width) levels[gpus] += each <= static_cast<std::int64_t>(gpus);
+    curves_.level.push_back(std::move(levels));
     curves_.start.push_back(static_cast<std::int64_t>(curves_.width.size()));
     return static_cast<std::int64_t>(curves_.start.size()) - 2;
 }
@@ -108,7 +116,7 @@ void WidthPlan::begin(double now_s, std::span<const std::int64_t> curve,
             --levels;
         if (levels == 0) throw std::invalid_argument("a job is wider than the cluster");
         if (!(left[job] > 0)) throw std::invalid_argument("a job has no work left");
-        jobs_.push_back({begin, levels, left[job], deadline_s[job]});
+        jobs_.push_back({number, begin, levels, left[job], deadline_s[job]});
     }
     before_.assign(jobs_.size(), {});
     for (std::size_t job = 0; job < before.size(); ++job) {
@@ -152,14 +160,13 @@ bool WidthPlan::is_late(std::size_t job) const {
 }
 
 std::int64_t WidthPlan::fitting(const Job& job, std::int64_t gpus) const {
-    std::int64_t level = job.levels - 1;
-    while (level >= 0 && width(job, level) > gpus) --level;
-    return level;
+    const std::vector<std::int64_t>& levels = curves_.level[static_cast<std::size_t>(job.curve)];
+    const auto most = static_cast<std::int64_t>(levels.size()) - 1;
+    return std::min(job.levels - 1, levels[static_cast<std::size_t>(std::min(gpus, most))]);
 }
 
-// The end of a step; the last one before the deadline's slot ends at the deadline.
-double WidthPlan::until(const FreeGpus& free, std::size_t step, std::size_t last,
-                        const Job& job) const {
+// The end of a step; that of the last one before the deadline's slot is the deadline.
+double WidthPlan::until(const FreeGpus& free, std::size_t step, std::size_t last, const Job& job) {
     if (step + 1 == last) return job.deadline_s;
     return step + 1 < free.size() ? free.time(step + 1) : kInfinity;
 }
@@ -208,41 +215,39 @@ bool WidthPlan::search(const FreeGpus& free, const Job& job, std::size_t from, s
     return false;
 }
 
-// All that is free, as long as it takes.
-void WidthPlan::late(const FreeGpus& free, const Job& job, std::size_t from, std::size_t to,
-                     double left, Share& found) const {
+// All that is free from a step on, as long as it takes.
+void WidthPlan::late(const FreeGpus& free, const Job& job, std::size_t from, double left,
+                     Share& found) const {
     for (std::size_t step = from;; ++step) {
-        const std::int64_t got = fitting(job, free.free(std::min(step, free.size() - 1)));
+        const std::int64_t got = fitting(job, free.free(step));
         if (got < 0) continue;
         const double from_s = free.time(step);
         const double to_s = step + 1 < free.size() ? free.time(step + 1) : kInfinity;
-        const double counted_s = step + 1 == to ? job.deadline_s : to_s;
-        const double done = (counted_s - from_s) * rate(job, got);
+        const double done = (to_s - from_s) * rate(job, got);
         if (done >= left) return finish(found, from_s, left, got, job);
         left -= done;
         push(found, from_s, to_s, width(job, got));
     }
 }
 
-Share WidthPlan::share(const FreeGpus& all, const Job& job, std::int64_t first) const {
+Share WidthPlan::share(const FreeGpus& free, const Job& job, std::int64_t first) const {
     Share found;
-    FreeGpus free = all;
     double left = job.left;
+    std::size_t from = 0;
     const double deadline_s = aligned(job.deadline_s);
-    std::size_t from = 0, to = deadline_s > now_s_ ? free.split(deadline_s) : 0;
+    const std::size_t to = free.first_from(deadline_s);  // none before a deadline that is past
     if (first >= 0) {
-        double next_s = all.size() > 1 ? all.time(1) : kInfinity;
-        if (all.size() == 1 && to > 0) next_s = deadline_s;
         finish(found, now_s_, left, first, job);
-        if (found.end_s <= next_s || next_s == kInfinity) return found;
+        if (free.size() == 1 || found.end_s <= free.time(1)) return found;
         found = {};
-        left -= ((next_s == deadline_s ? job.deadline_s : next_s) - now_s_) * rate(job, first);
+        const double to_s = free.time(1);
+        left -= ((to_s == deadline_s ? job.deadline_s : to_s) - now_s_) * rate(job, first);
         if (!(left > 0)) left = job.left * kRounding;
-        push(found, now_s_, next_s, width(job, first));
-        from = free.split(next_s);
+        push(found, now_s_, to_s, width(job, first));
+        from = 1;
     }
     if (from >= to || !search(free, job, from, to, left, found))
-        late(free, job, from, to, left, found);
+        late(free, job, from, left, found);
     return found;
 }
 
@@ -254,7 +259,7 @@ std::int64_t WidthPlan::fill(std::span<const std::int64_t> order, bool widest) {
         const auto job = static_cast<std::size_t>(number);
         Share found;
         if (widest)
-            late(now_.free, jobs_[job], 0, 0, jobs_[job].left, found);
+            late(now_.free, jobs_[job], 0, jobs_[job].left, found);
         else
             found = share(now_.free, jobs_[job], -1);
         give(job, std::move(found));
@@ -315,9 +320,8 @@ bool WidthPlan::add(std::int64_t number, bool late) {
 std::int64_t WidthPlan::next_level(std::int64_t number) const {
     const Job& job = jobs_[static_cast<std::size_t>(number)];
     const std::int64_t held = now_.shares[static_cast<std::size_t>(number)].width(now_s_);
-    std::int64_t level = 0;
-    while (level < job.levels && width(job, level) <= held) ++level;
-    return level < job.levels ? level : -1;
+    const std::int64_t level = fitting(job, held) + 1;
+    return level < job.levels && width(job, level) - held <= free_now() ? level : -1;
 }
 
 double WidthPlan::marginal(std::int64_t number, std::int64_t level, Leftover by,
@@ -337,37 +341,42 @@ double WidthPlan::marginal(std::int64_t number, std::int64_t level, Leftover by,
     return (before.gpu_seconds_from(next_s) - grown.gpu_seconds_from(next_s)) / more;
 }
 
-std::vector<std::int64_t> WidthPlan::spread(std::span<const std::int64_t> order, Leftover by) {
-    std::vector<std::int64_t> sorted(order.begin(), order.end());
-    for (const std::int64_t job : sorted) check(job);
-    std::vector<double> gain(jobs_.size());
-    std::vector<Share> grown(jobs_.size());
-    const auto more = [&](std::int64_t job, std::int64_t level) {
+void WidthPlan::spread(std::span<const std::int64_t> order, Leftover by) {
+    using Turn = std::pair<double, std::int64_t>;  // gain, and minus the place in the order
+    std::priority_queue<Turn> turns;
+    Share grown;
+    const auto gain = [&](std::int64_t job) {
+        const std::int64_t level = next_level(job);
+        if (level < 0) return -kInfinity;
+        const double found = marginal(job, level, by, grown);
         const auto index = static_cast<std::size_t>(job);
-        return width(jobs_[index], level) - now_.shares[index].width(now_s_);
+        const bool late = grown.finish_s > jobs_[index].deadline_s + kInTime_s;
+        // A wider width may be a slower one.
+        return by == Leftover::kSaved && late && !is_late(index) ? -kInfinity : found;
     };
-    while (free_now() > 0) {
-        for (const std::int64_t job : sorted) {
-            const auto index = static_cast<std::size_t>(job);
-            const std::int64_t level = next_level(job);
-            const bool fits = level >= 0 && more(job, level) <= free_now();
-            gain[index] = fits ? marginal(job, level, by, grown[index]) : -kInfinity;
-            const bool worse = grown[index].finish_s > jobs_[index].deadline_s + kInTime_s;
-            if (fits && by == Leftover::kSaved && worse && !is_late(index))
-                gain[index] = -kInfinity;  // a wider width may be a slower one
+    const auto enter = [&](std::size_t place, double found) {
+        if (found > -kInfinity) turns.emplace(found, -static_cast<std::int64_t>(place));
+    };
+    for (std::size_t place = 0; place < order.size(); ++place) check(order[place]);
+    for (std::size_t place = 0; place < order.size() && free_now() > 0; ++place)
+        enter(place, gain(order[place]));
+    while (free_now() > 0 && !turns.empty()) {
+        const auto place = static_cast<std::size_t>(-turns.top().second);
+        turns.pop();
+        const std::int64_t job = order[place];
+        const double found = gain(job);
+        if (found == -kInfinity) continue;
+        if (!turns.empty() && found < turns.top().first) {
+            enter(place, found);
+            continue;
         }
-        std::stable_sort(sorted.begin(), sorted.end(), [&](std::int64_t a, std::int64_t b) {
-            return gain[static_cast<std::size_t>(a)] > gain[static_cast<std::size_t>(b)];
-        });
-        if (sorted.empty()) break;
-        const auto best = static_cast<std::size_t>(sorted.front());
-        if (gain[best] == -kInfinity) break;
-        now_.free.put_back(now_.shares[best]);
-        grown[best].promised_s = now_.shares[best].promised_s;
-        now_.shares[best] = std::move(grown[best]);
-        now_.free.take(now_.shares[best]);
+        Share& held = now_.shares[static_cast<std::size_t>(job)];
+        grown.promised_s = held.promised_s;
+        now_.free.put_back(held);
+        held = std::move(grown);
+        now_.free.take(held);
+        enter(place, gain(job));
     }
-    return sorted;
 }
 
 std::vector<std::int64_t> WidthPlan::widths() const {

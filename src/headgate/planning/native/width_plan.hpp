@@ -12,6 +12,7 @@ namespace headgate::planning {
 struct Curves {
     std::vector<std::int64_t> start{0}, width;
     std::vector<double> rate;
+    std::vector<std::vector<std::int64_t>> level;  // the widest that so many GPUs are enough for
 };
 
 // A width (GPUs) from a time to another.
@@ -41,7 +42,7 @@ public:
 
     void take(const Share& share) { add(share, -1); }
     void put_back(const Share& share) { add(share, +1); }
-    std::size_t split(double at_s);  // the index of the step that starts there
+    std::size_t first_from(double at_s) const;  // the first step that starts then or later
 
     std::size_t size() const { return time_.size(); }
     double time(std::size_t step) const { return time_[step]; }
@@ -49,6 +50,7 @@ public:
 
 private:
     void add(const Share& share, int sign);
+    std::size_t split(double at_s);  // the index of the step that starts there
 
     std::vector<double> time_;
     std::vector<std::int64_t> free_;
@@ -80,8 +82,9 @@ public:
     // Gives one more job its minimum share of what is free, if it ends in time or may be `late`;
     // returns whether it got one.
     bool add(std::int64_t job, bool late);
-    // Gives what is free now, one level at a time, to jobs that have a share; returns their order.
-    std::vector<std::int64_t> spread(std::span<const std::int64_t> order, Leftover by);
+    // Gives what is free now, one level at a time, to jobs that have a share; of equal ones the
+    // first in the order. Gains are computed again when a job's turn comes, not at every level given.
+    void spread(std::span<const std::int64_t> order, Leftover by);
 
     std::vector<std::int64_t> widths() const;
     std::vector<double> ends() const;
@@ -92,19 +95,19 @@ public:
 
 private:
     struct Job {
-        std::int64_t begin, levels;  // its curve
+        std::int64_t curve, begin, levels;
         double left, deadline_s;
     };
 
     Share share(const FreeGpus& free, const Job& job, std::int64_t first) const;
     bool search(const FreeGpus& free, const Job& job, std::size_t from, std::size_t to, double left,
                 Share& found) const;
-    void late(const FreeGpus& free, const Job& job, std::size_t from, std::size_t to, double left,
+    void late(const FreeGpus& free, const Job& job, std::size_t from, double left,
               Share& found) const;
-    double until(const FreeGpus& free, std::size_t step, std::size_t last, const Job& job) const;
+    static double until(const FreeGpus& free, std::size_t step, std::size_t last, const Job& job);
     void finish(Share& found, double from_s, double left, std::int64_t level, const Job& job) const;
     std::int64_t fitting(const Job& job, std::int64_t gpus) const;  // a level, -1 for none
-    std::int64_t next_level(std::int64_t job) const;                // -1 for none
+    std::int64_t next_level(std::int64_t job) const;  // -1 for none, or none that is free
     double marginal(std::int64_t job, std::int64_t level, Leftover by, Share& grown) const;
     bool is_late(std::size_t job) const;
     bool rest(const Share& before, const Job& job, Share& found) const;
