@@ -86,7 +86,7 @@ class WidthPlan:
         """
 
     def mark(self) -> None:
-        """Note the plan as it is."""
+        """Note the current plan."""
 
     def undo(self) -> None:
         """Return to the plan that was noted."""
@@ -97,11 +97,12 @@ class WidthPlan:
         Returns whether it got one.
         """
 
-    def spread(self, order: Ints, by: int) -> None:
+    def spread(self, order: Ints, by: int) -> Ints:
         """Give what is free now, one level at a time, to these jobs, the first of equal ones first.
 
         `by` is 0 for the most GPU time added, 1 for the most saved later, each per GPU. Gains are
-        computed again when a job's turn comes. O((jobs + levels given) x steps x levels), mostly.
+        computed again when a job's turn comes; the result is the jobs by their last gains.
+        O((jobs + levels given) x steps x levels), mostly.
         """
 
     def widths(self) -> Ints:

@@ -42,11 +42,10 @@ RulesOption = Annotated[
 _MOST_GPUS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TrainingSettings:
     """The options as given, None where they are not."""
 
-    deadlines: bool
     throughputs: Path | None
     servers: int | None
     gpus_per_server: int | None

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from headgate.spec import Scenario
     from headgate.traces import TraceFile
 
+    _Prepared = tuple[TimedPolicy, sim.Simulation, TraceFile | None, Mapping[str, Sequence[str]]]
+
 PolicyOption = Annotated[
     str | None,
     typer.Option(
@@ -111,21 +113,16 @@ def simulate(
 
     Runs the same scheduler as the live system, and prints the figures.
     """
-    from headgate.sim import run as sim
-    from headgate.sim.report import Launches, placements
-
     as_json = settle(None, fmt).as_json
-    training = TrainingSettings(
-        deadlines=deadlines,
-        throughputs=throughputs,
-        servers=servers,
-        gpus_per_server=gpus_per_server,
-        gpu_type=gpu_type,
-        rules=rules,
-    )
+    training = TrainingSettings(throughputs, servers, gpus_per_server, gpu_type, rules)
     gpus = training.gpus(gpus)
     if deadlines:
-        given = {"SCENARIO": scenario, "--place": place, "--seed": seed, "--resume": resume}
+        given = {
+            "SCENARIO": scenario, "--place": place, "--seed": seed, "--resume": resume,
+            "--decision-latency": decision_latency, "--queue-column": queue_column,
+            "--estimates": estimates, "--forecasts": forecasts, "--topology": topology,
+            "--jobs-out": jobs_out, "--timings": timings,
+        }  # fmt: skip
         training.simulate(trace, gpus, policy, vc, other=given, as_json=as_json)
         return
     problems = training.problems() + _check_options(
@@ -137,16 +134,35 @@ def simulate(
     if problems:
         raise SpecError(problems, code="usage")
     started = time.perf_counter()
-    chosen, simulation, recorded, names = _prepare(
-        scenario, trace, gpus, policy, place, seed, decision_latency, of_trace
-    )
+    found = _prepare(scenario, trace, gpus, policy, place, seed, decision_latency, of_trace)
+    launches = found[2] is None or (jobs_out is not None and scenario is not None)
+    figures, decisions = _run(found, launches, topology, forecasts, jobs_out, as_json=as_json)
+    if timings is not None:
+        _write_timings(timings, decisions, time.perf_counter() - started)
+    _print(figures, as_json=as_json)
+
+
+def _run(
+    prepared: _Prepared,
+    with_launches: bool,
+    topology: Path | None,
+    forecasts: float | None,
+    jobs_out: Path | None,
+    *,
+    as_json: bool,
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Run a prepared simulation, and write its jobs; return its figures, and times measured."""
+    from headgate.sim import run as sim
+    from headgate.sim.report import Launches, placements
+
+    chosen, simulation, recorded, names = prepared
     simulation = _connected(simulation, topology)
     if not as_json:
         _warn_of_sizes(chosen.policy, simulation)
     launches = Launches()
     with _progress("Simulating", len(simulation.submissions), as_json=as_json) as step:
         observers: list[sim.Observer] = [_watch(step)]
-        if recorded is None or (jobs_out is not None and scenario is not None):
+        if with_launches:
             observers.append(launches)
         check = _forecast_check(chosen, forecasts, simulation.seed)
         outcome = sim.run(simulation, chosen, observe=observers, forecasts=check)
@@ -158,9 +174,7 @@ def simulate(
     if jobs_out is not None:
         integer_ids = recorded is not None and recorded.integer_ids
         _write_jobs(jobs_out, simulation, outcome, launches, integer_ids=integer_ids)
-    if timings is not None:
-        _write_timings(timings, decisions, time.perf_counter() - started)
-    _print(outcome.figures, as_json=as_json)
+    return outcome.figures, decisions
 
 
 def _prepare(
@@ -172,7 +186,7 @@ def _prepare(
     seed: int | None,
     decision_latency_s: float | None,
     of_trace: TraceSettings,
-) -> tuple[TimedPolicy, sim.Simulation, TraceFile | None, Mapping[str, Sequence[str]]]:
+) -> _Prepared:
     """Return the policy, the simulation, its trace where it has one, and the names of tasks."""
     from headgate.sim import run as sim
     from headgate.traces import open_trace

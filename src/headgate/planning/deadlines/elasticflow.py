@@ -38,7 +38,7 @@ class ElasticFlow:
             plan.fill(order)
         elif not refused:
             order = asked
-        plan.spread(order, LeftoverRule.ADDED)
+        order = plan.spread(order, LeftoverRule.ADDED)
         given = [False] * len(jobs)
         for row in order:
             given[row] = True

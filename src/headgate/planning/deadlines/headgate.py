@@ -53,7 +53,7 @@ class KeptPromises:
     cannot be met costs no other its place. An arrival is tested against a deadline earlier by the
     share of time that jobs lose (`LostTime`). It is admitted if it makes no other job late, even if
     one is late already. A job that cannot end in time any more comes last. A rejected one is
-    planned later if there is room for it, and gets what nobody else can use. What is free goes by
+    planned later if there is room for it, and gets what no other job can use. What is free goes by
     the GPU time saved later, not added.
     """
 

@@ -67,7 +67,7 @@ class SharePlan:
         return self._plan.resume(np.array(order, np.int64))
 
     def mark(self) -> None:
-        """Note the plan as it is."""
+        """Note the current plan."""
         self._plan.mark()
 
     def undo(self) -> None:
@@ -77,7 +77,7 @@ class SharePlan:
     def add(self, row: int, *, late: bool = False) -> bool:
         """Plan the minimum share of one more row, in time or `late` too; return whether it has one.
 
-        The shares planned before stay as they are.
+        The shares planned before do not change.
         """
         return self._plan.add(row, late)
 
@@ -90,9 +90,10 @@ class SharePlan:
         """Return when a planned width changes next."""
         return self._plan.next_change()
 
-    def spread(self, order: Sequence[int], rule: LeftoverRule) -> None:
-        """Give away what is free now to these rows, the first of equal ones first."""
-        self._plan.spread(np.array(order, np.int64), int(rule))
+    def spread(self, order: Sequence[int], rule: LeftoverRule) -> list[int]:
+        """Give away what is free now to these rows; return them by what more would gain them."""
+        found: list[int] = self._plan.spread(np.array(order, np.int64), int(rule)).tolist()
+        return found
 
     def allocation(
         self, admitted: Sequence[bool], order: Sequence[int], change_s: float | None = None

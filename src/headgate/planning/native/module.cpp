@@ -74,7 +74,7 @@ void def_width_plan(nb::module_& m) {
         .def("add", &WidthPlan::add, nb::arg("job"), nb::arg("late"))
         .def("spread",
              [](WidthPlan& self, Numbers order, std::int64_t by) {
-                 self.spread(view(order), Leftover{by});
+                 return numpy(self.spread(view(order), Leftover{by}));
              },
              nb::arg("order"), nb::arg("by"))
         .def("widths", [](const WidthPlan& self) { return numpy(self.widths()); })

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <queue>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 namespace headgate::planning {
@@ -341,8 +343,9 @@ double WidthPlan::marginal(std::int64_t number, std::int64_t level, Leftover by,
     return (before.gpu_seconds_from(next_s) - grown.gpu_seconds_from(next_s)) / more;
 }
 
-void WidthPlan::spread(std::span<const std::int64_t> order, Leftover by) {
-    using Turn = std::pair<double, std::int64_t>;  // gain, and minus the place in the order
+std::vector<std::int64_t> WidthPlan::spread(std::span<const std::int64_t> order, Leftover by) {
+    // Gain, the turn at which the job grew last, 0 for none, and minus its place in the order.
+    using Turn = std::tuple<double, std::size_t, std::int64_t>;
     std::priority_queue<Turn> turns;
     Share grown;
     const auto gain = [&](std::int64_t job) {
@@ -354,19 +357,26 @@ void WidthPlan::spread(std::span<const std::int64_t> order, Leftover by) {
         // A wider width may be a slower one.
         return by == Leftover::kSaved && late && !is_late(index) ? -kInfinity : found;
     };
+    std::vector<double> last(order.size(), -kInfinity);
+    std::vector<std::size_t> grew(order.size());
+    std::size_t grants = 0;
     const auto enter = [&](std::size_t place, double found) {
-        if (found > -kInfinity) turns.emplace(found, -static_cast<std::int64_t>(place));
+        last[place] = found;
+        if (found > -kInfinity) turns.emplace(found, grew[place], -static_cast<std::int64_t>(place));
     };
     for (std::size_t place = 0; place < order.size(); ++place) check(order[place]);
     for (std::size_t place = 0; place < order.size() && free_now() > 0; ++place)
         enter(place, gain(order[place]));
     while (free_now() > 0 && !turns.empty()) {
-        const auto place = static_cast<std::size_t>(-turns.top().second);
+        const auto place = static_cast<std::size_t>(-std::get<2>(turns.top()));
         turns.pop();
         const std::int64_t job = order[place];
         const double found = gain(job);
-        if (found == -kInfinity) continue;
-        if (!turns.empty() && found < turns.top().first) {
+        if (found == -kInfinity) {
+            last[place] = found;
+            continue;
+        }
+        if (!turns.empty() && found < std::get<0>(turns.top())) {
             enter(place, found);
             continue;
         }
@@ -375,8 +385,18 @@ void WidthPlan::spread(std::span<const std::int64_t> order, Leftover by) {
         now_.free.put_back(held);
         held = std::move(grown);
         now_.free.take(held);
+        if (by == Leftover::kAdded) grew[place] = ++grants;
         enter(place, gain(job));
     }
+    std::vector<std::size_t> places(order.size());
+    std::iota(places.begin(), places.end(), std::size_t{0});
+    std::stable_sort(places.begin(), places.end(),
+                     [&](std::size_t a, std::size_t b) {
+                         return std::pair(last[a], grew[a]) > std::pair(last[b], grew[b]);
+                     });
+    std::vector<std::int64_t> sorted;
+    for (const std::size_t place : places) sorted.push_back(order[place]);
+    return sorted;
 }
 
 std::vector<std::int64_t> WidthPlan::widths() const {

@@ -84,7 +84,9 @@ public:
     bool add(std::int64_t job, bool late);
     // Gives what is free now, one level at a time, to jobs that have a share; of equal ones the
     // first in the order. Gains are computed again when a job's turn comes, not at every level given.
-    void spread(std::span<const std::int64_t> order, Leftover by);
+    // Returns the jobs by their last gains, those that cannot grow last. By kAdded, of equal ones
+    // the one that grew last is first, as after the repeated stable sort of ElasticFlow's code.
+    std::vector<std::int64_t> spread(std::span<const std::int64_t> order, Leftover by);
 
     std::vector<std::int64_t> widths() const;
     std::vector<double> ends() const;
