@@ -178,7 +178,7 @@ sanitize: install
 	LD_PRELOAD=$$(echo $$libraries) ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	  PYTHONPATH=$(abspath $(SANITIZED)/site):$$packages $(BIN)/python -S -m pytest \
 	  tests/base tests/flow tests/policies/flow/test_shares.py \
-	  tests/policies/flow/test_queue_tree.py tests/planning/shares/test_counts.py \
+	  tests/policies/flow/test_queue_tree.py tests/planning/deadlines tests/planning/shares/test_counts.py \
 	  tests/planning/shares/test_standing.py tests/planning/shares/test_work.py
 
 fuzz: install

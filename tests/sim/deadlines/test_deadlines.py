@@ -151,6 +151,22 @@ def test_what_can_never_be_met_is_rejected_with_a_reason() -> None:
     assert (found["deadline_ratio"], found["deadline_bound"]) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("name", ALLOCATORS)
+def test_jobs_wider_than_the_cluster_are_rejected_or_narrowed(name: str) -> None:
+    wide, narrow = SpeedCurve((4, 8), (3.0, 4.0)), SpeedCurve((1, 2, 4), (1.0, 2.0, 4.0))
+    jobs = [
+        RecordedJob(
+            id=key, submit_s=0.0, deadline_s=1e3, work=50.0, curve=curve, useful=curve.best, asked=4
+        )
+        for key, curve in (("wide", wide), ("narrow", narrow))
+    ]
+    outcome, _ = run(name, jobs, 2, PLAIN, free=True)
+    assert outcome.rejected == {"larger_than_cluster": 1}
+    waits_for_ever = name == "tiresias"  # for the four GPUs that its user asked for
+    assert outcome.ended_s == ({} if waits_for_ever else {"narrow": 25.0})
+    assert outcome.broken == waits_for_ever
+
+
 def test_no_jobs_have_no_ratio() -> None:
     outcome, _ = run("headgate", [], 4, PLAIN)
     found = figures(outcome, policy="headgate", rules="plain", gpus=4)

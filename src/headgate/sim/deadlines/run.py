@@ -52,11 +52,12 @@ class _Simulation:
         rules: Rules,
         overheads: Overheads,
         clock: Callable[[], float],
+        gpus: int,
     ) -> None:
         self._arrivals = sorted(recorded, key=lambda job: job.submit_s)  # equal ones as recorded
         self._next = 0
         self._allocator, self._rules, self._overheads = allocator, rules, overheads
-        self._clock = clock
+        self._clock, self._gpus = clock, gpus
         self._runs: list[_Run] = []
         self._change_s = math.inf
         self._now_s = self._arrivals[0].submit_s if recorded else 0.0
@@ -69,7 +70,8 @@ class _Simulation:
                 self._decide(outcome)
             at_s = self._next_decision()
             if at_s == math.inf:
-                break  # what is left can never run
+                outcome.broken += sum(run.promised for run in self._runs)  # they can never run
+                break
             self._advance(at_s, outcome)
             self._arrive(outcome)
         outcome.makespan_s = self._now_s - start_s
@@ -81,6 +83,9 @@ class _Simulation:
                 return
             self._next += 1
             reason = recorded.impossible()
+            widest = recorded.curve.widest(self._gpus)
+            if widest == 0:
+                reason = "larger_than_cluster"
             if reason is not None:
                 outcome.rejected[reason] += 1
                 continue
@@ -89,7 +94,7 @@ class _Simulation:
                 curve=recorded.curve,
                 left=recorded.work,
                 deadline_s=recorded.deadline_s,
-                useful=recorded.useful,
+                useful=min(recorded.useful, widest),
                 asked=recorded.asked,
             )
             self._runs.append(_Run(recorded, job))
@@ -198,7 +203,7 @@ def simulate(
     bound = sum(_alone_in_time(job, gpus) for job in recorded)
     outcome = DeadlineOutcome(jobs=len(recorded), bound=bound)
     if recorded:
-        _Simulation(recorded, allocator, rules, overheads, clock).run(outcome)
+        _Simulation(recorded, allocator, rules, overheads, clock, gpus).run(outcome)
     return outcome
 
 
