@@ -162,9 +162,9 @@ def test_jobs_wider_than_the_cluster_are_rejected_or_narrowed(name: str) -> None
     ]
     outcome, _ = run(name, jobs, 2, PLAIN, free=True)
     assert outcome.rejected == {"larger_than_cluster": 1}
-    waits_for_ever = name == "tiresias"  # for the four GPUs that its user asked for
-    assert outcome.ended_s == ({} if waits_for_ever else {"narrow": 25.0})
-    assert outcome.broken == waits_for_ever
+    never_runs = name == "tiresias"  # for the four GPUs that its user asked for
+    assert outcome.ended_s == ({} if never_runs else {"narrow": 25.0})
+    assert outcome.broken == never_runs
 
 
 def test_no_jobs_have_no_ratio() -> None:
