@@ -12,7 +12,10 @@ from headgate.model import Bandwidth
 from headgate.spec import load_job, load_scenario
 
 ROOT = Path(__file__).parents[2]
-POLICIES = {"fs": ["alpha1", "alpha2", "alpha3"], "headgate": [], "fifo": ["place"], "fair-easy-backfill": []}
+POLICIES = {
+    "fs": ["alpha1", "alpha2", "alpha3"], "headgate": [], "fifo": ["place"],
+    "fair-easy-backfill": [],
+}  # fmt: skip
 PARTS = {"fair-easy-backfill": {"order": "fair", "place": "first-fit", "backfill": "easy"}}
 
 
