@@ -19,6 +19,12 @@ from headgate.traces.parquet import read_trace
 SOURCE = "elasticflow"
 """Of a table with the throughputs of several sources, the rows with this one are read."""
 
+THROUGHPUTS = Path(__file__).with_name("throughputs.parquet")
+"""The throughputs that the simulator of ElasticFlow reads, on A100 and T4.
+
+From github.com/pkusys/ElasticFlow (ASPLOS 2023), Apache License 2.0; as columns of a table here.
+"""
+
 _MOST_SHOWN = 10  # problems of one kind
 _MISSING = "no such file"
 _TRAINING = ("ef_batch_size", "ef_iterations", "ef_deadline_s")

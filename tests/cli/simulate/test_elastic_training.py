@@ -11,10 +11,9 @@ from headgate.planning.deadlines import ALLOCATORS
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 TRACE = str(EXAMPLES / "elasticflow-195.parquet")
-THROUGHPUTS = str(EXAMPLES / "elasticflow-throughputs.parquet")
 CALL = (
-    "simulate", "--deadlines", "--trace", TRACE, "--throughputs", THROUGHPUTS, "--gpu-type", "T4",
-    "--servers", "16", "--gpus-per-server", "4",
+    "simulate", "--deadlines", "--trace", TRACE, "--gpu-type", "T4", "--servers", "16",
+    "--gpus-per-server", "4",
 )  # fmt: skip
 FIGURES = {
     "policy", "rules", "gpus", "jobs", "deadline_ratio", "deadline_bound", "accepted",
@@ -60,7 +59,7 @@ def test_the_figures_are_a_table_for_people(headgate: Any) -> None:
     [
         (
             ["--deadlines"],
-            ["--trace", "--throughputs", "--gpu-type", "--gpus", "--policy"],
+            ["--trace", "--gpu-type", "--gpus", "--policy"],
         ),
         ([*CALL[1:], "--policy", "fifo"], ["--policy"]),
         ([*CALL[1:], "--policy", "edf", "--rules", "ours"], ["--rules"]),

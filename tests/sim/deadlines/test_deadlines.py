@@ -14,7 +14,7 @@ from headgate.model.speed import SpeedCurve
 from headgate.planning.deadlines import ALLOCATORS, Allocation, Allocator, TrainingJob
 from headgate.sim.deadlines import RULES, DeadlineOutcome, figures, simulate
 from headgate.sim.deadlines.rules import NoOverheads, RememberedGroups, Rules, WidthChanges
-from headgate.traces.training import RecordedJob, read_training
+from headgate.traces.training import THROUGHPUTS, RecordedJob, read_training
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 PLAIN, ELASTICFLOW = RULES["plain"], RULES["elasticflow"]
@@ -75,7 +75,7 @@ def run(
 def recorded() -> list[RecordedJob]:
     jobs = read_training(
         EXAMPLES / "elasticflow-195.parquet",
-        EXAMPLES / "elasticflow-throughputs.parquet",
+        THROUGHPUTS,
         vc="elasticVpollux_e",
         gpu_type="T4",
     )

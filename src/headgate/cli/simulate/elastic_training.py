@@ -20,7 +20,11 @@ DeadlinesOption = Annotated[
 ]
 ThroughputsOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="With --deadlines: measured throughputs (Parquet)."),
+    typer.Option(
+        metavar="FILE",
+        help="With --deadlines: measured throughputs (Parquet).",
+        show_default="those of ElasticFlow",
+    ),
 ]
 ServersOption = Annotated[
     int | None, typer.Option(metavar="N", help="With --trace: servers, instead of --gpus.")
@@ -100,17 +104,17 @@ class TrainingSettings:
         """Simulate the jobs of a trace, and print the figures."""
         from headgate.planning.deadlines import ALLOCATORS
         from headgate.sim.deadlines import RULES, figures, simulate
-        from headgate.traces.training import read_training
+        from headgate.traces.training import THROUGHPUTS, read_training
 
         name = self.rules or "elasticflow"
         self._check(trace, gpus, policy, other)
         assert trace is not None, "checked above"
-        assert self.throughputs is not None, "checked above"
         assert self.gpu_type is not None, "checked above"
         assert gpus is not None, "checked above"
         assert policy is not None, "checked above"
         rules = RULES[name]
-        recorded = read_training(trace, self.throughputs, vc=vc, gpu_type=self.gpu_type)
+        throughputs = self.throughputs or THROUGHPUTS
+        recorded = read_training(trace, throughputs, vc=vc, gpu_type=self.gpu_type)
         outcome = simulate(
             rules.jobs(recorded, self.gpu_type),
             ALLOCATORS[policy](gpus=gpus, slot_s=rules.slot_s),
@@ -132,7 +136,6 @@ class TrainingSettings:
             (option, "is required with --deadlines", hint)
             for option, value, hint in (
                 ("--trace", trace, "jobs with ef_deadline_s: docs/deadlines.md"),
-                ("--throughputs", self.throughputs, "a Parquet file: docs/deadlines.md"),
                 ("--gpu-type", self.gpu_type, "as in the column gpu_type of --throughputs"),
                 ("--gpus", gpus, "or --servers N --gpus-per-server N"),
                 ("--policy", policy, f"one of {names}"),
