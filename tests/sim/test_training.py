@@ -10,6 +10,7 @@ from tests.cases import cases
 
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
+from headgate.foresight.explain import explain
 from headgate.model import Demand, Gpu, Job, Node, Queue, SpeedCurve, Task, Training
 from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import make_policy
@@ -27,7 +28,7 @@ from headgate.protocol import (
 from headgate.sim.world import SimulatedWorld
 from headgate.state import JobState, State
 from headgate.state.check import check
-from headgate.state.elastic import unit_size
+from headgate.state.elastic import UnitCounts, unit_size
 from headgate.state.life import HOLDING
 
 NO_LIMITS = dict.fromkeys(
@@ -185,3 +186,23 @@ def test_every_job_ends_and_nothing_thrashes(policy: str, seed: int) -> None:
         runs = state.tasks.attempts[state.jobs.first_task[row]]
         took_s = watch.ended_at(name) - watch.started[name]
         assert runs <= 12 + took_s / 60.0, f"{name} starts {runs} times in {took_s} s"
+
+
+def test_units_of_a_job_are_counted_and_what_is_held_has_a_reason() -> None:
+    jobs = submitted((1.0, rigid("g", 2, 100.0)), (1.0, training("t", 5000.0)))
+    found = []
+
+    class Asks(Watch):
+        def _see(self, batch: Sequence[Event], commands: Sequence[Command]) -> None:
+            super()._see(batch, commands)
+            row = self.state.names.job_rows.get("t")
+            if row is not None:
+                found.append(explain(self.engine.snapshot(), row, self.state.now))
+
+    Asks("fifo", [node_up("a"), *jobs])
+    last = found[-1]
+    assert last.elastic == UnitCounts(min=1, max=8, running=0, surplus=0, unneeded=4)
+    runs = [each for each in found if each.elastic is not None and each.elastic.running == 2]
+    assert runs[0].elastic == UnitCounts(min=1, max=8, running=2, surplus=1, unneeded=0)
+    assert runs[0].reason is not None
+    assert runs[0].reason.cause() == "surplus: 2 of at most 8 units run"

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitCounts:
-    """How many units of an elastic job run, and how many of these are `surplus`.
+    """How many units of an elastic or a training job run, and how many of these are `surplus`.
 
+    Of a training job, those beyond its smallest width.
     Of those that have finished, `unneeded` had no run that did: another one finished before.
     """
 
@@ -42,13 +43,14 @@ class UnitCounts:
 
 
 def unit_counts(view: View, job: int, states: Sequence[int]) -> UnitCounts | None:
-    """Return the numbers of units of a job with tasks in these states; None if it is not elastic.
+    """Return the numbers of units of a job with tasks in these states.
 
-    O(its tasks).
+    None if it neither is elastic nor trains. O(its tasks).
     """
-    if view.job(job).elastic is None:
+    spec, rows = view.job(job), view.tasks_of(job)
+    if spec.elastic is None and spec.training is None:
         return None
-    size, rows = unit_size(view, job), view.tasks_of(job)
+    size = spec.unit_tasks
     runs = [state in EXECUTING for state in states]
     return UnitCounts(
         min=size,
@@ -60,9 +62,12 @@ def unit_counts(view: View, job: int, states: Sequence[int]) -> UnitCounts | Non
 
 
 def is_unneeded(view: View, task: int) -> bool:
-    """Return whether a unit of an elastic job has finished without a run that did."""
+    """Return whether a unit of an elastic or training job has finished without a run that did."""
     tasks = view.tasks
-    if tasks.state[task] != TaskState.FINISHED or view.job(tasks.job[task]).elastic is None:
+    if tasks.state[task] != TaskState.FINISHED:
+        return False
+    spec = view.job(tasks.job[task])
+    if spec.elastic is None and spec.training is None:
         return False
     attempt, last = tasks.attempts[task], view.stops.get(task, ())[-1:]
     was_stopped = bool(last) and last[0].attempt == attempt
