@@ -44,11 +44,20 @@ CURVE = SpeedCurve((1, 2, 4, 8), (10.0, 18.0, 30.0, 40.0))
 RESTART_S = 5.0
 
 
-def training(name: str, work: float, curve: SpeedCurve = CURVE, of: Demand = ONE_GPU) -> Job:
+def training(
+    name: str,
+    work: float,
+    curve: SpeedCurve = CURVE,
+    of: Demand = ONE_GPU,
+    deadline_s: float | None = None,
+) -> Job:
     whole = Training(work=work, speeds=curve, restart_s=RESTART_S)
     task = Task(demand=of, compute_s=whole.narrowest_s)
     tasks = (task,) * curve.widths[-1]
-    return Job(id=name, name=name, user=name, queue="q", tasks=tasks, gang=True, training=whole)
+    return Job(
+        id=name, name=name, user=name, queue="q", tasks=tasks, gang=True, training=whole,
+        deadline_s=deadline_s,
+    )  # fmt: skip
 
 
 def rigid(name: str, tasks: int, run_s: float) -> Job:
@@ -144,6 +153,26 @@ def test_gpus_go_where_they_speed_up_most(policy: str) -> None:
     jobs = submitted((1.0, training("flat", 1e4, flat)), (1.0, training("steep", 1e4, steep)))
     watch = Watch(policy, [NodeJoined(at=0.0, node=node("a", gpus=5)), *jobs])
     assert max(width for _, width in watch.widths["steep"]) == 4
+    steep_at = watch.ended_at("steep")
+    assert all(width <= 1 for at, width in watch.widths["flat"] if at < steep_at)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_gpus_go_first_to_jobs_that_would_miss_their_deadlines(policy: str) -> None:
+    """`flat` gains less per GPU; only with four it ends in time."""
+    flat = SpeedCurve((1, 2, 4), (10.0, 14.0, 18.0))
+    steep = SpeedCurve((1, 2, 4), (10.0, 19.0, 36.0))
+    jobs = submitted(
+        (1.0, training("steep", 1e4, steep)),
+        (1.0, training("flat", 9000.0, flat, deadline_s=520.0)),
+    )
+    watch = Watch(policy, [NodeJoined(at=0.0, node=node("a", gpus=5)), *jobs])
+    assert watch.ended_at("flat") <= 521.0
+    hopeless = submitted(
+        (1.0, training("steep", 1e4, steep)),
+        (1.0, training("flat", 9000.0, flat, deadline_s=300.0)),
+    )
+    watch = Watch(policy, [NodeJoined(at=0.0, node=node("a", gpus=5)), *hopeless])
     steep_at = watch.ended_at("steep")
     assert all(width <= 1 for at, width in watch.widths["flat"] if at < steep_at)
 

@@ -4,7 +4,8 @@ A policy decides as if each had its smallest width, on what it needs at least; w
 that it sees as free. Jobs that it starts get more of what is left before they start, unless more
 may start there in a next round; those that run are stopped to start again with more. GPUs go, a
 width at a time, to the job that works so much faster per GPU, relative to its present speed (the
-marginal return of ElasticFlow, ASPLOS 2023, for jobs of which each counts alike). A job that runs
+marginal return of ElasticFlow, ASPLOS 2023, for jobs of which each counts alike); before these, to
+those that would miss their deadlines and can still meet them. A job that runs
 grows only if that saves more time than its new start takes, and not again within `DWELL` such
 times. Where others need what a job holds beyond its smallest width, it is stopped, to start again
 with what is left for it.
@@ -21,12 +22,11 @@ import numpy as np
 
 from headgate.base.arrays import Ints
 from headgate.base.errors import InvariantBroken
-from headgate.model import WHOLE, SpeedCurve
+from headgate.model import WHOLE, SpeedCurve, Training
 from headgate.planning.place.choose.compact import most_room_first
 from headgate.planning.rounds.claims import open_places
 from headgate.planning.rounds.gives_way import GIVES_WAY, PlanBeside, take
 from headgate.planning.rounds.hidden import at_widths
-from headgate.planning.times.estimates import Estimates
 from headgate.planning.units.unit import all_units
 from headgate.protocol import Group, Plan, SetWidth, Start, Steps
 from headgate.protocol.order_reasons import Grows
@@ -85,6 +85,9 @@ class _TrainingJob:
     runs: bool
     tasks: range
     unit_gpus: float  # of a task; of one without GPUs 1
+    left_s: float  # that its work takes with its smallest width, at a speed of 1
+    deadline_s: float  # from now on; inf without one
+    restart_s: float
     group: int | None = None  # that starts it
     places: list[Start] = field(default_factory=list)  # of its tasks beyond its smallest width
     may_grow: bool = True
@@ -103,13 +106,24 @@ class _TrainingJob:
         )
         return next(faster, None)
 
-    def gain(self) -> float:
-        """Return how much faster it works with its next width, per GPU more; -inf without one."""
+    def takes_s(self, width: int) -> float:
+        """Return how long what is left of its work takes with a width."""
+        start_s = self.restart_s if self.runs and width != self.before else 0.0
+        return start_s + self.left_s * self.curve.rates[0] / self.curve.rate(width)
+
+    def gain(self) -> tuple[float, float]:
+        """Return what its next width gains: the most comes first.
+
+        First those that would miss their deadlines and need not, the earliest first; then how much
+        faster it works, per GPU more, -inf without such a width.
+        """
         width = self.next_width()
         if width is None:
-            return -math.inf
+            return -math.inf, -math.inf
+        can_end = self.takes_s(self.curve.best) <= self.deadline_s < self.takes_s(self.width)
         faster = self.curve.rate(width) / self.curve.rate(self.width) - 1
-        return faster / (width - self.width) / self.unit_gpus
+        by = -self.deadline_s if can_end else -math.inf
+        return by, faster / (width - self.width) / self.unit_gpus
 
 
 class _Widths:
@@ -132,7 +146,11 @@ class _Widths:
                 self._keep(job)
 
     def _job(self, row: int) -> _TrainingJob:
-        tasks = self._snapshot.tasks_of(row)
+        snapshot, tasks = self._snapshot, self._snapshot.tasks_of(row)
+        spec = snapshot.job(row)
+        training, deadline_s = spec.training, spec.deadline_s
+        assert training is not None
+        deadline_s = math.inf if deadline_s is None else deadline_s
         return _TrainingJob(
             row=row,
             curve=_curve(self._snapshot, row),
@@ -140,8 +158,19 @@ class _Widths:
             runs=self._snapshot.tasks.state[tasks[0]] in EXECUTING,
             tasks=tasks,
             unit_gpus=self._snapshot.demand(tasks[0]).gpus_milli / WHOLE or 1.0,
+            left_s=self._left_s(row, training),
+            deadline_s=snapshot.jobs.submitted_at[row] + deadline_s - snapshot.now,
+            restart_s=training.restart_s,
             group=self._group_of.get(row),
         )
+
+    def _left_s(self, row: int, training: Training) -> float:
+        """Return how long the rest of a job's work takes with its smallest width."""
+        snapshot, first = self._snapshot, self._snapshot.jobs.first_task[row]
+        saved_s: float = snapshot.tasks.progress_s[first]
+        if snapshot.tasks.state[first] in EXECUTING:
+            saved_s += snapshot.checkpoint_progress_s(first, snapshot.now)
+        return max(0.0, training.narrowest_s - saved_s)
 
     def _keep(self, job: _TrainingJob) -> None:
         """Let a job that runs keep its width, if nothing else needs what it holds; else less.
@@ -169,19 +198,15 @@ class _Widths:
 
         More than one start takes, with the next width.
         """
-        snapshot, width = self._snapshot, job.next_width()
-        training, first = snapshot.job(job.row).training, job.tasks[0]
-        if width is None or training is None or snapshot.tasks.state[first] != TaskState.RUNNING:
+        snapshot, width, first = self._snapshot, job.next_width(), job.tasks[0]
+        if width is None or snapshot.tasks.state[first] != TaskState.RUNNING:
             return False
         since = snapshot.tasks.started_at[first]
-        from_at = since + max(_SHORTEST_S, DWELL * training.restart_s)
+        from_at = since + max(_SHORTEST_S, DWELL * job.restart_s)
         if from_at > snapshot.now:
             self._again_at = min(self._again_at, from_at)
             return False
-        end_at = float(Estimates(snapshot).end_at(np.array([first]))[0])
-        left_s = end_at - snapshot.now
-        saved_s = left_s * (1 - job.curve.rate(job.width) / job.curve.rate(width))
-        return saved_s > 2 * training.restart_s
+        return job.takes_s(job.width) - job.takes_s(width) > job.restart_s
 
     def _widen(self, job: _TrainingJob, most: int) -> bool:
         """Give a job its next width if that is at most so much, and there is room; return if so.
