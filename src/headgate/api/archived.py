@@ -79,7 +79,8 @@ def archived_job(controller: ControllerPort, snapshot: Snapshot, job: str) -> Ar
 
 def list_view(job: ArchivedJob, now: float) -> View:
     """Return the view of a job in lists of jobs."""
-    view = {"nodes": [], "elastic": None, **views.as_of(job.view, now)}  # not of earlier releases
+    lacking: View = {"nodes": [], "elastic": None, "deadline_at": None}  # in earlier releases
+    view = {**lacking, **views.as_of(job.view, now)}
     gpus = {name: view["gpus"][name] for name in ("held", "peak")}
     return {key: view[key] for key in view if key not in ("results", "exit", "files")} | {
         "gpus": gpus
@@ -90,7 +91,9 @@ def full_view(job: ArchivedJob, now: float, *, default_keep_s: float | None) -> 
     """Return a job with the retention of its results; see `views.results_view`."""
     keep_s = default_keep_s if job.job.keep_s is None else job.job.keep_s
     expiry = views.expiry_view(keep_s, job.ended_at, job.expired_at, now)
-    lacking: View = {"nodes": [], "elastic": None, "exit": None, "files": views.NO_FILES}
+    lacking: View = {
+        "nodes": [], "elastic": None, "deadline_at": None, "exit": None, "files": views.NO_FILES,
+    }  # fmt: skip
     view = {**lacking, **views.as_of(job.view, now)}
     view["gpus"] = {"by_node": {}, **view["gpus"]}  # earlier releases kept none of these
     view["command"] = ran.command_of(job.job.program)

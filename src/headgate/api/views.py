@@ -154,6 +154,7 @@ def _job_view(snapshot: Snapshot, row: int, explanation: Explanation) -> View:
         },
         "estimated_s": job.estimated_s,
         "time_limit_s": job.time_limit_s,
+        "deadline_at": None if job.deadline_s is None else jobs.submitted_at[row] + job.deadline_s,
         "max_running": job.max_running,
         "elastic": explanation.elastic and asdict(explanation.elastic),
         "after": list(job.after),

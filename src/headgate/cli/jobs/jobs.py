@@ -285,6 +285,7 @@ def _facts(
         ("Submitted", local_time(view["submitted_at"])),
         ("Started", _at(view["started_at"])),
         ("Ended", _at(view["ended_at"])),
+        ("Deadline", _at(view["deadline_at"])),
         ("Waited", output.duration(view["wait_s"])),
         ("Ran", output.duration(view["run_s"])),
         ("Exit", _exit(tasks[0]["exit"] if task is not None else view["exit"])),
