@@ -74,6 +74,26 @@ def test_sizes_of_the_terminal_are_followed(up: Any, controller: Any) -> None:
         assert terminal.ends() == 0
 
 
+def test_size_is_followed_whichever_thread_gets_the_signal(
+    up: Any, tmp_path: Path, controller: Any
+) -> None:
+    """The main thread blocks it here, so that the kernel gives it to the one that reads."""
+    block = "import signal, headgate.cli.common.screen as s\nread = s.FullScreen.read_keys\n"
+    block += "s.FullScreen.read_keys = lambda self: (signal.pthread_sigmask("
+    block += "signal.SIG_BLOCK, [signal.SIGWINCH]), read(self))[1]\n"
+    (tmp_path / "sitecustomize.py").write_text(block)
+    with Terminal("top", "--interval", "1h", PYTHONPATH=str(tmp_path)) as terminal:
+        terminal.shows(TITLES[0])
+        for columns, rows in ((60, 12), (70, 14), (80, 16)):  # the first may be seen by chance
+            terminal.resize(columns, rows)
+            lines = terminal.until(lambda lines, most=columns: any(lines) and all(
+                len(line) <= most for line in lines
+            ))  # fmt: skip
+            assert len(lines) == rows
+        terminal.press("q")
+        assert terminal.ends() == 0
+
+
 @pytest.mark.parametrize("how", ["key", signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_terminal_is_as_before_after_every_end(up: Any, how: Any) -> None:
     with Terminal("top") as terminal:

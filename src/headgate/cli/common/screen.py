@@ -56,6 +56,9 @@ class FullScreen:
             for end in (self._woken, self._waker):
                 end.setblocking(False)
                 closing.callback(end.close)
+            # The kernel may give a signal to any thread: so it also writes to what is waited for.
+            number = signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+            closing.callback(signal.set_wakeup_fd, number)
             before = signal.signal(signal.SIGWINCH, self._resized)
             closing.callback(signal.signal, signal.SIGWINCH, before)
             closing.callback(self._taken.close)
