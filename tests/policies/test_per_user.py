@@ -11,6 +11,7 @@ import pytest
 from tests.cases import cases
 from tests.policies.test_queue_tree import decide, reasons, tree
 from tests.policies.test_take_back import rounds
+from tests.small_clusters import NO_LIMITS
 
 from headgate.app import POLICIES
 from headgate.base.rng import stream
@@ -43,14 +44,6 @@ from headgate.state import State, TaskState, check
 from headgate.state.quotas import Quotas
 
 WHOLE = 1000
-NO_LIMITS = dict.fromkeys(
-    (
-        "disk_bytes_per_s",
-        "node_link_bytes_per_s",
-        "rack_uplink_bytes_per_s",
-        "aggregation_bytes_per_s",
-    )
-)
 Held = Counter[tuple[str, str, str]]
 """By queue, user and kind what runs hold in the queue and in those below it."""
 

@@ -8,10 +8,11 @@ from random import Random
 
 import pytest
 from tests.cases import cases
+from tests.small_clusters import NO_LIMITS, ONE_CPU, ONE_GPU, node, rigid, submitted
 
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
-from headgate.model import Demand, Elastic, Gpu, Job, Node, Queue, Task
+from headgate.model import Demand, Elastic, Job, Queue, Task
 from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import make_policy
 from headgate.protocol import (
@@ -29,16 +30,6 @@ from headgate.state import JobState, State, TaskState
 from headgate.state.check import check
 from headgate.state.elastic import surplus_of, unit_size
 
-NO_LIMITS = dict.fromkeys(
-    (
-        "disk_bytes_per_s",
-        "node_link_bytes_per_s",
-        "rack_uplink_bytes_per_s",
-        "aggregation_bytes_per_s",
-    )
-)
-ONE_GPU, ONE_CPU = Demand(gpus=1), Demand(gpus=0, cpus_milli=1000)
-
 
 def elastic(
     name: str, least: int, most: int, work_s: float, *, of: Demand = ONE_GPU, user: str = ""
@@ -48,15 +39,6 @@ def elastic(
     return Job(
         id=name, name=name, user=user or name, queue="q", tasks=(task,) * most, elastic=units
     )
-
-
-def rigid(name: str, tasks: int, run_s: float) -> Job:
-    task = Task(demand=ONE_GPU, compute_s=run_s)
-    return Job(id=name, name=name, user=name, queue="q", tasks=(task,) * tasks, gang=tasks > 1)
-
-
-def node(name: str, gpus: int = 0, cpus: float = 64) -> Node:
-    return Node(id=name, rack="r", gpus=(Gpu(memory_bytes=1 << 30),) * gpus, cpus=cpus)
 
 
 class Watch:
@@ -100,10 +82,6 @@ class Watch:
     def started_at(self, job: str) -> float:
         state = self.engine.state
         return float(state.jobs.started_at[state.names.job_rows[job]])
-
-
-def submitted(*jobs: tuple[float, Job]) -> list[Event]:
-    return [JobSubmitted(at=at, job=job) for at, job in jobs]
 
 
 @pytest.mark.parametrize("policy", [*POLICIES])

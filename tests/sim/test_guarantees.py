@@ -10,6 +10,7 @@ from random import Random
 import numpy as np
 import pytest
 from tests.cases import cases
+from tests.small_clusters import NO_LIMITS
 
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
@@ -31,14 +32,6 @@ from headgate.state.moves import unit_of
 from headgate.state.quotas import HELD_BACK_S
 
 WHOLE = 1000
-NO_LIMITS = dict.fromkeys(
-    (
-        "disk_bytes_per_s",
-        "node_link_bytes_per_s",
-        "rack_uplink_bytes_per_s",
-        "aggregation_bytes_per_s",
-    )
-)
 
 
 def gpus(count: int) -> tuple[tuple[str, int], ...]:

@@ -7,17 +7,17 @@ from random import Random
 
 import pytest
 from tests.cases import cases
+from tests.small_clusters import NO_LIMITS, ONE_CPU, ONE_GPU, node, rigid, submitted
 
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
 from headgate.foresight.explain import explain
-from headgate.model import Demand, Gpu, Job, Node, Queue, SpeedCurve, Task, Training
+from headgate.model import Demand, Job, Queue, SpeedCurve, Task, Training
 from headgate.planning.links.fluid_network import FluidNetwork
 from headgate.ports import make_policy
 from headgate.protocol import (
     Command,
     Event,
-    JobSubmitted,
     NodeJoined,
     NodeLost,
     PlanAdmitted,
@@ -31,15 +31,6 @@ from headgate.state.check import check
 from headgate.state.elastic import UnitCounts, unit_size
 from headgate.state.life import HOLDING
 
-NO_LIMITS = dict.fromkeys(
-    (
-        "disk_bytes_per_s",
-        "node_link_bytes_per_s",
-        "rack_uplink_bytes_per_s",
-        "aggregation_bytes_per_s",
-    )
-)
-ONE_GPU, ONE_CPU = Demand(gpus=1), Demand(gpus=0, cpus_milli=1000)
 CURVE = SpeedCurve((1, 2, 4, 8), (10.0, 18.0, 30.0, 40.0))
 RESTART_S = 5.0
 
@@ -58,15 +49,6 @@ def training(
         id=name, name=name, user=name, queue="q", tasks=tasks, gang=True, training=whole,
         deadline_s=deadline_s,
     )  # fmt: skip
-
-
-def rigid(name: str, tasks: int, run_s: float) -> Job:
-    task = Task(demand=ONE_GPU, compute_s=run_s)
-    return Job(id=name, name=name, user=name, queue="q", tasks=(task,) * tasks, gang=tasks > 1)
-
-
-def node(name: str, gpus: int = 4, cpus: float = 64) -> Node:
-    return Node(id=name, rack="r", gpus=(Gpu(memory_bytes=1 << 30),) * gpus, cpus=cpus)
 
 
 class Watch:
@@ -112,10 +94,6 @@ class Watch:
         return at
 
 
-def submitted(*jobs: tuple[float, Job]) -> list[Event]:
-    return [JobSubmitted(at=at, job=job) for at, job in jobs]
-
-
 @pytest.mark.parametrize("policy", POLICIES)
 def test_job_alone_starts_as_wide_as_the_cluster(policy: str) -> None:
     watch = Watch(policy, [node_up("a"), node_up("b"), *submitted((1.0, training("t", 4000.0)))])
@@ -124,7 +102,7 @@ def test_job_alone_starts_as_wide_as_the_cluster(policy: str) -> None:
 
 
 def node_up(name: str, at: float = 0.0) -> Event:
-    return NodeJoined(at=at, node=node(name))
+    return NodeJoined(at=at, node=node(name, 4))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -62,7 +62,7 @@ def test_jobs_have_the_curve_of_their_model(tmp_path: Path) -> None:
     first, second = read(tmp_path)
     assert (first.id, first.submit_s, first.deadline_s, first.work) == ("a", 0.0, 50.0, 100.0)
     assert (first.curve.widths, first.curve.rates, first.useful) == ((1, 4), (1.0, 3.0), 4)
-    assert (second.curve.widths, second.useful, second.asked) == ((1, 2), 1, 2)
+    assert (second.curve.widths, second.useful, second.requested) == ((1, 2), 1, 2)
     assert first.alone_s(gpus=2) == 100.0
     assert first.alone_s(gpus=64) == pytest.approx(100 / 3)
     assert first.alone_s(gpus=0) is None

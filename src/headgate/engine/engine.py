@@ -25,7 +25,7 @@ from headgate.protocol import (
     Timer,
 )
 from headgate.state import Snapshot, State
-from headgate.state.elastic import elastic_jobs, training_jobs
+from headgate.state.elastic import needs_rounds
 from headgate.state.life import HOLDING
 
 Batch = tuple[Event, ...]
@@ -106,12 +106,7 @@ class Engine:
         if (
             self._needs_decision
             and self._decision_snapshot is None
-            and (
-                state.waiting_tasks
-                or state.fleet.scaling is not None
-                or elastic_jobs(state)
-                or training_jobs(state)
-            )
+            and (state.waiting_tasks or needs_rounds(state))
             and not paused
         ):
             self._needs_decision = False

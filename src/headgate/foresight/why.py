@@ -7,7 +7,7 @@ own prices do not give come from hypothetical rounds of the policy.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from headgate.foresight.explain import Explanation, explain
@@ -233,8 +233,7 @@ class _Explainer:
         snapshot, sizing = self._snapshot, sizing_of(self._snapshot, task)
         if sizing is None or not sizing.less or start is None or start.at == self._now:
             return sizing
-        states = snapshot.tasks.state
-        pending = [row for row in snapshot.tasks_of(self._job) if states[row] in PENDING]
+        pending = self._pending(snapshot.tasks_of(self._job))
         smaller = self._start(with_less(snapshot, pending, sizing))
         return sizing if smaller is None else replace(sizing, starts_at=smaller.at)
 
@@ -243,12 +242,15 @@ class _Explainer:
 
         The snapshot is the present one, or one that differs in what tasks ask for.
         """
-        states = self._snapshot.tasks.state
         rows = self._snapshot.tasks_of(self._job) if self._named is None else (self._named,)
-        tasks = [task for task in rows if states[task] in PENDING]
+        tasks = self._pending(rows)
         if not tasks or self._broken or self._snapshot.jobs.state[self._job] == JobState.STOPPING:
             return None
         return forecast(snapshot, self._policy, tasks, self._now)
+
+    def _pending(self, tasks: Iterable[int]) -> list[int]:
+        states = self._snapshot.tasks.state
+        return [task for task in tasks if states[task] in PENDING]
 
     def _room_by_moves(self) -> AfterMoves | None:
         """Return the moves that make room for what waits for GPUs that are near each other."""

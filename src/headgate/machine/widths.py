@@ -9,7 +9,7 @@ import numpy as np
 from headgate.base.arrays import Ints
 from headgate.protocol import Plan, Steps, StopCause, StopKind, WidthSet
 from headgate.state import JobState, State, TaskState, moves
-from headgate.state.elastic import unit_size
+from headgate.state.elastic import unit_size, write_width
 from headgate.state.life import HOLDING
 from headgate.state.view import View
 
@@ -80,7 +80,8 @@ def settle(state: State, job: int) -> bool:
     if any(states[task] in (*HOLDING, TaskState.FINISHED) for task in rows):
         return False
     saved_s = min(state.tasks.progress_s[task] for task in rows[: unit_size(state, job)])
-    _write(state, job, width)
+    jobs.next_width[job] = 0
+    write_width(state, jobs, job, width)
     for ordinal, task in enumerate(rows):
         state.tasks.progress_s[task] = saved_s
         if ordinal < width and states[task] == TaskState.HELD:
@@ -88,11 +89,3 @@ def settle(state: State, job: int) -> bool:
         elif ordinal >= width and states[task] == TaskState.WAITING:
             state.move_task(task, TaskState.HELD)
     return True
-
-
-def _write(state: State, job: int, width: int) -> None:
-    training, jobs = state.job(job).training, state.jobs
-    assert training is not None
-    jobs.next_width[job], jobs.beyond[job] = 0, jobs.task_count[job] - width
-    jobs.gang[job], jobs.speed[job] = width > 1, training.speed(width)
-    jobs.unit_gpus_milli[job] = state.demand(jobs.first_task[job]).gpus_milli * width

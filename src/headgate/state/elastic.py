@@ -92,6 +92,15 @@ def _has_units(job: Job) -> bool:
     return job.elastic is not None and job.unit_tasks > 1
 
 
+def write_width(view: View, jobs: JobTable[Column], job: int, width: int) -> None:
+    """Write in a writable table that the unit of a training job is so many of its tasks."""
+    training = view.job(job).training
+    assert training is not None, "only these have widths"
+    jobs.beyond[job] = jobs.task_count[job] - width
+    jobs.gang[job], jobs.speed[job] = width > 1, training.speed(width)
+    jobs.unit_gpus_milli[job] = view.demand(jobs.first_task[job]).gpus_milli * width
+
+
 def unit_size(view: View, job: int) -> int:
     """Return how many tasks a gang has, or an elastic job that does not run waits with.
 
@@ -160,11 +169,6 @@ def may_all_start(view: Snapshot, tasks: Ints) -> Bools:
     return may
 
 
-def speed_of(job: Job, width: int) -> float:
-    """Return how many times as fast a job works with a width as with its smallest one."""
-    return 1.0 if job.training is None else job.training.speed(width)
-
-
 def training_jobs(view: View) -> list[int]:
     """Return the jobs (rows) in flight whose width may change; O(training jobs)."""
     jobs, known = view.jobs, len(view.jobs.state)
@@ -173,6 +177,14 @@ def training_jobs(view: View) -> list[int]:
         for row in view.names.training
         if row < known and jobs.task_count[row] > 1 and jobs.state[row] == JobState.ACTIVE
     ]
+
+
+def needs_rounds(view: View) -> bool:
+    """Return whether there is something to decide while no task waits.
+
+    A cluster that scales may need fewer nodes; elastic and training jobs may use more, or less.
+    """
+    return bool(view.fleet.scaling is not None or elastic_jobs(view) or training_jobs(view))
 
 
 def elastic_jobs(view: View) -> list[int]:

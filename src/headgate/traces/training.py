@@ -38,8 +38,8 @@ Curves = Mapping[tuple[str, int], SpeedCurve]
 class RecordedJob:
     """A job of a trace: `work` units by `deadline_s`, from `submit_s` on, on one clock (s).
 
-    `useful` is the widest width worth having, `asked` the width that its user asked for. It ran for
-    `duration_s` there.
+    `useful` is the widest width worth having, `requested` the width that its user requested.
+    It ran for `duration_s` there.
     """
 
     id: str
@@ -48,7 +48,7 @@ class RecordedJob:
     work: float
     curve: SpeedCurve
     useful: int
-    asked: int = 1
+    requested: int = 1
     duration_s: float = 0.0
     model: str = ""
 
@@ -101,11 +101,11 @@ def read_training(
             work=work,
             curve=curves[model, int(size)],
             useful=curves[model, int(size)].best,
-            asked=asked,
+            requested=requested,
             duration_s=duration_s,
             model=model,
         )
-        for job_id, submit_s, duration_s, asked, model, size, work, deadline in rows
+        for job_id, submit_s, duration_s, requested, model, size, work, deadline in rows
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.policies.laws import OwnPolicy
+from tests.small_clusters import NO_LIMITS
 
 from headgate.app import POLICIES
 from headgate.engine import Engine, drive
@@ -15,14 +16,6 @@ from headgate.protocol import JobSubmitted, NodeJoined, QueueChanged
 from headgate.protocol.queue_reasons import QueueQuota
 from headgate.sim.world import SimulatedWorld
 
-NO_LIMITS = dict.fromkeys(
-    (
-        "disk_bytes_per_s",
-        "node_link_bytes_per_s",
-        "rack_uplink_bytes_per_s",
-        "aggregation_bytes_per_s",
-    )
-)
 BATCH = Queue(name="batch", guaranteed=(("cpus", 8000),))
 DEEP = Queue(name="deep", guaranteed=(("cpus", 4000), ("gpus", 2000)))
 OTHER = Queue(name="other")

@@ -58,7 +58,7 @@ def some_jobs(seed: int, gpus: int) -> list[RecordedJob]:
                 work=span_s * random.choice(curve.rates) * random.uniform(0.1, 1.3),
                 curve=curve,
                 useful=curve.best,
-                asked=1,
+                requested=1,
             )
         )
     return found
@@ -131,7 +131,7 @@ def test_jobs_are_accounted_for(name: str, rules: Rules) -> None:
 def test_a_job_alone_ends_after_its_work(name: str) -> None:
     curve = SpeedCurve((1, 2), (1.0, 2.0))
     job = RecordedJob(
-        id="a", submit_s=10.0, deadline_s=500.0, work=100.0, curve=curve, useful=2, asked=2
+        id="a", submit_s=10.0, deadline_s=500.0, work=100.0, curve=curve, useful=2, requested=2
     )
     outcome, _ = run(name, [job], 2, PLAIN, free=True)
     assert outcome.ended_s == {"a": 60.0}
@@ -156,13 +156,19 @@ def test_jobs_wider_than_the_cluster_are_rejected_or_narrowed(name: str) -> None
     wide, narrow = SpeedCurve((4, 8), (3.0, 4.0)), SpeedCurve((1, 2, 4), (1.0, 2.0, 4.0))
     jobs = [
         RecordedJob(
-            id=key, submit_s=0.0, deadline_s=1e3, work=50.0, curve=curve, useful=curve.best, asked=4
+            id=key,
+            submit_s=0.0,
+            deadline_s=1e3,
+            work=50.0,
+            curve=curve,
+            useful=curve.best,
+            requested=4,
         )
         for key, curve in (("wide", wide), ("narrow", narrow))
     ]
     outcome, _ = run(name, jobs, 2, PLAIN, free=True)
     assert outcome.rejected == {"larger_than_cluster": 1}
-    never_runs = name == "tiresias"  # for the four GPUs that its user asked for
+    never_runs = name == "tiresias"  # for the four GPUs that its user requested
     assert outcome.ended_s == ({} if never_runs else {"narrow": 25.0})
     assert outcome.broken == never_runs
 

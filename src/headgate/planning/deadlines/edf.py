@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from headgate.planning.deadlines.jobs import Allocation, TrainingJob, by_deadline
@@ -30,18 +29,7 @@ class EarliestDeadline:
         for row in order:
             widths[row] = jobs[row].curve.widest(free)
             free -= widths[row]
-        finish_s = [
-            now_s + job.left / job.curve.rate(width) if width else math.inf
-            for job, width in zip(jobs, widths, strict=True)
-        ]
-        return Allocation(
-            widths=widths,
-            admitted=[True] * len(jobs),
-            finish_s=finish_s,
-            end_s=finish_s,
-            promised_s=finish_s,
-            order=order,
-        )
+        return Allocation.unplanned(jobs, widths, order, now_s)
 
 
 class EarliestDeadlineAdmission:

@@ -15,8 +15,8 @@ class TrainingJob:
     """An unfinished job as an allocator sees it; times are seconds on one clock.
 
     `key` names it and ascends in order of arrival. `left` is its remaining work (units of its
-    curve), above 0. `useful` is the widest width worth having, `asked` the one that the user asked
-    for. `admitted` is None before the first decision about it, and never changes from True.
+    curve), above 0. `useful` is the widest width worth having, `requested` the one that the user
+    requested. `admitted` is None before the first decision about it, and never changes from True.
     """
 
     key: int
@@ -24,7 +24,7 @@ class TrainingJob:
     left: float
     deadline_s: float
     useful: int
-    asked: int = 1
+    requested: int = 1
     width: int = 0
     attained_gpu_s: float = 0.0
     admitted: bool | None = None
@@ -48,6 +48,30 @@ class Allocation:
     promised_s: Sequence[float]
     order: Sequence[int]
     change_s: float = math.inf
+
+    @classmethod
+    def unplanned(
+        cls,
+        jobs: Sequence[TrainingJob],
+        widths: Sequence[int],
+        order: Sequence[int],
+        now_s: float,
+        change_s: float = math.inf,
+    ) -> Allocation:
+        """Return widths that jobs, all admitted, have as long as they run."""
+        finish_s = [
+            now_s + job.left / job.curve.rate(width) if width else math.inf
+            for job, width in zip(jobs, widths, strict=True)
+        ]
+        return cls(
+            widths=widths,
+            admitted=[True] * len(jobs),
+            finish_s=finish_s,
+            end_s=finish_s,
+            promised_s=finish_s,
+            order=order,
+            change_s=change_s,
+        )
 
 
 class Allocator(Protocol):

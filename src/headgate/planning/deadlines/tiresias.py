@@ -1,4 +1,4 @@
-"""Tiresias: least attained GPU time first, in queues, with the width that the user asked for."""
+"""Tiresias: least attained GPU time first, in queues, with the width that the user requested."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LIMITS_GPU_S = (3250.0, 7200.0)  # of the queues in ElasticFlow's simulator
 
 
 class TiresiasQueues:
-    """Runs jobs of the queue with least GPU time first, each at the width asked for.
+    """Runs jobs of the queue with least GPU time first, each at the requested width.
 
     Gu et al., NSDI 2019, with discretised two-dimensional service, as ElasticFlow's simulator has
     it: queues up to 3,250 and 7,200 GPU seconds, and one above. In a queue, jobs that run come
@@ -34,27 +34,18 @@ class TiresiasQueues:
             key=lambda row: (_queue(jobs[row]), jobs[row].width == 0, jobs[row].key),
         )
         widths, free, change_s = [0] * len(jobs), self._gpus, math.inf
-        finish_s = [math.inf] * len(jobs)
         for row in order:
             job = jobs[row]
-            width = job.curve.widest(job.asked) or job.curve.widths[0]
+            width = job.curve.widest(job.requested) or job.curve.widths[0]
             if width > free:
                 continue
             widths[row] = width
             free -= width
-            finish_s[row] = now_s + job.left / job.curve.rate(width)
             if _queue(job) < len(_LIMITS_GPU_S):
                 left = _LIMITS_GPU_S[_queue(job)] - job.attained_gpu_s
                 change_s = min(change_s, now_s + left / width)
-        return Allocation(
-            widths=widths,
-            admitted=[True] * len(jobs),
-            finish_s=finish_s,
-            end_s=finish_s,
-            promised_s=finish_s,
-            order=order,
-            change_s=change_s if change_s > now_s else math.inf,
-        )
+        later_s = change_s if change_s > now_s else math.inf
+        return Allocation.unplanned(jobs, widths, order, now_s, later_s)
 
 
 def _queue(job: TrainingJob) -> int:

@@ -16,14 +16,13 @@ from headgate.planning.units.settled import next_settled_at
 from headgate.ports import Policy, capabilities
 from headgate.protocol import Decide, Plan
 from headgate.state import Snapshot
-from headgate.state.elastic import elastic_jobs, training_jobs
+from headgate.state.elastic import needs_rounds
 
 
 def decide(policy: Policy, seed: int, command: Decide, snapshot: Snapshot) -> Plan:
     """Run a policy for one `Decide`, with the random stream that belongs to it; then scaling.
 
-    A cluster that scales, or runs elastic jobs, has rounds without a waiting task, in which no
-    policy decides.
+    Some clusters have rounds without a waiting task (`needs_rounds`), in which no policy decides.
     """
     plan = decided(policy, snapshot, stream(seed, "decide", command.seen))
     return with_scaling(snapshot, plan)
@@ -36,8 +35,7 @@ def decided(policy: Policy, snapshot: Snapshot, rng: Random) -> Plan:
     """
 
     def decide_for(seen: Snapshot) -> Plan:
-        idle = seen.fleet.scaling is not None or elastic_jobs(snapshot) or training_jobs(snapshot)
-        if idle and not seen.waiting_tasks:
+        if not seen.waiting_tasks and needs_rounds(snapshot):
             return Plan()
         return with_guarantees(policy, seen, lambda shown: _with_slots(policy, shown, rng))
 

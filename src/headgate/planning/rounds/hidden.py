@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headgate.protocol import Hardened
 from headgate.state import Snapshot, TaskState
-from headgate.state.elastic import speed_of
+from headgate.state.elastic import write_width
 from headgate.state.ledger import Ledger
 from headgate.state.life import EXECUTING
 from headgate.state.tables import GPU_FREE, GPU_GONE, GPU_IN_PART, freeze, thaw_table
@@ -93,14 +93,12 @@ def at_widths(snapshot: Snapshot, widths: Mapping[int, int]) -> Snapshot:
     snapshot = without_runs(snapshot, runs)
     tasks, jobs = thaw_table(snapshot.tasks), thaw_table(snapshot.jobs)
     for job, width in widths.items():
-        jobs.beyond[job] = jobs.task_count[job] - width
-        jobs.gang[job], jobs.speed[job] = width > 1, speed_of(snapshot.job(job), width)
-        demand = snapshot.demand(jobs.first_task[job])
-        jobs.unit_gpus_milli[job] = demand.gpus_milli * width
+        write_width(snapshot, jobs, job, width)
+        on_gpus = snapshot.demand(jobs.first_task[job]).gpus
         for task in others[job]:
             if tasks.state[task] == TaskState.WAITING:
                 tasks.state[task] = TaskState.HELD
-                (jobs.waiting if demand.gpus else jobs.waiting_cpu)[job] -= 1
+                (jobs.waiting if on_gpus else jobs.waiting_cpu)[job] -= 1
                 waiting += 1
     return replace(
         snapshot,

@@ -14,7 +14,7 @@ with what is left for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -24,7 +24,7 @@ from headgate.base.arrays import Ints
 from headgate.base.errors import InvariantBroken
 from headgate.model import WHOLE, SpeedCurve, Training
 from headgate.planning.place.choose.compact import most_room_first
-from headgate.planning.rounds.claims import open_places
+from headgate.planning.rounds.claims import Books, open_places
 from headgate.planning.rounds.gives_way import GIVES_WAY, PlanBeside, take
 from headgate.planning.rounds.hidden import at_widths
 from headgate.planning.units.unit import all_units
@@ -217,32 +217,35 @@ class _Widths:
         if width is None or width > most:
             return False
         left, now = self._beside.left, self._beside.now
-        demand, more = snapshot.tasks.demand[job.tasks[0]], list[Start]()
+        books = (left,) if job.runs else (left, now)
+        more: list[Start] = []
         for task in job.tasks[job.width : width]:
-            place = self._place(task, demand)
-            is_open = place is not None and (job.runs or take(now, snapshot, place))
-            if place is not None and is_open:
-                more.append(place)
-                continue
-            for each in (*more, place):
-                if each is not None:
-                    left.free(snapshot, each)
-                if each is not None and each is not place and not job.runs:
-                    now.free(snapshot, each)
-            return False
+            place = self._place(task)
+            if place is None or not self._take(books, place):
+                for each in more:
+                    for book in books:
+                        book.free(snapshot, each)
+                return False
+            more.append(place)
         job.places += more
         return True
 
-    def _place(self, task: int, demand: int) -> Start | None:
-        """Return a place for a task, taken of what is left: on the roomiest node."""
-        ledger = self._beside.left.ledger
+    def _take(self, books: Sequence[Books], place: Start) -> bool:
+        """Take a place in all books, or in none."""
+        for number, book in enumerate(books):
+            if not take(book, self._snapshot, place):
+                for taken in books[:number]:
+                    taken.free(self._snapshot, place)
+                return False
+        return True
+
+    def _place(self, task: int) -> Start | None:
+        """Return a place for a task of what is left, which is not taken yet: the roomiest node."""
+        ledger, demand = self._beside.left.ledger, self._snapshot.tasks.demand[task]
         room = self._room(ledger, demand)
         node = int(room.argmax()) if len(room) else 0
         gpus = ledger.best_gpus(demand, node) if len(room) and room[node] else None
-        if gpus is None:
-            return None
-        place = Start(task, node, gpus)
-        return place if take(self._beside.left, self._snapshot, place) else None
+        return None if gpus is None else Start(task, node, gpus)
 
     def _room(self, ledger: Ledger, demand: int) -> Ints:
         """Return how many tasks of a demand fit each node now, `[nodes]`."""

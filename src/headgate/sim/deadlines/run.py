@@ -95,7 +95,7 @@ class _Simulation:
                 left=recorded.work,
                 deadline_s=recorded.deadline_s,
                 useful=min(recorded.useful, widest),
-                asked=recorded.asked,
+                requested=recorded.requested,
             )
             self._runs.append(_Run(recorded, job))
 
